@@ -14,21 +14,22 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Authorizer decides by the roles and bindings of the cluster. Safe for concurrent use.
+// Authorizer decides by the cluster's roles and bindings. Safe for concurrent use.
 type Authorizer struct {
 	live *views
-	// starting is the bootstrap policy, consulted besides the live roles until an empty cluster has it in its store.
+	// starting is the bootstrap policy. It applies beside the live roles until Bootstrap has
+	// written it to an empty cluster's store.
 	starting atomic.Pointer[memory]
 }
 
-// New opens the pictures of roles and bindings. The client may read them all.
+// New opens Views of roles and bindings. The client must be allowed to read them all.
 func New(ctx context.Context, c client.Interface) (*Authorizer, error) {
 	live, err := openViews(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("rbac: %w", err)
 	}
 	z := &Authorizer{live: live}
-	// Bootstrap writes this role last.
+	// Bootstrap writes this role last, so if it exists, the whole policy does.
 	if _, ok := live.clusterRoles.Get("", lastRole); !ok {
 		z.starting.Store(newMemory(Bootstrap()))
 	}
@@ -61,8 +62,8 @@ func (z *Authorizer) Authorize(_ context.Context, a auth.Attributes) (auth.Decis
 	return auth.NoOpinion, reason, nil
 }
 
-// Rules are all rules that a user has in a namespace (or cluster-wide, when it is empty), and the errors of
-// bindings whose role is missing.
+// Rules returns all rules that a user has in a namespace (cluster-wide ones if it is empty), and
+// the errors of bindings without a role.
 func (z *Authorizer) Rules(u auth.User, namespace string) (rules []rbacv1.PolicyRule, errs []error) {
 	z.visit(u, namespace, func(_ binding, some []rbacv1.PolicyRule, err error) bool {
 		if err != nil {
@@ -74,7 +75,8 @@ func (z *Authorizer) Rules(u auth.User, namespace string) (rules []rbacv1.Policy
 	return rules, errs
 }
 
-// visit calls fn for each binding that concerns the user, cluster-wide ones first, until it returns false.
+// visit calls fn for each binding that concerns the user, cluster-wide ones first, until fn returns
+// false.
 func (z *Authorizer) visit(u auth.User, namespace string, fn func(b binding, rules []rbacv1.PolicyRule, err error) bool) {
 	if starting := z.starting.Load(); starting != nil && !visitSource(starting, u, namespace, fn) {
 		return
@@ -109,8 +111,8 @@ func visitSource(s source, u auth.User, namespace string, fn func(b binding, rul
 	}))
 }
 
-// eachSubject calls fn with the index keys of the user and its groups. A service account's own subjects are indexed
-// under its user name.
+// eachSubject calls fn with the index keys of the user and of its groups. A service account is
+// indexed under its user name.
 func eachSubject(u auth.User, fn func(subject string) bool) bool {
 	if !fn(userKey(u.Name)) {
 		return false
@@ -139,14 +141,14 @@ func resolve(s source, r rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule,
 	return nil, fmt.Errorf("unsupported role reference kind: %q", r.Kind)
 }
 
-// binding is one of either kind, with the subject through which it concerns the user.
+// binding is a RoleBinding or a ClusterRoleBinding, with the subject that matches the user.
 type binding struct {
 	cluster *rbacv1.ClusterRoleBinding
 	local   *rbacv1.RoleBinding
 	subject string
 }
 
-// String is the reason that the audit log shows.
+// String returns the reason for the audit log.
 func (b binding) String() string {
 	kind, name, ref, subjects := "ClusterRoleBinding", "", rbacv1.RoleRef{}, []rbacv1.Subject(nil)
 	if b.cluster != nil {
@@ -170,7 +172,7 @@ func (b binding) String() string {
 	return "RBAC: allowed by " + kind + " \"" + name + "\" of " + ref.Kind + " \"" + ref.Name + "\" to " + to
 }
 
-// joined is several errors as upstream shows them: one as it is, more in brackets.
+// joined formats errors as upstream does: one as it is, several in brackets.
 func joined(errs []error) string {
 	if len(errs) == 1 {
 		return errs[0].Error()

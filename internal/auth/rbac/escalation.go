@@ -21,18 +21,19 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Grants checks that whoever writes a role or a binding does not grant more than they have ("Privilege escalation
-// prevention and bootstrapping" in the RBAC reference): they hold the permissions themselves, or are allowed the verb
-// escalate on the role, or bind on the role that is referred to.
+// Grants checks that a writer of a role or binding does not grant more than they have ("Privilege
+// escalation prevention and bootstrapping" in the RBAC reference). The writer must hold the
+// permissions, or be allowed the verb escalate on the role, or the verb bind on the referenced
+// role.
 type Grants struct {
 	Rules *Authorizer
-	// Authorizer decides on the verbs escalate and bind.
+	// Authorizer decides about the verbs escalate and bind.
 	Authorizer auth.Authorizer
 }
 
-// Check gives a Forbidden StatusError for a write that grants too much. old is nil for an object that is not there yet; unnamed
-// says that the request's path does not name it either (a POST), so that no right that is bound to a role's name allows it. Objects of
-// other kinds pass.
+// Check returns a Forbidden StatusError for a write that grants too much. old is nil for a
+// creation. unnamed means that the request's path has no name (a POST); then rights limited to a
+// role's name do not count. Objects of other kinds pass.
 func (g Grants) Check(ctx context.Context, u auth.User, unnamed bool, obj, old runtime.Object) error {
 	if slices.Contains(u.Groups, auth.GroupMasters) || old != nil && onlyGarbageCollection(obj, old) {
 		return nil
@@ -50,8 +51,8 @@ func (g Grants) Check(ctx context.Context, u auth.User, unnamed bool, obj, old r
 	return nil
 }
 
-// onlyGarbageCollection: a write that changes nothing but owner references and finalizers grants nothing, and whoever
-// collects garbage must be able to do it.
+// onlyGarbageCollection reports whether a write changes only owner references and finalizers. That
+// grants nothing, and garbage collectors must be able to do it.
 func onlyGarbageCollection(obj, old runtime.Object) bool {
 	a, aok := obj.DeepCopyObject().(client.Object)
 	b, bok := old.DeepCopyObject().(client.Object)
@@ -70,7 +71,7 @@ func onlyGarbageCollection(obj, old runtime.Object) bool {
 func (g Grants) checkRole(ctx context.Context, u auth.User, unnamed bool, resource string, role metav1.ObjectMeta, rules []rbacv1.PolicyRule, aggregation *rbacv1.AggregationRule) error {
 	namespace, name := role.Namespace, role.Name
 	escalate := auth.Attributes{User: u, Verb: "escalate", Group: rbacv1.GroupName, Version: "v1", Resource: resource, Namespace: namespace, Name: name}
-	article := "an" // upstream's words
+	article := "an" // upstream's wording
 	if unnamed {
 		escalate.Name, article = "", "the"
 	}
@@ -106,7 +107,8 @@ func (g Grants) checkBinding(ctx context.Context, u auth.User, resource, namespa
 	gr := schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}
 	rules, err := resolve(g.Rules.live, ref, namespace)
 	if apierrors.IsNotFound(err) {
-		return apierrors.NewNotFound(gr, ref.Name) // as upstream says it: the role's name, and the kind that was written
+		// upstream's wording: the role's name and the kind that was written
+		return apierrors.NewNotFound(gr, ref.Name)
 	}
 	if err != nil {
 		return err
@@ -117,7 +119,7 @@ func (g Grants) checkBinding(ctx context.Context, u auth.User, resource, namespa
 	return nil
 }
 
-// covers says which of the rules the user does not have.
+// covers returns an error that lists the rules that the user does not have.
 func (g Grants) covers(u auth.User, namespace string, rules []rbacv1.PolicyRule) error {
 	held, errs := g.Rules.Rules(u, namespace)
 	covered, missing := rbacvalidation.Covers(held, rules)
@@ -131,7 +133,7 @@ func (g Grants) covers(u auth.User, namespace string, rules []rbacv1.PolicyRule)
 	return errors.New(text)
 }
 
-// describe writes rules one per line, those that differ in their verb alone joined.
+// describe writes one rule per line and joins rules that differ only in their verb.
 func describe(rules []rbacv1.PolicyRule) []string {
 	var joined []rbacv1.PolicyRule
 	for _, r := range rules {

@@ -9,9 +9,9 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// API groups and verbs of the tables, as upstream's documentation groups them.
+// API groups and verbs of the tables, grouped as in upstream's documentation.
 const (
-	core = "core" // stands for the empty group
+	core = "core" // the empty group
 
 	read      = "get list watch"
 	write     = "create delete deletecollection patch update"
@@ -27,7 +27,7 @@ const (
 	aggregateTo          = "rbac.authorization.k8s.io/aggregate-to-"
 )
 
-// Policy is the roles and bindings that every cluster starts with.
+// Policy is a set of roles and bindings.
 type Policy struct {
 	ClusterRoles        []*rbacv1.ClusterRole
 	ClusterRoleBindings []*rbacv1.ClusterRoleBinding
@@ -35,7 +35,8 @@ type Policy struct {
 	RoleBindings        []*rbacv1.RoleBinding
 }
 
-// Bootstrap is upstream's bootstrap policy, and what knarr adds for nodes (addMembership) and metrics (addMetrics).
+// Bootstrap returns upstream's bootstrap policy, plus knarr's rules for nodes (addMembership) and
+// metrics (addMetrics).
 func Bootstrap() *Policy {
 	p := &Policy{}
 	p.addUserRoles()
@@ -64,7 +65,7 @@ func (p *Policy) clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.Cl
 	return role
 }
 
-// bindCluster binds a ClusterRole under a binding of the same name.
+// bindCluster adds a ClusterRoleBinding with the name of its role.
 func (p *Policy) bindCluster(role string, subjects ...rbacv1.Subject) {
 	p.ClusterRoleBindings = append(p.ClusterRoleBindings, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: bootstrapMeta("", role), Subjects: subjects,
@@ -96,9 +97,10 @@ func account(name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: name}
 }
 
-// aggregate fills in the rules of the aggregated roles, so that they are whole before the aggregation controller runs.
+// aggregate fills the rules of aggregated roles, so that they are complete before the aggregation
+// controller runs.
 func (p *Policy) aggregate() {
-	// view flows into edit, and edit into admin: the widest last.
+	// view is aggregated into edit, and edit into admin, so the order matters.
 	for _, name := range []string{"view", "edit", "admin"} {
 		i := slices.IndexFunc(p.ClusterRoles, func(r *rbacv1.ClusterRole) bool { return r.Name == name })
 		into := p.ClusterRoles[i]
@@ -110,7 +112,7 @@ func (p *Policy) aggregate() {
 	}
 }
 
-// addUserRoles adds the roles meant for people.
+// addUserRoles adds the roles for users.
 func (p *Policy) addUserRoles() {
 	p.clusterRole("cluster-admin", rule("*", "*", "*"), paths("*", "*"))
 	p.bindCluster("cluster-admin", group(auth.GroupMasters))
@@ -168,7 +170,7 @@ func (p *Policy) addUserRoles() {
 	view.Labels[aggregateTo+"view"] = "true"
 }
 
-// addDiscoveryRoles adds what everybody may see.
+// addDiscoveryRoles adds the roles for discovery, which everyone may read.
 func (p *Policy) addDiscoveryRoles() {
 	p.clusterRole("system:discovery", paths("get", "/livez /readyz /healthz /version /version/ /openapi /openapi/* /api /api/* /apis /apis/*"))
 	p.bindCluster("system:discovery", group(auth.GroupAuthenticated))
@@ -185,7 +187,7 @@ func (p *Policy) addDiscoveryRoles() {
 	p.bindCluster("system:service-account-issuer-discovery", group(auth.GroupServiceAccounts))
 }
 
-// addCertificateRoles adds the roles of approvers and of those who may ask for certificates.
+// addCertificateRoles adds the roles of approvers, and of users who request certificates.
 func (p *Policy) addCertificateRoles() {
 	const csr = "certificates.k8s.io"
 	p.clusterRole("system:certificates.k8s.io:certificatesigningrequests:nodeclient", rule("create", csr, "certificatesigningrequests/nodeclient"))
@@ -201,7 +203,7 @@ func (p *Policy) addNamespacedRoles() {
 	p.role(system, "extension-apiserver-authentication-reader",
 		[]rbacv1.Subject{user(auth.UserControllers), user(auth.UserScheduler)},
 		rule(read, core, "configmaps", "extension-apiserver-authentication"))
-	// Upstream binds the reader under names with a colon; the binding's own name differs from the role's.
+	// Upstream's binding of the reader has a colon in its name, unlike the role.
 	p.RoleBindings[len(p.RoleBindings)-1].Name = "system::extension-apiserver-authentication-reader"
 	p.role(system, "system:controller:bootstrap-signer", []rbacv1.Subject{account("bootstrap-signer")}, rule(read, core, "secrets"))
 	p.role(system, "system:controller:cloud-provider", []rbacv1.Subject{account("cloud-provider")}, rule("create get list watch", core, "configmaps"))

@@ -7,8 +7,9 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// NodeRules are what a node's agent may do, before the node authorizer narrows secrets, configmaps, volumes and
-// tokens down to those of its pods, and NodeRestriction narrows writes down to its own objects.
+// NodeRules returns the rights of a node's agent. The node authorizer restricts secrets,
+// configmaps, volumes and tokens to those of the node's pods. NodeRestriction restricts writes to
+// the node's own objects.
 func NodeRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		rule("create", "authentication.k8s.io", "tokenreviews"),
@@ -39,10 +40,11 @@ func NodeRules() []rbacv1.PolicyRule {
 	}
 }
 
-// addComponentRoles adds the roles of components other than the controllers.
+// addComponentRoles adds the roles of all components except the controllers.
 func (p *Policy) addComponentRoles() {
 	p.clusterRole("system:node", NodeRules()...)
-	// Without subjects: nodes are authorized by the node authorizer. The binding is there for clusters that want it.
+	// There are no subjects, since the node authorizer authorizes nodes. The binding is for
+	// clusters that want it.
 	p.bindCluster("system:node")
 	p.addNodeHelpers()
 
@@ -108,7 +110,7 @@ func (p *Policy) addComponentRoles() {
 	p.bindCluster("system:volume-scheduler", user(auth.UserScheduler))
 }
 
-// addNodeHelpers adds the roles of what runs beside a node's agent, or talks to it.
+// addNodeHelpers adds the roles of programs that run beside a node's agent, or talk to it.
 func (p *Policy) addNodeHelpers() {
 	p.clusterRole("system:node-problem-detector",
 		rule("get", core, "nodes"), rule("patch", core, "nodes/status"), rule("create patch update", events, "events"))
@@ -128,7 +130,8 @@ func (p *Policy) addNodeHelpers() {
 	p.clusterRole("system:node-bootstrapper", rule("create get list watch", "certificates.k8s.io", "certificatesigningrequests"))
 }
 
-// addControllerRoles adds a role and a binding for each controller's service account in kube-system.
+// addControllerRoles adds a role and a binding for each controller's service account in
+// kube-system.
 func (p *Policy) addControllerRoles() {
 	for _, c := range controllerRules() {
 		name := "system:controller:" + c.account

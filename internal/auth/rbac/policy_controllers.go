@@ -2,10 +2,10 @@ package rbac
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// controllerRole is what the controller with a service account of this name in kube-system may do.
+// controllerRole holds the rights of the controller with this service account in kube-system.
 type controllerRole struct {
 	account  string
-	noEvents bool // others may also write events
+	noEvents bool // the controller may not write Events, as most may
 	rules    []rbacv1.PolicyRule
 }
 
@@ -111,7 +111,7 @@ func workloadControllers() []controllerRole {
 func clusterControllers() []controllerRole {
 	return []controllerRole{
 		{account: "clusterrole-aggregation-controller", noEvents: true, rules: []rbacv1.PolicyRule{
-			// It writes whatever rules it finds, so it may escalate.
+			// The controller writes arbitrary rules, so it needs the verb escalate.
 			rule("escalate get list patch update watch", "rbac.authorization.k8s.io", "clusterroles"),
 		}},
 		{account: "certificate-controller", rules: []rbacv1.PolicyRule{
@@ -163,7 +163,7 @@ func clusterControllers() []controllerRole {
 			rule("patch update", "networking.k8s.io", "servicecidrs/finalizers servicecidrs/status"),
 			rule(read, "networking.k8s.io", "ipaddresses"),
 		}},
-		// These two explain pending addresses; upstream has no such controllers.
+		// These two explain pending addresses. Upstream has no such controllers.
 		{account: "load-balancer-hint-controller", rules: []rbacv1.PolicyRule{
 			rule(read, core, "services"),
 		}},

@@ -7,19 +7,21 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// nodeRole names the roles of nodes that are knarr's own, and their bindings to the group of nodes. Those bindings give their rights to nobody
-// but nodes: a member of the group who is no node has none in upstream, where the node authorizer looks at the name as well.
+// nodeRole is the name of knarr's own roles of nodes, and of their bindings to the group of nodes.
+// These bindings give rights to nodes only. A user in the group who is not a node gets none, as
+// upstream, where the node authorizer checks the name too.
 const nodeRole = "knarr:node"
 
-// isForNodes says whether a binding is one of nodeRole's. Who wants to give the group these rights, name or no name, makes another one.
+// isForNodes reports whether a binding is one of nodeRole's. An administrator who wants to give
+// these rights to the whole group makes another binding.
 func isForNodes(namespace, name, subject string) bool {
 	return name == nodeRole && (namespace == "" || namespace == metav1.NamespaceSystem) && subject == groupKey(auth.GroupNodes)
 }
 
-// addMembership adds what lets machines join and lets a node's own network, proxy and DNS work; it is knarr's, besides
-// upstream's policy. Machines with a token may ask for a node's certificate, which is approved by itself (kubeadm binds the
-// same roles alike); nodes renew theirs, route to one another, and keep the Service kube-dns with their part of its endpoints.
-// Services and events are not among these rules: NodeRules has them.
+// addMembership adds knarr's own rules, which let machines join and let a node's network, proxy and
+// DNS work. Machines with a token may request a node's certificate, which is approved automatically
+// (kubeadm binds the same roles). Nodes renew theirs, route to each other, and maintain their part
+// of the endpoints of Service kube-dns. Rules for Services and Events are in NodeRules.
 func (p *Policy) addMembership() {
 	p.clusterRole(nodeRole,
 		rule(read, core, "nodes namespaces pods endpoints"),
@@ -55,8 +57,8 @@ func (p *Policy) addMembership() {
 	}
 }
 
-// addMetrics lets whoever may view a namespace ask what its pods use, and whoever may view the cluster what nodes do, too; metrics-server brings
-// such a role with it.
+// addMetrics lets viewers of a namespace read the usage of its pods, and viewers of the cluster the
+// usage of nodes. metrics-server brings such a role with it.
 func (p *Policy) addMetrics() {
 	p.clusterRole("knarr:metrics-reader", rule("get list", "metrics.k8s.io", "nodes pods")).Labels[aggregateTo+"view"] = "true"
 }

@@ -72,7 +72,7 @@ func TestBootstrapPolicyDecidesAsUpstreams(t *testing.T) {
 		{ask("system:serviceaccount:kube-system:replicaset-controller", "create", "apps", "deployments", "ns", ""), false},
 		{ask("system:serviceaccount:kube-system:disruption-controller", "get", "example.com", "things/scale", "ns", "x"), true},
 		{ask("system:serviceaccount:ns:default", "list", "", "pods", "ns", ""), false},
-		// What upstream's own server has answered; ours once gave more.
+		// Answers of upstream's server to requests that must not be allowed.
 		{ask("system:serviceaccount:kube-system:expand-controller", "get", "", "secrets", "ns", "s"), false},
 		{ask("system:serviceaccount:kube-system:attachdetach-controller", "get", "", "secrets", "ns", "s"), false},
 		{ask("system:serviceaccount:kube-system:persistent-volume-binder", "get", "", "secrets", "ns", "s"), false},
@@ -230,7 +230,7 @@ func TestNobodyGrantsMoreThanTheyHave(t *testing.T) {
 	cases := []struct {
 		name, user string
 		obj, old   runtime.Object
-		want       string // the error, "" for none
+		want       string // "" means no error
 	}{
 		{"what is held", "boss", role(rule("get list", core, "pods")), nil, ""},
 		{"what is not held", "boss", role(rule("get list", core, "pods nodes")), nil,

@@ -16,14 +16,15 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// lastRole is written after everything else of the bootstrap policy: where it is, the rest is.
+// lastRole is the last role that Bootstrap writes. If it exists, the whole policy does.
 const lastRole = "cluster-admin"
 
-// writers is how many writes of the bootstrap policy are under way at once.
+// writers is the number of concurrent writes of the bootstrap policy.
 const writers = 32
 
-// Bootstrap brings the bootstrap policy into the store: creates what is missing, and adds missing rules and subjects to
-// what is there, unless its autoupdate annotation is "false". Nothing is taken away. It runs while the API serves.
+// Bootstrap writes the bootstrap policy to the store. It creates missing objects, and adds missing
+// rules and subjects to existing ones unless their autoupdate annotation is "false". It removes
+// nothing. It runs while the API serves.
 func (z *Authorizer) Bootstrap(ctx context.Context, c client.Interface) error {
 	if err := reconcile(ctx, c, Bootstrap()); err != nil {
 		return fmt.Errorf("rbac bootstrap policy: %w", err)
@@ -58,7 +59,8 @@ func reconcile(ctx context.Context, c client.Interface, p *Policy) error {
 	return ensure(ctx, c, last, mergeClusterRole)
 }
 
-// ensure creates the object, or lets merge bring what is there up to date. merge gets a copy, and reports a change.
+// ensure creates the object, or lets merge update the existing one. merge gets a copy, and returns
+// whether it changed it.
 func ensure[T client.Object](ctx context.Context, c client.Interface, want T, merge func(have, want T) bool) error {
 	for {
 		have, err := client.Get[T](ctx, c, want.GetNamespace(), want.GetName())
@@ -92,7 +94,8 @@ func ensure[T client.Object](ctx context.Context, c client.Interface, want T, me
 	}
 }
 
-// ensureBinding is ensure for bindings: one that refers to another role is replaced, because the reference is immutable.
+// ensureBinding is ensure for bindings. It replaces a binding to another role, because the
+// reference is immutable.
 func ensureBinding[T client.Object](ctx context.Context, c client.Interface, want T, merge func(have, want T) bool, ref rbacv1.RoleRef) error {
 	have, err := client.Get[T](ctx, c, want.GetNamespace(), want.GetName())
 	if err == nil && have.GetAnnotations()[annotationAutoUpdate] != "false" && roleRefOf(have) != ref {
@@ -147,7 +150,7 @@ func addMissing(have, want map[string]string) (map[string]string, bool) {
 
 func mergeClusterRole(have, want *rbacv1.ClusterRole) bool {
 	if want.AggregationRule != nil {
-		// The aggregation controller owns the rules; only missing selectors are added.
+		// The aggregation controller owns the rules, so only add missing selectors.
 		if have.AggregationRule == nil {
 			have.AggregationRule = want.AggregationRule
 			return true

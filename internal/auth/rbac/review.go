@@ -30,10 +30,11 @@ func (z *Authorizer) ReviewRules(u auth.User, review *authorizationv1.SelfSubjec
 		status.EvaluationError, status.Incomplete = joined(errs), true
 	}
 	if _, ok := auth.NodeName(u); ok {
-		// What the node authorizer allows depends on the objects, not on rules.
+		// The node authorizer decides by objects, so its rules cannot be listed.
 		status.Incomplete = true
 		status.EvaluationError = "node authorizer does not support user rule resolution"
 	}
-	review.Spec, review.Status = authorizationv1.SelfSubjectRulesReviewSpec{}, status // without the question, as upstream
+	// without the request's spec, as upstream
+	review.Spec, review.Status = authorizationv1.SelfSubjectRulesReviewSpec{}, status
 	return nil
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// rule writes a PolicyRule in one line: space-separated verbs, groups ("core" is the empty one) and resources.
+// rule returns a PolicyRule from space-separated verbs, groups ("core" is the empty one) and
+// resources.
 func rule(verbs, groups, resources string, names ...string) rbacv1.PolicyRule {
 	list := strings.Fields(groups)
 	for i, g := range list {
@@ -25,14 +26,14 @@ func paths(verbs, urls string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: sorted(verbs), NonResourceURLs: sorted(urls)}
 }
 
-// sorted are the words in the order in which upstream stores them.
+// sorted splits words and sorts them in the order in which upstream stores them.
 func sorted(words string) []string {
 	list := strings.Fields(words)
 	slices.Sort(list)
 	return list
 }
 
-// Allows says whether the rule allows the request.
+// Allows reports whether the rule allows the request.
 func Allows(r *rbacv1.PolicyRule, a *auth.Attributes) bool {
 	if !has(r.Verbs, a.Verb) {
 		return false
@@ -53,7 +54,7 @@ func has(list []string, value string) bool {
 	return false
 }
 
-// matchesPath: a pattern may end in an asterisk.
+// matchesPath reports whether a path matches a pattern, which may end in an asterisk.
 func matchesPath(pattern, path string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(path, prefix)
@@ -61,7 +62,8 @@ func matchesPath(pattern, path string) bool {
 	return pattern == path
 }
 
-// matchesResource: "*" is everything, "pods/log" one subresource, "*/scale" that subresource of everything.
+// matchesResource reports whether a rule covers the resource. "*" is everything, "pods/log" one
+// subresource, and "*/scale" that subresource of every resource.
 func matchesResource(rules []string, resource, subresource string) bool {
 	for _, r := range rules {
 		if r == "*" {

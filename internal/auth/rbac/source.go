@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// source is where roles and bindings are found; subjects are index keys.
+// source finds roles and bindings; subjects are index keys.
 type source interface {
 	clusterBindings(subject string) []*rbacv1.ClusterRoleBinding
 	bindings(namespace, subject string) []*rbacv1.RoleBinding
@@ -20,7 +20,8 @@ type source interface {
 func userKey(name string) string  { return "u:" + name }
 func groupKey(name string) string { return "g:" + name }
 
-// subjectKey is a subject's index key; namespace is the binding's, for service accounts that name none.
+// subjectKey returns a subject's index key. namespace is the binding's, for service accounts
+// without one.
 func subjectKey(s rbacv1.Subject, namespace string) string {
 	switch s.Kind {
 	case rbacv1.UserKind:
@@ -97,7 +98,7 @@ func (v *views) role(namespace, name string) (*rbacv1.Role, bool) {
 	return v.roles.Get(namespace, name)
 }
 
-// memory is a Policy as a source. Immutable.
+// memory is a Policy as a source. It is immutable.
 type memory struct {
 	byClusterRole map[string]*rbacv1.ClusterRole
 	byRole        map[string]*rbacv1.Role

@@ -1,12 +1,15 @@
-// Package serving decides which certificate a server shows: one of files that were named for the client's name of the server, the file's that is for all others,
-// or the server's own.
+// Package serving chooses the certificate that a server presents: a certificate from files for the
+// requested name, a default certificate from files for all other names, or the server's own.
 //
-// In: pairs of PEM, again when they have changed, and what a client says in its handshake. Out: a certificate for tls.Config.GetCertificate. The order is
-// kube-apiserver's (its flags --tls-cert-file and --tls-sni-cert-key): names that were given come before those that certificates have, whole names before
-// those with wildcards, what was given first before what comes later. A client that says no name has asked for the address that it has reached.
+// In: pairs of PEM, which may change at any time, and the client's handshake. Out: a certificate
+// for tls.Config.GetCertificate. The order is kube-apiserver's (its flags --tls-cert-file and
+// --tls-sni-cert-key): names given by flags before names in certificates, whole names before
+// wildcards, earlier flags before later ones. A client that sends no name has requested the address
+// that it connected to.
 //
-// What is ours: the certificate for all others is not shown under a name that only the server's own has. Who asks for such a name (pods and nodes, by the names and
-// addresses of the cluster) believes the cluster's authority, and could not use any other.
+// One rule is knarr's own: the default certificate is not used for a name that only the server's
+// own certificate has. Clients of such a name (pods and nodes, which use the cluster's names and
+// addresses) trust only the cluster's CA.
 package serving
 
 import (
@@ -21,37 +24,37 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Certificates are what a server has to show. Safe for concurrent use.
+// Certificates holds a server's certificates. Safe for concurrent use.
 type Certificates struct {
 	own func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-	mu      sync.Mutex // held while table is made anew
-	rest    *Pair      // for all names that no other is for; may be nil
+	mu      sync.Mutex // held while the table is rebuilt
+	rest    *Pair      // the default certificate; may be nil
 	named   []*Pair
 	current atomic.Pointer[table]
 }
 
-// Pair is room for a certificate and its key.
+// Pair is a place for a certificate and its key.
 type Pair struct {
 	all   *Certificates
 	names []string
 	cert  *tls.Certificate // nil until the first Use
 }
 
-// table is what there is at one time.
+// table maps names to certificates. It is never modified.
 type table struct {
 	rest   *tls.Certificate
 	byName map[string]*tls.Certificate
 }
 
-// New makes Certificates of a server that has one of its own.
+// New returns the Certificates of a server with its own certificate.
 func New(own func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *Certificates {
 	c := &Certificates{own: own}
 	c.current.Store(&table{})
 	return c
 }
 
-// Rest makes room for the certificate for all names that no other is for.
+// Rest adds a place for the default certificate.
 func (c *Certificates) Rest() *Pair {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +62,8 @@ func (c *Certificates) Rest() *Pair {
 	return c.rest
 }
 
-// Named makes room for a certificate for these names, or, when there are none, for those that it has itself.
+// Named adds a place for a certificate for these names; without names, for the names in the
+// certificate.
 func (c *Certificates) Named(names []string) *Pair {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +72,7 @@ func (c *Certificates) Named(names []string) *Pair {
 	return p
 }
 
-// Use shows this certificate from now on. One that can not be read, or does not fit its key, changes nothing.
+// Use replaces the certificate. If it cannot be parsed, or does not match its key, nothing changes.
 func (p *Pair) Use(certPEM, keyPEM []byte) error {
 	cert, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
@@ -81,7 +85,7 @@ func (p *Pair) Use(certPEM, keyPEM []byte) error {
 	return nil
 }
 
-// renew makes the table. mu is held.
+// renew rebuilds the table; mu is held.
 func (c *Certificates) renew() {
 	next := &table{byName: map[string]*tls.Certificate{}}
 	if c.rest != nil {
@@ -108,8 +112,9 @@ func (c *Certificates) renew() {
 	c.current.Store(next)
 }
 
-// ownNames are those that a certificate says of itself; addresses are not among them, even where they stand as names: who says no name asks for the address that
-// it has reached, and pods believe no other authority than the cluster's. A common name may be any text, and counts when it is a domain.
+// ownNames returns the names in a certificate, without addresses: a client that sends no name
+// requests an address, and pods trust only the cluster's CA. A common name counts if it is a
+// domain.
 func ownNames(leaf *x509.Certificate) []string {
 	names := slices.Clone(leaf.DNSNames)
 	if cn := leaf.Subject.CommonName; len(validation.IsDNS1123Subdomain(strings.TrimPrefix(cn, "*."))) == 0 {
@@ -118,7 +123,7 @@ func ownNames(leaf *x509.Certificate) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return net.ParseIP(canonical(name)) != nil })
 }
 
-// Get is for tls.Config.GetCertificate.
+// Get implements tls.Config.GetCertificate.
 func (c *Certificates) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	t, name := c.current.Load(), asked(hello)
 	if cert := t.find(name); cert != nil {
@@ -134,7 +139,7 @@ func (c *Certificates) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	return own, err
 }
 
-// asked is what the client calls the server: its name or, when it says none, the address that it has reached.
+// asked returns the requested name or, without one, the address that the client connected to.
 func asked(hello *tls.ClientHelloInfo) string {
 	if hello.ServerName != "" || hello.Conn == nil {
 		return canonical(hello.ServerName)
@@ -148,7 +153,7 @@ func asked(hello *tls.ClientHelloInfo) string {
 
 func canonical(name string) string { return strings.ToLower(strings.TrimRight(name, ".")) }
 
-// find looks for the name, then for it with a '*' as its first label.
+// find looks up the name, then the name with '*' as its first label.
 func (t *table) find(name string) *tls.Certificate {
 	if cert := t.byName[name]; cert != nil {
 		return cert

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// pair makes a certificate of that name for those hosts.
+// pair returns a certificate of that common name for the hosts.
 func pair(t *testing.T, name string, hosts ...string) (certPEM, keyPEM []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -41,7 +41,7 @@ func pair(t *testing.T, name string, hosts ...string) (certPEM, keyPEM []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM
 }
 
-// server has a certificate of its own for the cluster's name and one address.
+// server returns Certificates with an own certificate for the cluster's name and one address.
 func server(t *testing.T) *Certificates {
 	t.Helper()
 	own, err := tls.X509KeyPair(pair(t, "own", "kubernetes", "10.0.0.1"))
@@ -58,7 +58,7 @@ func use(t *testing.T, p *Pair, name string, hosts ...string) {
 	}
 }
 
-// reached is a connection of which only the server's address is known.
+// reached is a connection that only knows the server's address.
 type reached struct {
 	net.Conn
 	at string
@@ -66,7 +66,8 @@ type reached struct {
 
 func (r reached) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(r.at), Port: 6443} }
 
-// shown is whose certificate a client sees that asks for the name at the address.
+// shown returns the common name of the certificate that a client sees, which requests the name at
+// the address.
 func shown(t *testing.T, c *Certificates, name, at string) string {
 	t.Helper()
 	cert, err := c.Get(&tls.ClientHelloInfo{ServerName: name, Conn: reached{at: at}})
@@ -76,7 +77,7 @@ func shown(t *testing.T, c *Certificates, name, at string) string {
 	return cert.Leaf.Subject.CommonName
 }
 
-// TestWhichCertificateIsShown: the choice among named ones is as with upstream's kube-apiserver v1.36.3.
+// The choice among named certificates is that of upstream's kube-apiserver v1.36.3.
 func TestWhichCertificateIsShown(t *testing.T) {
 	c := server(t)
 	if got := shown(t, c, "anything", "10.0.0.1"); got != "own" {
@@ -104,11 +105,12 @@ func TestWhichCertificateIsShown(t *testing.T) {
 		"a wildcard comes before the rest":                    {"api.example.com", "10.0.0.9", "wildcard"},
 		"the address of the certificate for the rest":         {"", "10.0.0.2", "rest"},
 		"a name of the cluster that no other certificate has": {"kubernetes", "10.0.0.9", "own"},
-		"an address of the cluster":                           {"", "10.0.0.1", "own"}, // although it is a certificate's common name
-		"a certificate whose common name is an address":       {"numbered.org", "10.0.0.9", "10.0.0.1"},
-		"a certificate whose common name is no domain":        {"company.org", "10.0.0.9", "Common Name, Inc."},
-		"a common name that is no domain":                     {"Common Name, Inc.", "10.0.0.9", "rest"},
-		"a common name with a wildcard":                       {"x.wild.org", "10.0.0.9", "*.wild.org"},
+		// although it is a certificate's common name
+		"an address of the cluster":                     {"", "10.0.0.1", "own"},
+		"a certificate whose common name is an address": {"numbered.org", "10.0.0.9", "10.0.0.1"},
+		"a certificate whose common name is no domain":  {"company.org", "10.0.0.9", "Common Name, Inc."},
+		"a common name that is no domain":               {"Common Name, Inc.", "10.0.0.9", "rest"},
+		"a common name with a wildcard":                 {"x.wild.org", "10.0.0.9", "*.wild.org"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := shown(t, c, tc.asked, tc.at); got != tc.want {

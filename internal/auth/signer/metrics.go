@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// metrics are upstream's, by name and label.
+// metrics has upstream's names and labels.
 type metrics struct {
 	data, success  prometheus.Gauge
 	fetches, signs *prometheus.CounterVec
@@ -29,13 +29,13 @@ func newMetrics() metrics {
 	}
 }
 
-// Collectors are what the signer is asked, how long that takes and what comes of it.
+// Collectors returns metrics about the requests to the signer, their duration and their results.
 func (s *Signer) Collectors() []prometheus.Collector {
 	m := &s.metrics
 	return []prometheus.Collector{m.data, m.success, m.fetches, m.signs, m.seconds}
 }
 
-// timed is a grpc.UnaryClientInterceptor.
+// timed is a grpc.UnaryClientInterceptor that measures requests.
 func (m *metrics) timed(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	since := time.Now()
 	err := call(ctx, method, req, reply, cc, opts...)
@@ -43,7 +43,7 @@ func (m *metrics) timed(ctx context.Context, method string, req, reply any, cc *
 	return err
 }
 
-// code is the signer's own, or says that it has answered what can not be used.
+// code returns the status code of the signer, or a code for an unusable answer.
 func code(err error) string {
 	if s, ok := status.FromError(err); ok {
 		return s.Code().String()

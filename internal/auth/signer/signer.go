@@ -1,5 +1,6 @@
-// Package signer speaks to a process on this machine that signs service accounts' tokens in the API server's place (KEP-740): it keeps the keys, and tells which of them
-// count. The protocol is that of k8s.io/externaljwt.
+// Package signer is the client of an external signer (KEP-740): a process on this machine that
+// signs service account tokens instead of the API server, holds the keys, and lists the valid ones.
+// The protocol is k8s.io/externaljwt.
 package signer
 
 import (
@@ -27,21 +28,22 @@ import (
 	externaljwt "k8s.io/externaljwt/apis/v1"
 )
 
-// reconnect is how soon a signer that was away is found again; it is on this machine.
+// reconnect makes a restarted signer usable again quickly; it is on this machine.
 var reconnect = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
 
 const (
-	// patience bounds one question to the signer.
+	// patience limits one request to the signer.
 	patience = 30 * time.Second
-	// again is when keys that could not be fetched are asked for again.
+	// again is the delay before a failed fetch of the keys is repeated.
 	again = 10 * time.Second
-	// minLifetime is what every signer has to allow, since clients may ask for it.
+	// minLifetime is a lifetime that every signer has to allow, since clients may request it.
 	minLifetime = 10 * time.Minute
-	// longestLifetime is what nobody can ask more than, in seconds. A signer that sets no bound may say any number.
+	// longestLifetime is the longest lifetime that a client can request, in seconds. A signer
+	// without a limit may return any number.
 	longestLifetime = 1 << 32
-	// longest is the length of a key's name, in bytes.
+	// longest is the limit of a key's name in bytes.
 	longest = 1024
-	// longestRefresh bounds what a signer may say.
+	// longestRefresh limits the refresh hint of a signer.
 	longestRefresh = 24 * time.Hour
 )
 
@@ -49,19 +51,19 @@ const (
 type Key struct {
 	ID     string
 	Public crypto.PublicKey
-	// Unpublished keys are not shown to verifiers elsewhere, and sign nothing new.
+	// Unpublished keys are not listed for outside verifiers, and may not sign new tokens.
 	Unpublished bool
 }
 
-// Keys are those that count at a time. A set is never changed.
+// Keys holds the keys that are valid at a time. It is never modified.
 type Keys struct {
 	All []Key
-	// Refresh is how soon there may be other ones.
+	// Refresh is the time after which the keys may have changed.
 	Refresh time.Duration
 	read    time.Time
 }
 
-// Same tells whether k has the keys of other, nil among them.
+// Same reports whether both have the same keys; other may be nil.
 func (k *Keys) Same(other *Keys) bool {
 	return slices.EqualFunc(k.All, other.All, func(a, b Key) bool {
 		public, ok := a.Public.(interface{ Equal(crypto.PublicKey) bool })
@@ -69,12 +71,12 @@ func (k *Keys) Same(other *Keys) bool {
 	})
 }
 
-// Left is how long it is until then.
+// Left returns the rest of Refresh.
 func (k *Keys) Left(now time.Time) time.Duration { return max(0, k.read.Add(k.Refresh).Sub(now)) }
 
-// Signer is the process. Safe for concurrent use.
+// Signer is a connection to the process. Safe for concurrent use.
 type Signer struct {
-	// MaxExpiration is how long it lets tokens live.
+	// MaxExpiration is the longest lifetime of a token that the signer allows.
 	MaxExpiration time.Duration
 
 	conn    *grpc.ClientConn
@@ -85,7 +87,8 @@ type Signer struct {
 	metrics metrics
 }
 
-// Connect asks the process behind the socket what it allows, and for its keys. Run keeps them up to date.
+// Connect reads the limits and the keys of the process at the socket. Run keeps the keys up to
+// date.
 func Connect(ctx context.Context, socket string, log *slog.Logger) (*Signer, error) {
 	s := &Signer{log: log, metrics: newMetrics()}
 	var err error
@@ -123,13 +126,15 @@ func (s *Signer) meet(ctx context.Context) error {
 	return s.Fetch(ctx)
 }
 
-// Keys are those of the last time that they were fetched.
+// Keys returns the keys of the last fetch.
 func (s *Signer) Keys() *Keys { return s.keys.Load() }
 
-// Fetch asks for the keys now; those who ask at the same time share the question. What can not be used changes nothing. A signer that is away is not waited for.
+// Fetch fetches the keys now. Concurrent callers share a request. An unusable answer changes
+// nothing. Fetch does not wait for a signer that is away.
 func (s *Signer) Fetch(ctx context.Context) error {
 	done := s.fetches.DoChan("", func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience) // others wait for it, too
+		// other callers wait for this request too
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
 		err := s.fetch(ctx)
 		s.metrics.fetches.WithLabelValues(code(err)).Inc()
@@ -163,7 +168,7 @@ func (s *Signer) fetch(ctx context.Context) error {
 	return nil
 }
 
-// read holds an answer to what the protocol says of it.
+// read validates an answer by the rules of the protocol.
 func read(answer *externaljwt.FetchKeysResponse, now time.Time, log *slog.Logger) (*Keys, error) {
 	if err := answer.DataTimestamp.CheckValid(); err != nil {
 		return nil, fmt.Errorf("invalid data timestamp: %w", err)
@@ -208,7 +213,7 @@ func usable(public crypto.PublicKey) bool {
 	return false
 }
 
-// Run fetches the keys whenever the signer says that there may be other ones, until ctx ends.
+// Run fetches the keys whenever they may have changed, until ctx ends.
 func (s *Signer) Run(ctx context.Context) {
 	wait := s.Keys().Refresh
 	for {
@@ -226,23 +231,24 @@ func (s *Signer) Run(ctx context.Context) {
 	}
 }
 
-// header is what a token's first part may say, and nothing else.
+// header is the complete set of allowed fields in a token's header.
 type header struct {
 	Algorithm string `json:"alg"`
 	KeyID     string `json:"kid"`
 	Type      string `json:"typ"`
 }
 
-// algorithms are those that signers may use.
+// algorithms are the algorithms allowed for signers.
 var algorithms = map[string]bool{"RS256": true, "ES256": true, "ES384": true, "ES512": true}
 
-// Sign makes a token of the claims, a JSON object.
+// Sign returns a token with the claims, a JSON object.
 func (s *Signer) Sign(ctx context.Context, claims []byte) (token string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	payload := base64.RawURLEncoding.EncodeToString(claims)
 	defer func() { s.metrics.signs.WithLabelValues(code(err)).Inc() }()
-	signed, err := s.client.Sign(ctx, &externaljwt.SignJWTRequest{Claims: payload}, grpc.WaitForReady(true)) // one that starts anew is waited for
+	// waits for a signer that is restarting
+	signed, err := s.client.Sign(ctx, &externaljwt.SignJWTRequest{Claims: payload}, grpc.WaitForReady(true))
 	if err != nil {
 		return "", fmt.Errorf("while signing jwt: %w", err)
 	}
@@ -259,11 +265,12 @@ func (s *Signer) Sign(ctx context.Context, claims []byte) (token string, err err
 	return signed.Header + "." + payload + "." + signed.Signature, nil
 }
 
-// unpublished tells whether verifiers elsewhere are not told of the key, or of one of several that have its name. One that is not known may be a new one.
+// unpublished reports whether the key, or another key of the same name, is unpublished. If the key
+// is unknown, it first fetches the keys, since it may be new.
 func (s *Signer) unpublished(ctx context.Context, id string) bool {
 	named := func(k Key) bool { return k.ID == id }
 	if !slices.ContainsFunc(s.Keys().All, named) {
-		_ = s.Fetch(ctx) // what is not told of is not known, and verifies nothing
+		_ = s.Fetch(ctx) // after an error the key stays unknown, and no verifier accepts it
 	}
 	return slices.ContainsFunc(s.Keys().All, func(k Key) bool { return named(k) && k.Unpublished })
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/signertest"
 )
 
-// TestASignerThatSaysWhatCanNotBeIsRefused: the words are those of upstream's API server v1.36.3, where it has the same.
+// The texts are those of upstream's API server v1.36.3, where it has the same errors.
 func TestASignerThatSaysWhatCanNotBeIsRefused(t *testing.T) {
 	keys := func(change func(*externaljwt.FetchKeysResponse)) func(*signertest.Answers) {
 		return func(a *signertest.Answers) { change(a.Keys) }
@@ -115,7 +115,7 @@ func TestASignersSocketMayBeAbstract(t *testing.T) {
 	}
 }
 
-// TestASignerMaySetNoBound: the longest time that a number of seconds can say does not fit into a Go duration.
+// The longest time that the number of seconds can express does not fit into a time.Duration.
 func TestASignerMaySetNoBound(t *testing.T) {
 	server := signertest.Start(t)
 	server.Change(func(a *signertest.Answers) { a.MaxExpiration = math.MaxInt64 })

@@ -1,4 +1,4 @@
-// Package signertest is a process that signs tokens, for tests of those that ask it.
+// Package signertest is an external signer for tests.
 package signertest
 
 import (
@@ -20,7 +20,7 @@ import (
 	externaljwt "k8s.io/externaljwt/apis/v1"
 )
 
-// Server is the process. What it answers is changed with Change.
+// Server is a running signer. Change changes its answers.
 type Server struct {
 	externaljwt.UnimplementedExternalJWTSignerServer
 	Socket string
@@ -31,16 +31,16 @@ type Server struct {
 	server  *grpc.Server
 }
 
-// Stop ends it before the test does.
+// Stop stops the signer before the end of the test.
 func (s *Server) Stop() { s.server.Stop() }
 
-// Answers are what it says.
+// Answers holds the signer's answers.
 type Answers struct {
 	MaxExpiration int64 // seconds
 	Keys          *externaljwt.FetchKeysResponse
-	Header        string // of tokens, JSON
+	Header        string // of tokens, in JSON
 	Signature     func(signed string) []byte
-	Err           error // instead of anything else
+	Err           error // returned by every call if set
 }
 
 // Start runs a signer with one RSA key, k1, until the test ends.
@@ -49,7 +49,7 @@ func Start(t *testing.T) *Server {
 	return StartAt(t, filepath.Join(t.TempDir(), "s"))
 }
 
-// StartAt is Start with a socket of one's own, which is abstract when it begins with '@'.
+// StartAt is Start at the given socket, which is abstract if it begins with '@'.
 func StartAt(t *testing.T, socket string) *Server {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -76,11 +76,11 @@ func StartAt(t *testing.T, socket string) *Server {
 	return s
 }
 
-// Key is the signer's key under a name.
+// Key returns the signer's key under the given name.
 func (s *Server) Key(id string) *externaljwt.Key {
 	der, err := x509.MarshalPKIXPublicKey(s.key.Public())
 	if err != nil {
-		panic(err) // an RSA key
+		panic(err) // cannot fail for an RSA key
 	}
 	return &externaljwt.Key{KeyId: id, Key: der}
 }
@@ -89,12 +89,12 @@ func (s *Server) sign(signed string) []byte {
 	digest := sha256.Sum256([]byte(signed))
 	signature, err := rsa.SignPKCS1v15(rand.Reader, s.key, crypto.SHA256, digest[:])
 	if err != nil {
-		panic(err) // an RSA key
+		panic(err) // cannot fail for an RSA key
 	}
 	return signature
 }
 
-// Change changes what it answers from now on.
+// Change changes the answers from now on.
 func (s *Server) Change(change func(*Answers)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

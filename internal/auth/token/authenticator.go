@@ -29,17 +29,19 @@ const (
 	ExtraNodeUID  = "authentication.kubernetes.io/node-uid"
 )
 
-// Labels of a legacy token's Secret (KEP-2799): when it was used last, and since when it does not count any more because nobody had used
-// it for a year. Both are dates.
+// Labels of a legacy token's Secret (KEP-2799): the date of its last use, and the date since when
+// it is invalid, after a year without use.
 const (
 	labelLastUsed     = "kubernetes.io/legacy-token-last-used"
 	labelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
 )
 
-// noteAgainAfter is how long the use of a token is not written after a write of it has failed: every request would try again.
+// noteAgainAfter is the pause after a failed write of a token's use; otherwise each request would
+// retry it.
 const noteAgainAfter = time.Minute
 
-// deletionGrace is how long a token outlives the deletion of the object it is bound to, so that a pod can end its work.
+// deletionGrace is the time for which a token outlives the deletion of its bound object, so that a
+// pod can finish its work.
 const deletionGrace = 60 * time.Second
 
 var (
@@ -69,7 +71,8 @@ func (s *Service) AuthenticateToken(ctx context.Context, token string, audiences
 	return user, accepted, err == nil, err
 }
 
-// verify gives the claims of a token with a good signature; nil for what is no service account token of this cluster.
+// verify returns the claims of a token with a valid signature, or nil for a token that is not a
+// service account token of this cluster.
 func (s *Service) verify(ctx context.Context, token string) (*claims, error) {
 	id := sha256.Sum256([]byte(token))
 	if c, ok := s.keySet().verified.Get(id); ok {
@@ -131,7 +134,7 @@ func (s *Service) boundUser(ctx context.Context, c *claims) (auth.User, error) {
 		user.Extra[ExtraPodName], user.Extra[ExtraPodUID] = []string{p.Pod.Name}, []string{p.Pod.UID}
 	}
 	if p.Node != nil {
-		// A pod's token only tells its node; a token bound to the node itself ends with it.
+		// A pod's token only names its node; a token bound to a node ends with it.
 		if p.Pod == nil {
 			node, err := s.nodes.Find(ctx, "", p.Node.Name)
 			if err := s.alive("node", "", *p.Node, node, err); err != nil {
@@ -147,7 +150,8 @@ func (s *Service) boundUser(ctx context.Context, c *claims) (auth.User, error) {
 	return user, nil
 }
 
-// alive checks that an object that a token names is still the one it was issued for, and not long deleted.
+// alive checks that a named object is still the one the token was issued for, and was not deleted
+// long ago.
 func (s *Service) alive(kind, namespace string, r ref, obj metav1.Object, err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -181,7 +185,8 @@ func (s *Service) legacyUser(ctx context.Context, token string, c *claims) (auth
 		return auth.User{}, err
 	}
 	s.uses.legacy.Inc()
-	s.noteUse(ctx, secret) // also when it does not count: whoever makes it valid again finds that somebody wants it
+	// also for an invalid token, so that an administrator who makes it valid again sees the use
+	s.noteUse(ctx, secret)
 	if secret.Labels[labelInvalidSince] != "" {
 		s.uses.marked.Inc()
 		return auth.User{}, fmt.Errorf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
@@ -190,7 +195,8 @@ func (s *Service) legacyUser(ctx context.Context, token string, c *claims) (auth
 	return auth.User{Name: c.Subject, UID: string(account.UID), Groups: auth.ServiceAccountGroups(c.LegacyNamespace), Remarks: s.uses.inSecret(account, secret)}, nil
 }
 
-// noteUse writes the day of a legacy token's use to its Secret. The controller that cleans up unused tokens goes by it. A write that fails is made up for by a later use.
+// noteUse writes the date of a legacy token's use to its Secret, for the controller that deletes
+// unused tokens. A later use makes up for a failed write.
 func (s *Service) noteUse(ctx context.Context, secret *corev1.Secret) {
 	today := s.Now().UTC().Format(time.DateOnly)
 	if secret.Labels[labelLastUsed] == today {

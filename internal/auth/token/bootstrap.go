@@ -40,7 +40,8 @@ type Bootstrap struct {
 	now       func() time.Time
 }
 
-// NewBootstrap reads Secrets with the client until ctx ends. The tokens are meant for the audiences: the API server's.
+// NewBootstrap returns a Bootstrap that reads Secrets with the client until ctx ends. audiences are
+// the API server's, which the tokens are meant for.
 func NewBootstrap(ctx context.Context, c client.Interface, audiences []string, now func() time.Time) Bootstrap {
 	return Bootstrap{secrets: client.NewLazy[*corev1.Secret](ctx, c, nil), audiences: audiences, now: now}
 }
@@ -62,14 +63,15 @@ func (b Bootstrap) AuthenticateToken(ctx context.Context, token string, audience
 	}
 	groups, err := b.check(stored, id, secret)
 	if err != nil {
-		// The reason is for the cluster's administrator: whoever tries a token is told no more than that nobody knows it, as upstream.
+		// The reason is only for the administrator. The client learns no more than that the token
+		// is unknown, as upstream.
 		slog.Info("a bootstrap token is refused", "component", "auth", "token", id, "reason", err)
 		return auth.User{}, nil, false, nil
 	}
 	return auth.User{Name: bootstrapUserPrefix + id, Groups: groups}, accepted, true, nil
 }
 
-// check gives the groups of the token, or why it is refused.
+// check returns the groups of the token, or the reason of its refusal.
 func (b Bootstrap) check(s *corev1.Secret, id, secret string) ([]string, error) {
 	if s.DeletionTimestamp != nil || s.Type != SecretTypeBootstrap || string(s.Data["token-id"]) != id ||
 		subtle.ConstantTimeCompare(s.Data["token-secret"], []byte(secret)) != 1 {

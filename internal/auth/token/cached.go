@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// cached counts what came of tokens, under the names of upstream's cache of tokens. What is remembered here is that a signature is good: whether the token
-// is still good, and who it is from, is looked up each time.
+// cached counts tokens under the names of upstream's token cache. knarr only remembers that a
+// signature is valid. The validity of the token and its user are looked up on each request.
 type cached struct {
 	hits, misses, good, bad prometheus.Counter
 	hitSeconds, missSeconds prometheus.Observer
@@ -30,13 +30,15 @@ func newCached() cached {
 	}
 }
 
-// hit notes that a signature was known. The time that takes is far below the first bucket, and not worth a clock.
+// hit counts a remembered signature. Its time is far below the first bucket, and not worth reading
+// a clock.
 func (c *cached) hit() {
 	c.hits.Inc()
 	c.hitSeconds.Observe(0)
 }
 
-// verify notes how long verify took and what came of it; a token of somebody else is none of ours.
+// verify measures the verification of a token and counts its result. A token of another issuer does
+// not count.
 func (c *cached) verify(verify func() (*claims, error)) (*claims, error) {
 	c.running.Inc()
 	defer c.running.Dec()

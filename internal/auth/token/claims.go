@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Issuer and audience of a cluster whose domain is cluster.local.
+// DefaultIssuer is the issuer and audience of a cluster with the domain cluster.local.
 const DefaultIssuer = "https://kubernetes.default.svc.cluster.local"
 
-// legacyIssuer is in tokens that lie in Secrets.
+// legacyIssuer is the issuer of tokens in Secrets.
 const legacyIssuer = "kubernetes/serviceaccount"
 
-// claims are those of a service account token.
+// claims are the claims of a service account token.
 type claims struct {
 	Audience  audience `json:"aud,omitempty"`
 	Expires   int64    `json:"exp,omitempty"` // Unix seconds
@@ -21,7 +21,7 @@ type claims struct {
 	Private   *private `json:"kubernetes.io,omitempty"`
 	NotBefore int64    `json:"nbf,omitempty"`
 	Subject   string   `json:"sub,omitempty"`
-	legacy             // of tokens that lie in Secrets
+	legacy             // of tokens in Secrets
 }
 
 type private struct {
@@ -30,7 +30,7 @@ type private struct {
 	Pod            *ref   `json:"pod,omitempty"`
 	Secret         *ref   `json:"secret,omitempty"`
 	ServiceAccount ref    `json:"serviceaccount"`
-	// WarnAfter is when a token should have been refreshed, when its expiry was extended.
+	// WarnAfter is the time at which a token with an extended expiry should have been refreshed.
 	WarnAfter int64 `json:"warnafter,omitempty"`
 }
 
@@ -58,10 +58,10 @@ func (a *audience) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(a))
 }
 
-// leeway is how far clocks may differ.
+// leeway is the tolerated difference of clocks.
 const leeway = 10 * time.Second
 
-// checkTimes says why the token is not valid at the time, or nothing.
+// checkTimes returns an error if the token is not valid at the time.
 func (c *claims) checkTimes(now time.Time) error {
 	if c.NotBefore != 0 && now.Add(leeway).Before(time.Unix(c.NotBefore, 0)) {
 		return errNotYetValid

@@ -1,8 +1,10 @@
-// Package token issues and checks bearer tokens: service account tokens (JSON Web Tokens bound to an audience, a time and
-// an object, KEP-1205), the older ones that lie in Secrets, and bootstrap tokens, with which nodes join.
+// Package token issues and authenticates bearer tokens: service account tokens (JSON Web Tokens
+// bound to an audience, a time and an object, KEP-1205), the older ones in Secrets, bootstrap
+// tokens of joining nodes, and tokens of a static file.
 //
-// A token is valid as long as its signature, its times and every object it names are: the account, and the pod, node or
-// Secret it is bound to, are looked up on each request. Only the signature's verification is remembered.
+// A token is valid while its signature, its times and all objects it names are valid. The account,
+// and the pod, node or Secret it is bound to, are looked up on each request. Only the verification
+// of the signature is remembered.
 //
 // See docs/adr/0007-authentication-and-pki.md.
 package token

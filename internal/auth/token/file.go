@@ -9,13 +9,14 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// File authenticates tokens of a file that is read once (reference, "Static token file"): lines of token, user, UID and, in quotes, groups.
+// File authenticates tokens of a file that is read once (reference, "Static token file"). Its lines
+// hold token, user, UID and, in quotes, groups.
 type File struct {
 	known     *tokenfile.TokenAuthenticator
 	audiences []string
 }
 
-// OpenFile reads the file. The tokens are meant for the audiences: the API server's.
+// OpenFile reads the file. audiences are the API server's, which the tokens are meant for.
 func OpenFile(path string, audiences []string) (File, error) {
 	known, err := tokenfile.NewCSV(path)
 	if err != nil {

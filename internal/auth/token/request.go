@@ -21,16 +21,17 @@ import (
 )
 
 const (
-	defaultExpiration = 3600    // seconds, of a request that does not say
+	defaultExpiration = 3600    // seconds, if the request has none
 	minExpiration     = 600     // seconds
 	maxExpiration     = 1 << 32 // seconds
 	extendedLifetime  = 365 * 24 * time.Hour
-	// podExpiration marks the request of a pod's token volume: 3600 seconds and 7, which only the admission plugin writes.
-	// Such tokens live for a year, for workloads that read their token only once; WarnAfter says when they were due.
+	// podExpiration is the expiry that only the admission plugin requests, for a pod's token
+	// volume: 3600 seconds and 7. Such tokens live for a year, for workloads that read their token
+	// only once; WarnAfter is the requested expiry.
 	podExpiration = 3607
 )
 
-// Prepare checks a TokenRequest for a service account and fills in its defaults.
+// Prepare validates a TokenRequest for a service account and fills its defaults.
 func (s *Service) Prepare(request *authenticationv1.TokenRequest) error {
 	spec := field.NewPath("spec")
 	if len(request.Spec.Audiences) == 0 {
@@ -52,8 +53,8 @@ func (s *Service) Prepare(request *authenticationv1.TokenRequest) error {
 	return nil
 }
 
-// Issue answers a create of serviceaccounts/NAME/token: it checks the request, reads the account and the object the token
-// is to be bound to, and fills in the status. request is changed.
+// Issue answers a create of serviceaccounts/NAME/token. It validates the request, reads the account
+// and the object to bind to, and sets the status. It changes request.
 func (s *Service) Issue(ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	if s.signer == nil && s.External == nil {
 		return nil, apierrors.NewInternalError(errors.New("this API server has no key to sign service account tokens with"))
@@ -106,7 +107,7 @@ func (s *Service) Issue(ctx context.Context, namespace, name string, request *au
 	return request, nil
 }
 
-// extends says whether the token is to outlive what was asked for.
+// extends reports whether the token outlives the requested expiry.
 func (s *Service) extends(request *authenticationv1.TokenRequest, bound *private) bool {
 	if s.KeepExpiration || bound.Pod == nil || *request.Spec.ExpirationSeconds != podExpiration {
 		return false
@@ -114,7 +115,7 @@ func (s *Service) extends(request *authenticationv1.TokenRequest, bound *private
 	return !slices.ContainsFunc(request.Spec.Audiences, func(a string) bool { return !slices.Contains(s.Audiences, a) })
 }
 
-// bind reads the object that the token is to be bound to.
+// bind reads the object that the token will be bound to.
 func (s *Service) bind(ctx context.Context, account *corev1.ServiceAccount, bound *authenticationv1.BoundObjectReference) (*private, error) {
 	p := &private{Namespace: account.Namespace, ServiceAccount: ref{Name: account.Name, UID: string(account.UID)}}
 	if bound == nil {
@@ -125,7 +126,7 @@ func (s *Service) bind(ctx context.Context, account *corev1.ServiceAccount, boun
 		return nil, apierrors.NewBadRequest("Name parameter required.")
 	}
 	var uid types.UID
-	switch gvk.GroupKind() { // whatever the version
+	switch gvk.GroupKind() { // in any version
 	case schema.GroupKind{Kind: "Pod"}:
 		pod, err := client.Get[*corev1.Pod](ctx, s.Client, account.Namespace, bound.Name)
 		if err != nil {

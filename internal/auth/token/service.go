@@ -19,36 +19,38 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Config of a Service.
+// Config configures a Service.
 type Config struct {
-	// Issuer is in every token made; DefaultIssuer when empty. AcceptedIssuers are accepted besides.
+	// Issuer is the issuer of new tokens; it defaults to DefaultIssuer. AcceptedIssuers are
+	// accepted too.
 	Issuer          string
 	AcceptedIssuers []string
-	// Audiences are the API server's own; all issuers when empty.
+	// Audiences are the API server's own; they default to all issuers.
 	Audiences []string
-	// JWKSURI is where verifiers find the keys; Issuer + /openid/v1/jwks when empty.
+	// JWKSURI is the URL of the keys for verifiers; it defaults to Issuer + /openid/v1/jwks.
 	JWKSURI string
 	Keys    *pki.SigningKeys
-	// External signs in the place of Keys.
+	// External signs instead of Keys.
 	External *signer.Signer
-	// Client reads the objects that tokens are bound to, and notes the use of legacy ones; it may do everything.
+	// Client reads the objects that tokens are bound to, and records the use of legacy tokens. It
+	// must be allowed everything.
 	Client client.Interface
-	// KeepExpiration turns off the extension of pods' tokens for the API server to a year (as upstream's
-	// --service-account-extend-token-expiration=false).
+	// KeepExpiration disables the extension of pods' tokens for the API server to a year (as
+	// upstream's --service-account-extend-token-expiration=false).
 	KeepExpiration bool
-	// MaxExpiration caps the lifetime asked for; 0 does not.
+	// MaxExpiration limits the requested lifetime; 0 means no limit.
 	MaxExpiration time.Duration
-	// Now is time.Now when nil. NewID makes tokens' ids; random UUIDs when nil.
+	// Now defaults to time.Now. NewID returns ids of tokens; it defaults to random UUIDs.
 	Now   func() time.Time
 	NewID func() string
 }
 
-// Service issues and checks service account tokens. Safe for concurrent use.
+// Service issues and authenticates service account tokens. Safe for concurrent use.
 type Service struct {
 	Config
 	signer *key
 	keys   atomic.Pointer[keySet]
-	// unnoted are Secrets whose use could not be written, and when that was tried.
+	// unnoted holds the Secrets whose use could not be written, with the time of the attempt.
 	unnoted auth.Memo[types.UID, time.Time]
 	uses    uses
 	cached  cached
@@ -59,7 +61,7 @@ type Service struct {
 	nodes    *client.Lazy[*corev1.Node]
 }
 
-// New makes a Service that works until ctx ends; it fails when a key is of an unknown kind.
+// New returns a Service that works until ctx ends. It fails for a key of an unknown type.
 func New(ctx context.Context, config Config) (*Service, error) {
 	s := &Service{
 		Config:   config,
@@ -110,13 +112,13 @@ func New(ctx context.Context, config Config) (*Service, error) {
 	return s, nil
 }
 
-// LegacyToken is the token that the token controller puts into a Secret of type kubernetes.io/service-account-token.
-// It has no expiry; it ends with its Secret.
+// LegacyToken returns the token that the token controller writes into a Secret of type
+// kubernetes.io/service-account-token. It has no expiry and is valid as long as its Secret exists.
 func (s *Service) LegacyToken(account *corev1.ServiceAccount, secret *corev1.Secret) (string, error) {
 	return SignLegacy(s.Keys, account, secret)
 }
 
-// SignLegacy is LegacyToken for a process that has the keys but no Service.
+// SignLegacy is LegacyToken for a process with the keys but without a Service.
 func SignLegacy(keys *pki.SigningKeys, account *corev1.ServiceAccount, secret *corev1.Secret) (string, error) {
 	if keys == nil || keys.Signer == nil {
 		return "", errors.New("no key to sign service account tokens with")

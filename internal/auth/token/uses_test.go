@@ -50,7 +50,7 @@ func TestLegacyTokenEndsWithItsSecret(t *testing.T) {
 	}
 }
 
-// readOnly takes no writes; it counts them.
+// readOnly fails and counts writes.
 type readOnly struct {
 	client.Interface
 	writes int

@@ -7,15 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Asker puts other questions than those of this package to the server of a kubeconfig file, with the same patience.
+// Asker sends reviews of other kinds to the server of a kubeconfig file, with the same retries.
 type Asker struct{ server *server }
 
-// askTimeout bounds a question with all its attempts.
+// askTimeout limits a review with all its attempts.
 const askTimeout = 30 * time.Second
 
-// NewAsker takes how long to wait before the first retry.
+// NewAsker returns an Asker; backoff is the delay before the first retry.
 func NewAsker(kubeconfig string, backoff time.Duration) (*Asker, error) {
-	s, err := newServer(kubeconfig, askTimeout, nil) // as upstream: no network is named for it
+	// a nil dial, since no network is configured for it, as upstream
+	s, err := newServer(kubeconfig, askTimeout, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -23,7 +24,7 @@ func NewAsker(kubeconfig string, backoff time.Duration) (*Asker, error) {
 	return &Asker{s}, nil
 }
 
-// Ask posts a review and reads the answer into it.
+// Ask posts a review and decodes the answer into it.
 func (a *Asker) Ask(ctx context.Context, review runtime.Object) error {
 	return a.server.ask(ctx, review, func(error, time.Duration) {})
 }

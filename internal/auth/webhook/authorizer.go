@@ -28,7 +28,7 @@ import (
 type Authorizer struct {
 	name       string
 	server     *server
-	allowFor   time.Duration // how long an answer is remembered; 0 is not at all
+	allowFor   time.Duration // how long an answer is remembered; 0 means not at all
 	refuseFor  time.Duration
 	failure    auth.Decision
 	conditions *authorizationcel.CELMatcher
@@ -45,13 +45,13 @@ type answer struct {
 	until    time.Time
 }
 
-// rememberedAnswers bounds what a stranger's requests can take up.
+// rememberedAnswers limits the memory that requests of strangers can take up.
 const rememberedAnswers = 4096
 
-// newAuthorizer makes the authorizer of a configuration that was validated.
+// newAuthorizer returns the authorizer of a validated configuration.
 func newAuthorizer(name string, c *apiserverconfig.WebhookConfiguration, now func() time.Time, metrics *Metrics, dial egress.Dial) (*Authorizer, error) {
 	if c.ConnectionInfo.Type != apiserverconfig.AuthorizationWebhookConnectionInfoTypeKubeConfigFile || c.ConnectionInfo.KubeConfigFile == nil {
-		// InClusterConfig is for other servers, which ask this one: it would ask itself.
+		// InClusterConfig would make the API server ask itself. It is for other servers.
 		return nil, fmt.Errorf("authorizer %s: connectionInfo.type %q is not allowed for the API server itself, only KubeConfigFile", name, c.ConnectionInfo.Type)
 	}
 	s, err := newServer(*c.ConnectionInfo.KubeConfigFile, c.Timeout.Duration, dial)
@@ -112,7 +112,7 @@ func (a *Authorizer) Authorize(ctx context.Context, attributes auth.Attributes) 
 	remember := a.refuseFor
 	switch {
 	case review.Status.Allowed && review.Status.Denied:
-		return auth.Deny, "", errBoth // whatever the policy says: it has refused
+		return auth.Deny, "", errBoth // a refusal, whatever the failure policy
 	case review.Status.Allowed:
 		got.decision, remember = auth.Allow, a.allowFor
 	case review.Status.Denied:
@@ -144,7 +144,8 @@ func spec(a *auth.Attributes) authorizationv1.SubjectAccessReviewSpec {
 	return s
 }
 
-// fieldSelector and labelSelector are nil for what can not be parsed: the request is then authorized as one without selector.
+// fieldSelector and labelSelector return nil for an invalid selector: the request is then
+// authorized as one without a selector.
 func fieldSelector(raw string) *authorizationv1.FieldSelectorAttributes {
 	selector, err := fields.ParseSelector(raw)
 	if raw == "" || err != nil {
@@ -167,7 +168,8 @@ func labelSelector(raw string) *authorizationv1.LabelSelectorAttributes {
 		return nil
 	}
 	out := &authorizationv1.LabelSelectorAttributes{Requirements: selector.MatchExpressions}
-	for _, k := range slices.Sorted(maps.Keys(selector.MatchLabels)) { // in one order: the request is the key of what is remembered
+	// sorted, since the request is the key of the remembered answer
+	for _, k := range slices.Sorted(maps.Keys(selector.MatchLabels)) {
 		out.Requirements = append(out.Requirements, metav1.LabelSelectorRequirement{Key: k, Operator: metav1.LabelSelectorOpIn, Values: []string{selector.MatchLabels[k]}})
 	}
 	return out

@@ -23,10 +23,10 @@ import (
 	"github.com/knarr-project/knarr/internal/egress"
 )
 
-// Authorizers that need no configuration, by the name of their type.
+// Authorizers maps types of authorizers that need no configuration to the authorizers.
 type Authorizers map[string]auth.Authorizer
 
-// Always decides everything alike: AlwaysAllow and AlwaysDeny.
+// Always makes the same decision for every request: AlwaysAllow and AlwaysDeny.
 type Always auth.Decision
 
 // Authorize implements auth.Authorizer.
@@ -37,27 +37,30 @@ func (a Always) Authorize(context.Context, auth.Attributes) (auth.Decision, stri
 	return auth.NoOpinion, "Everything is forbidden.", nil
 }
 
-// Opened is an authorizer that is opened when the first configuration names it. One that comes later can not bring it in.
+// Opened is an authorizer that is opened when the first configuration names it. A later
+// configuration cannot add it.
 type Opened func() (auth.Authorizer, error)
 
-// Authorize implements auth.Authorizer; what is not open has no opinion.
+// Authorize implements auth.Authorizer. An unopened authorizer has no opinion.
 func (Opened) Authorize(context.Context, auth.Attributes) (auth.Decision, string, error) {
 	return auth.NoOpinion, "", nil
 }
 
-// Chain are authorizers in an order that may be changed at any time.
+// Chain is an ordered list of authorizers that can be replaced at any time.
 type Chain struct {
-	// Dial connects to webhooks; nil is directly. It is set before the first configuration.
+	// Dial connects to webhooks; nil connects directly. Set it before the first configuration.
 	Dial egress.Dial
 
 	known   Authorizers
 	metrics *Metrics
 	current atomic.Pointer[auth.Authorizers]
-	// required are the types of the first configuration but for webhooks. It belongs to whoever calls Use.
+	// required holds the types of the first configuration except webhooks. The caller of Use owns
+	// it.
 	required sets.Set[string]
 }
 
-// NewChain makes a chain that has no opinion until Use or UseFlags is called. known are those that the server has by itself ("Node", "RBAC").
+// NewChain returns a chain that has no opinion until Use or UseFlags is called. known holds the
+// server's own authorizers ("Node", "RBAC").
 func NewChain(known Authorizers) *Chain {
 	c := &Chain{known: known, metrics: NewMetrics()}
 	c.current.Store(&auth.Authorizers{auth.Masters{}})
@@ -69,10 +72,11 @@ func (c *Chain) Authorize(ctx context.Context, a auth.Attributes) (auth.Decision
 	return c.current.Load().Authorize(ctx, a)
 }
 
-// Collectors are the chain's metrics.
+// Collectors returns the chain's metrics.
 func (c *Chain) Collectors() []prometheus.Collector { return c.metrics.Collectors() }
 
-// Use takes the authorizers of a configuration (AuthorizationConfiguration), in its order. One that can not be used changes nothing.
+// Use replaces the authorizers by those of an AuthorizationConfiguration, in its order. An invalid
+// configuration changes nothing.
 func (c *Chain) Use(data []byte) error {
 	config, err := load.LoadFromData(data)
 	if err != nil {
@@ -99,7 +103,8 @@ func (c *Chain) Use(data []byte) error {
 	return nil
 }
 
-// plainTypes are the authorizers that are no webhooks. Their names are not free, and those of the first configuration stay.
+// plainTypes returns the types of the authorizers that are not webhooks. Their names are fixed, and
+// the types of the first configuration must stay.
 func (c *Chain) plainTypes(list []apiserverconfig.AuthorizerConfiguration) (sets.Set[string], error) {
 	types, errs := sets.New[string](), []error(nil)
 	for _, one := range list {
@@ -117,14 +122,14 @@ func (c *Chain) plainTypes(list []apiserverconfig.AuthorizerConfiguration) (sets
 	return types, utilerrors.NewAggregate(errs)
 }
 
-// Flags are upstream's older way to configure one webhook.
+// Flags holds upstream's older flags for one webhook.
 type Flags struct {
 	Modes                  []string
 	WebhookConfig          string
 	AllowedTTL, RefusedTTL time.Duration
 }
 
-// UseFlags takes the authorizers of --authorization-mode.
+// UseFlags sets the authorizers of --authorization-mode.
 func (c *Chain) UseFlags(f Flags) error {
 	if f.WebhookConfig != "" && !slices.Contains(f.Modes, string(apiserverconfig.TypeWebhook)) {
 		return errors.New("cannot specify --authorization-webhook-config-file without mode Webhook")
@@ -151,7 +156,8 @@ func (c *Chain) UseFlags(f Flags) error {
 	return c.inOrder(list)
 }
 
-// inOrder: the group of masters may do everything, whatever is configured.
+// inOrder replaces the list of authorizers. The group system:masters is allowed everything in any
+// configuration.
 func (c *Chain) inOrder(list []apiserverconfig.AuthorizerConfiguration) error {
 	out := auth.Authorizers{auth.Masters{}}
 	for i := range list {

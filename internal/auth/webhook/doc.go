@@ -1,6 +1,7 @@
-// Package webhook asks other servers who somebody is (TokenReview) and what they may do (SubjectAccessReview), and reads the
-// AuthorizationConfiguration that puts authorizers in order.
+// Package webhook authenticates and authorizes by other servers (TokenReview, SubjectAccessReview),
+// and reads the AuthorizationConfiguration, which puts authorizers in order.
 //
-// Answers are remembered for as long as the configuration says; errors are not. A server that does not answer is asked a few times, then
-// the failure policy decides. Match conditions (CEL) spare a webhook the requests that it has nothing to say about.
+// Answers are remembered for the configured time; errors are not. A server that does not answer is
+// retried a few times, then the failure policy decides. Match conditions (CEL) keep requests from a
+// webhook that it does not decide about.
 package webhook

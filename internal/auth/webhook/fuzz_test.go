@@ -10,14 +10,14 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// fixed is a webhook that answers everything with the same bytes.
+// fixed is a webhook that answers every request with the same bytes.
 type fixed []byte
 
 func (f fixed) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(f)), Header: http.Header{}}, nil
 }
 
-// FuzzAnswers: no answer makes anybody somebody, or lets anybody do anything, but one that says so.
+// FuzzAnswers checks that only an answer that says so authenticates a user or allows a request.
 func FuzzAnswers(f *testing.F) {
 	for _, body := range []string{`{"status":{"allowed":true}}`, `{"status":{"allowed":true,"denied":true}}`, `{"status":{"authenticated":true,"user":{"username":"u","groups":["g"],"extra":{"a":["b"]}},"audiences":["a"]}}`,
 		`{"status":{"authenticated":true,"user":{}}}`, `{"spec":{"user":"root"},"status":{"denied":true,"reason":"x"}}`, `[]`, `null`, `{"status":null}`, `{"STATUS":{"Allowed":true}}`} {
@@ -27,7 +27,7 @@ func FuzzAnswers(f *testing.F) {
 		s := &server{url: "http://webhook", http: &http.Client{Transport: fixed(body)}, timeout: time.Minute}
 		says := func(word string) bool {
 			return bytes.Contains(bytes.ToLower(body), []byte(word)) || bytes.ContainsRune(body, '\\')
-		} // an escape may spell it; no letter of these words has a fold beyond ASCII
+		} // an escape may spell the word; its letters have no case folding beyond ASCII
 		z := &Authorizer{name: "w", server: s, failure: auth.Deny, now: time.Now, metrics: NewMetrics()}
 		if decision, _, err := z.Authorize(t.Context(), auth.Attributes{User: auth.User{Name: "u"}, Verb: "get"}); decision == auth.Allow && (err != nil || !says("allowed")) {
 			t.Errorf("%q allows (%v)", body, err)
@@ -40,7 +40,7 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// FuzzSelectors: what a request selects by is told to a webhook as it is, or not at all.
+// FuzzSelectors checks that a webhook gets a request's selector unchanged, or not at all.
 func FuzzSelectors(f *testing.F) {
 	for _, raw := range []string{"a=b,c!=d", "a in (b,c),!d", "metadata.name=x,spec.nodeName!=y", "a>1", "=", "a==b,a=c", "x notin ()"} {
 		f.Add(raw)
@@ -55,7 +55,8 @@ func FuzzSelectors(f *testing.F) {
 	})
 }
 
-// FuzzUse: a configuration (AuthorizationConfiguration, with expressions) is refused, or what it says is done; one that is refused changes nothing.
+// FuzzUse checks that a configuration (AuthorizationConfiguration, with expressions) is either
+// refused, which changes nothing, or works.
 func FuzzUse(f *testing.F) {
 	conditions := "    matchConditions: [{expression: \"request.user != 'a' && has(request.resourceAttributes) && request.resourceAttributes.namespace == 'x'\"}]\n"
 	for _, text := range []string{configuration("/nowhere", "Deny", conditions), configuration("/nowhere", "NoOpinion", ""),
@@ -65,7 +66,7 @@ func FuzzUse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if bytes.Contains(data, []byte("/dev")) || bytes.Contains(data, []byte("/proc")) {
-			return // files that may have no end
+			return // such files may be endless
 		}
 		c := NewChain(Authorizers{"RBAC": Always(auth.Allow)})
 		err := c.Use(data)

@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// Metrics count what authorizers say, under upstream's names.
+// Metrics counts decisions of authorizers, under upstream's names.
 type Metrics struct {
 	decisions                *prometheus.CounterVec
 	asked                    *prometheus.CounterVec
@@ -20,7 +20,7 @@ type Metrics struct {
 	conditionLatency         *prometheus.HistogramVec
 }
 
-// NewMetrics makes metrics of which nothing is counted yet.
+// NewMetrics returns empty metrics.
 func NewMetrics() *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "apiserver_authorization_" + name, Help: help}, labels)
@@ -40,19 +40,19 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Collectors are what is to be registered.
+// Collectors returns the metrics to register.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.decisions, m.asked, m.open, m.latency, m.conditionErrors, m.skipped, m.conditionLatency}
 }
 
-// webhook counts one round trip to a webhook.
+// webhook counts one request to a webhook.
 func (m *Metrics) webhook(name string, err error, took time.Duration) {
 	result := outcome(err)
 	m.asked.WithLabelValues(name, result).Inc()
 	m.latency.WithLabelValues(name, result).Observe(took.Seconds())
 }
 
-// failed counts a question that a webhook has not answered, if another authorizer is asked for that.
+// failed counts a request that a webhook did not answer, if the next authorizer is asked instead.
 func (m *Metrics) failed(name string, err error, failure auth.Decision) {
 	if failure == auth.NoOpinion {
 		m.open.WithLabelValues(name, outcome(err)).Inc()
@@ -71,17 +71,20 @@ func outcome(err error) string {
 	return "success"
 }
 
-// RecordAuthorizationMatchConditionEvaluation and the next two implement the matcher's metrics.
+// RecordAuthorizationMatchConditionEvaluation and the next two methods implement the matcher's
+// metrics.
 func (m *Metrics) RecordAuthorizationMatchConditionEvaluation(_ context.Context, kind, name string, took time.Duration) {
 	m.conditionLatency.WithLabelValues(kind, name).Observe(took.Seconds())
 }
 
-// RecordAuthorizationMatchConditionEvaluationFailure counts a condition that could not be evaluated.
+// RecordAuthorizationMatchConditionEvaluationFailure counts a condition that could not be
+// evaluated.
 func (m *Metrics) RecordAuthorizationMatchConditionEvaluationFailure(_ context.Context, kind, name string) {
 	m.conditionErrors.WithLabelValues(kind, name).Inc()
 }
 
-// RecordAuthorizationMatchConditionExclusion counts a request that a webhook is not asked for.
+// RecordAuthorizationMatchConditionExclusion counts a request that the conditions kept from a
+// webhook.
 func (m *Metrics) RecordAuthorizationMatchConditionExclusion(_ context.Context, kind, name string) {
 	m.skipped.WithLabelValues(kind, name).Inc()
 }

@@ -30,7 +30,7 @@ import (
 	"github.com/knarr-project/knarr/internal/egress"
 )
 
-// server is the other side, as a kubeconfig file names it.
+// server is a webhook's server, configured by a kubeconfig file.
 type server struct {
 	url     string
 	http    *http.Client
@@ -38,14 +38,15 @@ type server struct {
 	backoff time.Duration // before the first retry
 }
 
-// A review is tried that often; what it may answer is bounded.
+// Limits of one review: the number of attempts, and the size of the answer.
 const (
 	attempts   = 5
 	maxAnswer  = 3 << 20
 	firstPause = 500 * time.Millisecond
 )
 
-// newServer: timeout bounds a review with all its attempts; the other side is told of it. A nil dial is directly.
+// newServer returns the server of a kubeconfig file. timeout limits a review with all its attempts,
+// and is sent to the server. A nil dial connects directly.
 func newServer(kubeconfig string, timeout time.Duration, dial egress.Dial) (*server, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -66,7 +67,7 @@ func newServer(kubeconfig string, timeout time.Duration, dial egress.Dial) (*ser
 	return &server{url: target.String(), http: c, timeout: timeout, backoff: firstPause}, nil
 }
 
-// ask posts a review and reads the answer into it. tried is told of each attempt.
+// ask posts a review and decodes the answer into it. It calls tried after each attempt.
 func (s *server) ask(ctx context.Context, review runtime.Object, tried func(err error, took time.Duration)) error {
 	body, err := json.Marshal(review)
 	if err != nil {
@@ -113,7 +114,7 @@ func (s *server) once(ctx context.Context, body []byte, answer runtime.Object) (
 	return false, decode(data, answer)
 }
 
-// refusal is what an answer without success says, in the words of Kubernetes' clients.
+// refusal returns the error of an unsuccessful answer, in the wording of Kubernetes' clients.
 func refusal(code int, data []byte) error {
 	var status metav1.Status
 	if decode(data, &status) == nil && status.Status == metav1.StatusFailure {
@@ -122,7 +123,7 @@ func refusal(code int, data []byte) error {
 	return apierrors.NewGenericServerResponse(code, http.MethodPost, schema.GroupResource{}, "", strings.TrimSpace(string(data)), 0, true)
 }
 
-// reviews are the kinds that servers answer with.
+// reviews is the scheme of the kinds that servers answer with.
 var reviews = sync.OnceValue(func() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -130,16 +131,16 @@ var reviews = sync.OnceValue(func() *runtime.Scheme {
 	} {
 		utilruntime.Must(add(scheme))
 	}
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // Status
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // registers Status
 	return scheme
 })
 
-// answers reads what servers answer with.
+// answers decodes answers of servers.
 var answers = sync.OnceValue(func() runtime.Decoder { return serializer.NewCodecFactory(reviews()).UniversalDeserializer() })
 
-// decode reads an answer, which must be of the kind that is wanted if it says of which it is.
+// decode decodes an answer. If it names a kind, it must be the kind of into.
 func decode(data []byte, into runtime.Object) error {
-	if err := bounds.Aliases(data); err != nil { // it may be YAML
+	if err := bounds.Aliases(data); err != nil { // the answer may be YAML
 		return err
 	}
 	kinds, _, err := reviews().ObjectKinds(into)

@@ -15,7 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/egress"
 )
 
-// Tokens asks a webhook whose a bearer token is.
+// Tokens authenticates bearer tokens by a webhook.
 type Tokens struct {
 	server  *server
 	keep    time.Duration
@@ -29,7 +29,8 @@ type known struct {
 	until    time.Time
 }
 
-// NewTokens asks the server of a kubeconfig file, which dial connects to; nil is directly. Tokens that it knows are remembered for keep.
+// NewTokens uses the server of a kubeconfig file. dial connects to it; nil connects directly. Valid
+// tokens are remembered for keep.
 func NewTokens(kubeconfig string, keep time.Duration, dial egress.Dial) (*Tokens, error) {
 	s, err := newServer(kubeconfig, 30*time.Second, dial)
 	if err != nil {
@@ -61,7 +62,7 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string, audiences 
 	}
 	accepted := accept(audiences, review.Status.Audiences)
 	if len(audiences) > 0 && len(accepted) == 0 {
-		return auth.User{}, nil, false, nil // it is somebody's, but not meant for here
+		return auth.User{}, nil, false, nil // a valid token, but not meant for this server
 	}
 	u := review.Status.User
 	user := auth.User{Name: u.Username, UID: u.UID, Groups: u.Groups}
@@ -77,7 +78,8 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string, audiences 
 	return user, accepted, true, nil
 }
 
-// accept: a webhook that names no audiences knows nothing of them; its tokens are meant for the API server.
+// accept returns the accepted audiences. A webhook that returns none does not support audiences,
+// and its tokens are meant for the API server.
 func accept(asked, answered []string) []string {
 	if len(answered) == 0 {
 		return asked

@@ -21,7 +21,8 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// hook serves reviews and names itself in a kubeconfig file. Who asks tells it how long it waits for the answer.
+// hook serves reviews and returns a kubeconfig file for them. It checks that the client sends its
+// timeout.
 func hook(t *testing.T, timeout string, answer func(w http.ResponseWriter, r *http.Request)) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -249,7 +250,7 @@ func TestAnAnswerInYAMLHasNoAliasesThatStandForTooMuch(t *testing.T) {
 	}
 }
 
-// The texts are those that upstream's reviews of access show for the same answers.
+// The texts are those of upstream's access reviews for the same answers.
 func TestAnswersThatAreNone(t *testing.T) {
 	const conversion = "converting (%s) to (v1.SubjectAccessReview): unknown conversion"
 	for name, tc := range map[string]struct {
@@ -283,7 +284,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 }
 
 func TestWebhooksAreConnectedToAsTheServerSays(t *testing.T) {
-	var stop context.CancelFunc // no further attempts
+	var stop context.CancelFunc // stops further attempts
 	dialed := make(chan string, attempts)
 	nowhere := func(_ context.Context, network, address string) (net.Conn, error) {
 		dialed <- network + " " + address
