@@ -64,6 +64,8 @@ type APIServer struct {
 	ShutdownWatches metav1.Duration
 	// LivezGrace is for how long after its start the server is alive whatever it lacks.
 	LivezGrace metav1.Duration
+	// HTTPTransport is how HTTP is served: fast or plain. Plain is net/http alone.
+	HTTPTransport string
 	// Endpoints says who keeps the endpoints of the Service kubernetes: lease is this server, none is somebody else.
 	Endpoints string
 	// Profiling serves the process's own profiles; ContentionProfiling has those of what goroutines wait for.
@@ -134,7 +136,7 @@ func defaultAPIServer() APIServer {
 		AuthorizationAllowedTTL: metav1.Duration{Duration: 5 * time.Minute}, AuthorizationRefusedTTL: metav1.Duration{Duration: 30 * time.Second},
 		MaxRequests: 400, MaxMutatingRequests: 200, FlowControl: true,
 		RequestTimeout: metav1.Duration{Duration: time.Minute}, ShutdownIdle: metav1.Duration{Duration: time.Second},
-		Profiling: true, MinRequestTimeout: 1800, EventTTL: metav1.Duration{Duration: time.Hour}, LeaseReuse: 60, AllowPrivileged: true, Endpoints: reconcileLease, NotReadyToleration: 300, UnreachableToleration: 300,
+		Profiling: true, MinRequestTimeout: 1800, EventTTL: metav1.Duration{Duration: time.Hour}, LeaseReuse: 60, AllowPrivileged: true, HTTPTransport: transportFast, Endpoints: reconcileLease, NotReadyToleration: 300, UnreachableToleration: 300,
 		Audit: Audit{
 			LogFormat: "json", LogMaxAge: 366, LogMaxBackups: 100, LogMaxSize: 100, LogTruncate: truncate, WebhookTruncate: truncate,
 			LogBatch:       AuditBatching{Mode: "blocking", BufferSize: 10000, MaxSize: 1},
@@ -143,6 +145,12 @@ func defaultAPIServer() APIServer {
 		},
 	}
 }
+
+// The transports that can serve HTTP.
+const (
+	transportFast  = "fast"
+	transportPlain = "plain"
+)
 
 // Who keeps the endpoints of the Service kubernetes.
 const (
@@ -170,6 +178,8 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 		c.Serving.addFlags(f, "the cluster's own")
 		f.StringVar(&c.CertDir, "cert-dir", c.CertDir, "`DIR` for certificates; only beside --tls-cert-file, and without effect then\nThe cluster's own certificates are in DATA-DIR/pki.")
 		c.Front.addFlags(f)
+		f.StringVar(&c.HTTPTransport, "http-transport", c.HTTPTransport, "`TRANSPORT` that serves HTTP: fast, or plain for Go's net/http alone\nWith plain, a watch costs more memory and CPU. It is the way out if a fault is suspected in the fast one.")
+		values(f, "http-transport", transportFast, transportPlain)
 	})
 	c.Authentication.addFlags(f)
 	topic(f, Authenticating, c.addTokens)
@@ -317,6 +327,9 @@ func (c *APIServer) validate(bad func(field, value, allowed string)) {
 		if d < 0 {
 			bad(name, d.String(), "0 or more, such as 30s")
 		}
+	}
+	if c.HTTPTransport != transportFast && c.HTTPTransport != transportPlain {
+		bad("http-transport", c.HTTPTransport, "fast or plain")
 	}
 	if c.Endpoints != reconcileLease && c.Endpoints != reconcileNone {
 		bad("endpoint-reconciler-type", c.Endpoints, "lease or none")

@@ -48,6 +48,7 @@ func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
 		"an unknown cipher suite":      {func(c *Config) { c.APIServer.TLSCiphers = []string{"ROT13"} }, `tls-cipher-suites: "ROT13"`},
 		"ciphers without HTTP/2's":     {func(c *Config) { c.APIServer.TLSCiphers = []string{"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"} }, "which HTTP/2 asks for"},
 		"too many clients sent away":   {func(c *Config) { c.APIServer.Front.GoAway = 0.5 }, `goaway-chance: "0.5" is not usable: between 0 and 0.02`},
+		"an unknown transport":         {func(c *Config) { c.APIServer.HTTPTransport = "slow" }, `http-transport: "slow" is not usable: fast or plain`},
 		"origins of no expression":     {func(c *Config) { c.APIServer.Front.Origins = []string{"("} }, `cors-allowed-origins: "("`},
 		"origins of any host's part":   {func(c *Config) { c.APIServer.Front.Origins = []string{"example.com$"} }, "is not bound to the beginning"},
 		"Events of less than nothing":  {func(c *Config) { c.APIServer.EventTTL.Duration = -1 }, `event-ttl: "-1ns"`},

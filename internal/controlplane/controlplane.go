@@ -25,6 +25,7 @@ import (
 	"github.com/knarr-project/knarr/internal/admission/webhook"
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver"
+	"github.com/knarr-project/knarr/internal/apiserver/transport"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/abac"
 	"github.com/knarr-project/knarr/internal/auth/node"
@@ -224,6 +225,7 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		Switches:           switches,
 		MinWatch:           time.Duration(s.cfg.APIServer.MinRequestTimeout) * time.Second,
 		Front:              apiserver.Front{Origins: origins, StrictTransport: strings.Join(front.StrictTransport, "; "), GoAway: front.GoAway},
+		Transport:          transport.Kind(s.cfg.APIServer.HTTPTransport),
 		ShutdownDelay:      s.cfg.APIServer.ShutdownDelay.Duration,
 		ShutdownRetryAfter: s.cfg.APIServer.ShutdownRetryAfter,
 		ShutdownIdle:       s.cfg.APIServer.ShutdownIdle.Duration,
