@@ -17,31 +17,32 @@ import (
 
 // A client that sends a byte now and then would else keep its seats for as long as it likes.
 func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
-	s := newTestServer(t, func(c *Config) { c.RequestTimeout = 12 * time.Minute }) // the last words may take a minute
-	url, _, _ := running(t, s)
-	for _, length := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked"} {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-		if err != nil {
-			t.Fatal(err)
+	onEachTransport(t, func(t *testing.T, s *Server) {
+		url, _, _ := running(t, s)
+		for _, length := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked"} {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "POST /api/v1/namespaces/default/configmaps?timeout=200ms HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s\r\n\r\n", length)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatalf("%s: %v", length, err)
+			}
+			body, _ := io.ReadAll(resp.Body)
+			if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(string(body), "Timeout: request did not complete within requested timeout - context deadline exceeded") {
+				t.Errorf("%s: %s %s", length, resp.Status, body)
+			}
 		}
-		defer conn.Close()
-		fmt.Fprintf(conn, "POST /api/v1/namespaces/default/configmaps?timeout=200ms HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s\r\n\r\n", length)
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatalf("%s: %v", length, err)
-		}
-		body, _ := io.ReadAll(resp.Body)
-		if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(string(body), "Timeout: request did not complete within requested timeout - context deadline exceeded") {
-			t.Errorf("%s: %s %s", length, resp.Status, body)
-		}
-	}
-	const want = `apiserver_request_terminations_total{code="504",component="apiserver",group="",resource="configmaps",scope="resource",subresource="",verb="POST",version="v1"} 2`
-	eventually(t, func() error {
-		if _, page := fetch(t, url+"/metrics"); !strings.Contains(page, want+"\n") {
-			return errors.New("lacks " + want)
-		}
-		return nil
-	})
+		const want = `apiserver_request_terminations_total{code="504",component="apiserver",group="",resource="configmaps",scope="resource",subresource="",verb="POST",version="v1"} 2`
+		eventually(t, func() error {
+			if _, page := fetch(t, url+"/metrics"); !strings.Contains(page, want+"\n") {
+				return errors.New("lacks " + want)
+			}
+			return nil
+		})
+	}, func(c *Config) { c.RequestTimeout = 12 * time.Minute })
 }
 
 // Who is turned away and sends no body would else keep its connection, and with it the server, until the server breaks everything off.
@@ -120,26 +121,27 @@ func TestAnAnswerThatNobodyReadsIsGivenUp(t *testing.T) {
 }
 
 func TestWhatAClientMayAskOfTime(t *testing.T) {
-	s := newTestServer(t)
-	url, _, _ := running(t, s)
-	for query, want := range map[string]string{
-		"?timeout=abc":               `400 invalid timeout specified in the request URL - time: invalid duration \"abc\"`,
-		"?timeout=10h":               "200",
-		"?timeout=-1s":               "200",
-		"?watch=1&timeoutSeconds=-1": "200",
-		// More than fits into nanoseconds: such a watch ends at once, as upstream.
-		"?watch=1&timeoutSeconds=9999999999": "200",
-		"?watch=1&timeout=abc":               "200",
-		"?timeoutSeconds=x":                  `400 strconv.ParseInt: parsing \"x\": invalid syntax`,
-		"?limit=92233720368547758070":        `400 strconv.ParseInt: parsing \"92233720368547758070\": value out of range`,
-	} {
-		if query == "?watch=1&timeout=abc" {
-			query += "&timeoutSeconds=1"
+	onEachTransport(t, func(t *testing.T, s *Server) {
+		url, _, _ := running(t, s)
+		for query, want := range map[string]string{
+			"?timeout=abc":               `400 invalid timeout specified in the request URL - time: invalid duration \"abc\"`,
+			"?timeout=10h":               "200",
+			"?timeout=-1s":               "200",
+			"?watch=1&timeoutSeconds=-1": "200",
+			// More than fits into nanoseconds: such a watch ends at once, as upstream.
+			"?watch=1&timeoutSeconds=9999999999": "200",
+			"?watch=1&timeout=abc":               "200",
+			"?timeoutSeconds=x":                  `400 strconv.ParseInt: parsing \"x\": invalid syntax`,
+			"?limit=92233720368547758070":        `400 strconv.ParseInt: parsing \"92233720368547758070\": value out of range`,
+		} {
+			if query == "?watch=1&timeout=abc" {
+				query += "&timeoutSeconds=1"
+			}
+			resp, body := fetch(t, url+"/api/v1/configmaps"+query)
+			code, text, _ := strings.Cut(want, " ")
+			if fmt.Sprint(resp.StatusCode) != code || !strings.Contains(body, text) {
+				t.Errorf("%s: %s %s, want %s", query, resp.Status, body, want)
+			}
 		}
-		resp, body := fetch(t, url+"/api/v1/configmaps"+query)
-		code, text, _ := strings.Cut(want, " ")
-		if fmt.Sprint(resp.StatusCode) != code || !strings.Contains(body, text) {
-			t.Errorf("%s: %s %s, want %s", query, resp.Status, body, want)
-		}
-	}
+	})
 }

@@ -35,32 +35,33 @@ func running(t *testing.T, s *Server) (url string, stop context.CancelFunc, ende
 }
 
 func TestAStoppingServerLosesNoRequest(t *testing.T) {
-	s := newTestServer(t, func(c *Config) { c.ShutdownDelay = 50 * time.Millisecond })
-	url, stop, ended := running(t, s)
-	watch, err := http.Get(url + "/api/v1/configmaps?watch=1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	send, answer := beginConfigMap(url)
-	stop()
-	eventually(t, func() error {
-		if resp, _ := fetch(t, url+"/readyz/shutdown"); resp.StatusCode != http.StatusInternalServerError {
-			return fmt.Errorf("it still says it is ready")
+	onEachTransport(t, func(t *testing.T, s *Server) {
+		url, stop, ended := running(t, s)
+		watch, err := http.Get(url + "/api/v1/configmaps?watch=1")
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	})
-	// The watch ends by itself once new requests are refused; the write under way is waited for.
-	if _, err := io.ReadAll(watch.Body); err != nil {
-		t.Errorf("the watch was broken off: %v", err)
-	}
-	_, _ = io.WriteString(send, `{"name":"late"}}`)
-	_ = send.Close()
-	if got := <-answer; got != "201 Created" {
-		t.Errorf("the request under way got %q", got)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+		send, answer := beginConfigMap(url)
+		stop()
+		eventually(t, func() error {
+			if resp, _ := fetch(t, url+"/readyz/shutdown"); resp.StatusCode != http.StatusInternalServerError {
+				return fmt.Errorf("it still says it is ready")
+			}
+			return nil
+		})
+		// The watch ends by itself once new requests are refused; the write under way is waited for.
+		if _, err := io.ReadAll(watch.Body); err != nil {
+			t.Errorf("the watch was broken off: %v", err)
+		}
+		_, _ = io.WriteString(send, `{"name":"late"}}`)
+		_ = send.Close()
+		if got := <-answer; got != "201 Created" {
+			t.Errorf("the request under way got %q", got)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}, func(c *Config) { c.ShutdownDelay = 50 * time.Millisecond })
 }
 
 // beginConfigMap sends the first half of a request; the status that it is answered with comes once the rest has been sent.
@@ -134,40 +135,41 @@ func TestWhatStrangersAskForDoesNotGrowTheMetrics(t *testing.T) {
 }
 
 func TestAStoppingServerTellsThoseWhoComeLateToComeAgain(t *testing.T) {
-	s := newTestServer(t, func(c *Config) { c.ShutdownRetryAfter = true })
-	url, stop, ended := running(t, s)
-	send, answer := beginConfigMap(url)
-	eventually(t, func() error {
-		if n := s.underWay.Load(); n != 1 {
-			return fmt.Errorf("%d requests under way", n)
+	onEachTransport(t, func(t *testing.T, s *Server) {
+		url, stop, ended := running(t, s)
+		send, answer := beginConfigMap(url)
+		eventually(t, func() error {
+			if n := s.underWay.Load(); n != 1 {
+				return fmt.Errorf("%d requests under way", n)
+			}
+			return nil
+		})
+		stop()
+		eventually(t, func() error {
+			resp, text := fetch(t, url+"/api/v1/namespaces")
+			if resp.StatusCode != http.StatusTooManyRequests {
+				return fmt.Errorf("%s", resp.Status)
+			}
+			if resp.Header.Get("Retry-After") != "5" || !resp.Close || text != turnedAway+"\n" {
+				t.Errorf("%v %q", resp.Header, text)
+			}
+			return nil
+		})
+		for _, path := range []string{"/livez", "/metrics"} {
+			if resp, _ := fetch(t, url+path); resp.StatusCode != http.StatusOK {
+				t.Errorf("%s: %s", path, resp.Status)
+			}
 		}
-		return nil
-	})
-	stop()
-	eventually(t, func() error {
-		resp, text := fetch(t, url+"/api/v1/namespaces")
-		if resp.StatusCode != http.StatusTooManyRequests {
-			return fmt.Errorf("%s", resp.Status)
+		if resp, _ := fetch(t, url+"/readyz"); resp.StatusCode != http.StatusInternalServerError {
+			t.Errorf("/readyz: %s", resp.Status)
 		}
-		if resp.Header.Get("Retry-After") != "5" || !resp.Close || text != turnedAway+"\n" {
-			t.Errorf("%v %q", resp.Header, text)
+		_, _ = io.WriteString(send, `{"name":"late"}}`)
+		_ = send.Close()
+		if got := <-answer; got != "201 Created" {
+			t.Errorf("the request under way got %q", got)
 		}
-		return nil
-	})
-	for _, path := range []string{"/livez", "/metrics"} {
-		if resp, _ := fetch(t, url+path); resp.StatusCode != http.StatusOK {
-			t.Errorf("%s: %s", path, resp.Status)
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
-	}
-	if resp, _ := fetch(t, url+"/readyz"); resp.StatusCode != http.StatusInternalServerError {
-		t.Errorf("/readyz: %s", resp.Status)
-	}
-	_, _ = io.WriteString(send, `{"name":"late"}}`)
-	_ = send.Close()
-	if got := <-answer; got != "201 Created" {
-		t.Errorf("the request under way got %q", got)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	}, func(c *Config) { c.ShutdownRetryAfter = true })
 }

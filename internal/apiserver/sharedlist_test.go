@@ -178,47 +178,48 @@ func TestALargeListIsTheSameHoweverItIsPutTogether(t *testing.T) {
 var listRevision = regexp.MustCompile(`^(.{0,80}"metadata":\{"resourceVersion":")\d+`)
 
 func TestALargeListIsTheSameOverEveryProtocol(t *testing.T) {
-	s := newTestServer(t)
-	c := s.Client(auth.Component("tester"))
-	for i := range 30 {
-		obj := configMap(fmt.Sprintf("n-%02d", i))
-		obj.Data["padding"] = strings.Repeat("x", 10<<10)
-		mustCreate(t, c, obj)
-	}
-	url, one, two := secure(t, s)
-	var want []byte
-	for range 3 { // from the entries, put together, shared
-		for _, client := range []*http.Client{one, two} {
-			for _, encoding := range []string{"identity", "gzip"} {
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+defaultMaps, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				req.Header.Set("Accept-Encoding", encoding)
-				resp, err := client.Do(req)
-				if err != nil {
-					t.Fatal(err)
-				}
-				var body io.Reader = resp.Body
-				if resp.Header.Get("Content-Encoding") == "gzip" {
-					if body, err = gzip.NewReader(body); err != nil {
+	onEachTransport(t, func(t *testing.T, s *Server) {
+		c := s.Client(auth.Component("tester"))
+		for i := range 30 {
+			obj := configMap(fmt.Sprintf("n-%02d", i))
+			obj.Data["padding"] = strings.Repeat("x", 10<<10)
+			mustCreate(t, c, obj)
+		}
+		url, one, two := secure(t, s)
+		var want []byte
+		for range 3 { // from the entries, put together, shared
+			for _, client := range []*http.Client{one, two} {
+				for _, encoding := range []string{"identity", "gzip"} {
+					req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+defaultMaps, nil)
+					if err != nil {
 						t.Fatal(err)
 					}
-				}
-				got, err := io.ReadAll(body)
-				_ = resp.Body.Close()
-				if err != nil {
-					t.Fatalf("%s %s: %v", resp.Proto, encoding, err)
-				}
-				// The server still writes objects of other kinds; the list is as of the newest revision.
-				got = listRevision.ReplaceAll(got, []byte("$1"))
-				if want == nil {
-					want = got
-				}
-				if !bytes.Equal(got, want) {
-					t.Errorf("%s %s: %d bytes, the first had %d", resp.Proto, encoding, len(got), len(want))
+					req.Header.Set("Accept-Encoding", encoding)
+					resp, err := client.Do(req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					var body io.Reader = resp.Body
+					if resp.Header.Get("Content-Encoding") == "gzip" {
+						if body, err = gzip.NewReader(body); err != nil {
+							t.Fatal(err)
+						}
+					}
+					got, err := io.ReadAll(body)
+					_ = resp.Body.Close()
+					if err != nil {
+						t.Fatalf("%s %s: %v", resp.Proto, encoding, err)
+					}
+					// The server still writes objects of other kinds; the list is as of the newest revision.
+					got = listRevision.ReplaceAll(got, []byte("$1"))
+					if want == nil {
+						want = got
+					}
+					if !bytes.Equal(got, want) {
+						t.Errorf("%s %s: %d bytes, the first had %d", resp.Proto, encoding, len(got), len(want))
+					}
 				}
 			}
 		}
-	}
+	})
 }

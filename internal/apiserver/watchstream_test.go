@@ -134,59 +134,61 @@ func follows(t *testing.T, next func() string) bool {
 }
 
 func TestManyStreamsGetEveryEventInOrder(t *testing.T) {
-	s := newTestServer(t)
-	url, one, two := secure(t, s)
-	reader, err := s.endpoints.registry("", "configmaps").cache(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	begin := reader.Snapshot().Revision()
-	var all []func() string
-	for i := range 15 {
-		query := []string{"?watch=1", fmt.Sprint("?watch=1&allowWatchBookmarks=true&resourceVersion=", begin), "?watch=1&labelSelector=no!=body", "?watch=1&fieldSelector=metadata.name=counted"}[i%4]
-		next, _ := linesBy(t, one, 1, url+defaultMaps+query)
-		all = append(all, next)
-		next, _ = linesBy(t, two, 2, url+defaultMaps+query)
-		all = append(all, next)
-	}
-	done := make(chan struct{})
-	go func() { defer close(done); countUp(t, s, 0) }()
-	late, _ := linesBy(t, one, 1, fmt.Sprint(url, defaultMaps, "?watch=1&resourceVersion=", begin))
-	for _, next := range append(all, late) {
-		if !follows(t, next) {
-			t.Error("a watch ended early")
+	onEachTransport(t, func(t *testing.T, s *Server) {
+		url, one, two := secure(t, s)
+		reader, err := s.endpoints.registry("", "configmaps").cache(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	<-done
+		begin := reader.Snapshot().Revision()
+		var all []func() string
+		for i := range 15 {
+			query := []string{"?watch=1", fmt.Sprint("?watch=1&allowWatchBookmarks=true&resourceVersion=", begin), "?watch=1&labelSelector=no!=body", "?watch=1&fieldSelector=metadata.name=counted"}[i%4]
+			next, _ := linesBy(t, one, 1, url+defaultMaps+query)
+			all = append(all, next)
+			next, _ = linesBy(t, two, 2, url+defaultMaps+query)
+			all = append(all, next)
+		}
+		done := make(chan struct{})
+		go func() { defer close(done); countUp(t, s, 0) }()
+		late, _ := linesBy(t, one, 1, fmt.Sprint(url, defaultMaps, "?watch=1&resourceVersion=", begin))
+		for _, next := range append(all, late) {
+			if !follows(t, next) {
+				t.Error("a watch ended early")
+			}
+		}
+		<-done
+	})
 }
 
 func TestASlowStreamLosesNothingAndKeepsNobodyWaiting(t *testing.T) {
-	s := newTestServer(t)
-	url, one, two := secure(t, s)
-	var quick, slow []func() string
-	for proto, client := range map[int]*http.Client{1: one, 2: two} {
-		next, _ := linesBy(t, client, proto, url+defaultMaps+"?watch=1")
-		quick = append(quick, next)
-		next, _ = linesBy(t, client, proto, url+defaultMaps+"?watch=1")
-		slow = append(slow, next) // read only when all is over: more than hub and socket keep
-	}
-	done := make(chan struct{})
-	go func() { defer close(done); countUp(t, s, 50<<10) }()
-	var all sync.WaitGroup
-	for _, next := range quick {
-		all.Go(func() {
-			if !follows(t, next) {
-				t.Error("a quick watch ended early")
-			}
-		})
-	}
-	all.Wait()
-	<-done
-	for _, next := range slow {
-		if !follows(t, next) {
-			t.Error("a slow watch ended early")
+	onEachTransport(t, func(t *testing.T, s *Server) {
+		url, one, two := secure(t, s)
+		var quick, slow []func() string
+		for proto, client := range map[int]*http.Client{1: one, 2: two} {
+			next, _ := linesBy(t, client, proto, url+defaultMaps+"?watch=1")
+			quick = append(quick, next)
+			next, _ = linesBy(t, client, proto, url+defaultMaps+"?watch=1")
+			slow = append(slow, next) // read only when all is over: more than hub and socket keep
 		}
-	}
+		done := make(chan struct{})
+		go func() { defer close(done); countUp(t, s, 50<<10) }()
+		var all sync.WaitGroup
+		for _, next := range quick {
+			all.Go(func() {
+				if !follows(t, next) {
+					t.Error("a quick watch ended early")
+				}
+			})
+		}
+		all.Wait()
+		<-done
+		for _, next := range slow {
+			if !follows(t, next) {
+				t.Error("a slow watch ended early")
+			}
+		}
+	})
 }
 
 func TestAPanicEndsTheWatchThatItIsIn(t *testing.T) {
@@ -372,68 +374,70 @@ func without(t *testing.T, s *Server, want int) {
 
 // TestAWatchByItsPathIsNotToldWhereTheBeginningEnds: only a query that asks for a watch gets the defaults of one, as upstream.
 func TestAWatchByItsPathIsNotToldWhereTheBeginningEnds(t *testing.T) {
-	s := newTestServer(t)
-	url, _, _ := running(t, s)
-	c := s.Client(auth.Component("tester"))
-	if _, err := client.Create(t.Context(), c, configMap("first")); err != nil {
-		t.Fatal(err)
-	}
-	for path, told := range map[string]bool{
-		"/api/v1/watch/namespaces/default/configmaps?allowWatchBookmarks=true":         false,
-		"/api/v1/watch/namespaces/default/configmaps?allowWatchBookmarks=true&watch=1": true,
-		defaultMaps + "?allowWatchBookmarks=true&watch=1":                              true,
-	} {
-		next, hangUp := lines(t, url+path)
-		if what, obj := event(t, next()); what != "ADDED" || obj.Name != "first" {
-			t.Fatalf("%s: %s %s", path, what, obj.Name)
-		}
-		if told {
-			if what, obj := event(t, next()); what != "BOOKMARK" || obj.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
-				t.Errorf("%s: %s %v", path, what, obj.Annotations)
-			}
-		}
-		again := configMap("first")
-		again.Data["path"] = path
-		if _, err := client.Update(t.Context(), c, again); err != nil {
+	onEachTransport(t, func(t *testing.T, s *Server) {
+		url, _, _ := running(t, s)
+		c := s.Client(auth.Component("tester"))
+		if _, err := client.Create(t.Context(), c, configMap("first")); err != nil {
 			t.Fatal(err)
 		}
-		if what, obj := event(t, next()); what != "MODIFIED" || obj.Name != "first" {
-			t.Errorf("%s: %s %v", path, what, obj.Annotations)
+		for path, told := range map[string]bool{
+			"/api/v1/watch/namespaces/default/configmaps?allowWatchBookmarks=true":         false,
+			"/api/v1/watch/namespaces/default/configmaps?allowWatchBookmarks=true&watch=1": true,
+			defaultMaps + "?allowWatchBookmarks=true&watch=1":                              true,
+		} {
+			next, hangUp := lines(t, url+path)
+			if what, obj := event(t, next()); what != "ADDED" || obj.Name != "first" {
+				t.Fatalf("%s: %s %s", path, what, obj.Name)
+			}
+			if told {
+				if what, obj := event(t, next()); what != "BOOKMARK" || obj.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
+					t.Errorf("%s: %s %v", path, what, obj.Annotations)
+				}
+			}
+			again := configMap("first")
+			again.Data["path"] = path
+			if _, err := client.Update(t.Context(), c, again); err != nil {
+				t.Fatal(err)
+			}
+			if what, obj := event(t, next()); what != "MODIFIED" || obj.Name != "first" {
+				t.Errorf("%s: %s %v", path, what, obj.Annotations)
+			}
+			hangUp()
 		}
-		hangUp()
-	}
+	})
 }
 
 func TestAStreamBeginsWithWhatIsThere(t *testing.T) {
-	s := newTestServer(t)
-	url, _, _ := running(t, s)
-	c := s.Client(auth.Component("tester"))
-	for i := range 50 {
-		obj := configMap(fmt.Sprintf("n-%02d", i))
-		obj.Data["padding"] = strings.Repeat("x", 10<<10) // several turns' worth
-		if _, err := client.Create(t.Context(), c, obj); err != nil {
+	onEachTransport(t, func(t *testing.T, s *Server) {
+		url, _, _ := running(t, s)
+		c := s.Client(auth.Component("tester"))
+		for i := range 50 {
+			obj := configMap(fmt.Sprintf("n-%02d", i))
+			obj.Data["padding"] = strings.Repeat("x", 10<<10) // several turns' worth
+			if _, err := client.Create(t.Context(), c, obj); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next, _ := lines(t, url+defaultMaps+"?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan")
+		for i := range 50 {
+			if what, obj := event(t, next()); what != "ADDED" || obj.Name != fmt.Sprintf("n-%02d", i) {
+				t.Fatalf("event %d: %s %s", i, what, obj.Name)
+			}
+		}
+		if what, obj := event(t, next()); what != "BOOKMARK" || obj.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
+			t.Fatalf("%s %v", what, obj.Annotations)
+		}
+		if _, err := client.Create(t.Context(), c, configMap("last")); err != nil {
 			t.Fatal(err)
 		}
-	}
-	next, _ := lines(t, url+defaultMaps+"?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan")
-	for i := range 50 {
-		if what, obj := event(t, next()); what != "ADDED" || obj.Name != fmt.Sprintf("n-%02d", i) {
-			t.Fatalf("event %d: %s %s", i, what, obj.Name)
+		if what, obj := event(t, next()); what != "ADDED" || obj.Name != "last" {
+			t.Fatalf("%s %s", what, obj.Name)
 		}
-	}
-	if what, obj := event(t, next()); what != "BOOKMARK" || obj.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
-		t.Fatalf("%s %v", what, obj.Annotations)
-	}
-	if _, err := client.Create(t.Context(), c, configMap("last")); err != nil {
-		t.Fatal(err)
-	}
-	if what, obj := event(t, next()); what != "ADDED" || obj.Name != "last" {
-		t.Fatalf("%s %s", what, obj.Name)
-	}
-	table, _ := lines(t, url+defaultMaps+"?watch=1", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
-	if first := table(); !strings.Contains(first, `"columnDefinitions":[{`) {
-		t.Errorf("%.200s", first)
-	}
+		table, _ := lines(t, url+defaultMaps+"?watch=1", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+		if first := table(); !strings.Contains(first, `"columnDefinitions":[{`) {
+			t.Errorf("%.200s", first)
+		}
+	})
 }
 
 func TestStreamsEndAndLeaveNothing(t *testing.T) {
@@ -466,30 +470,31 @@ func TestStreamsEndAndLeaveNothing(t *testing.T) {
 }
 
 func TestWatchesThatEndOneAfterTheOtherAllEnd(t *testing.T) {
-	s := newTestServer(t, func(c *Config) { c.ShutdownWatches = 100 * time.Millisecond })
-	url, stop, ended := running(t, s)
-	var open []func() string
-	for range 5 {
-		next, _ := lines(t, url+defaultMaps+"?watch=1")
-		open = append(open, next)
-	}
-	response, err := http.Get(url + "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=1") // whichever way it is served
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	stop()
-	for _, next := range open {
-		if line := next(); line != "" {
-			t.Errorf("something came: %s", line)
+	onEachTransport(t, func(t *testing.T, s *Server) {
+		url, stop, ended := running(t, s)
+		var open []func() string
+		for range 5 {
+			next, _ := lines(t, url+defaultMaps+"?watch=1")
+			open = append(open, next)
 		}
-	}
-	if _, err := io.Copy(io.Discard, response.Body); err != nil {
-		t.Error(err)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+		response, err := http.Get(url + "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=1") // whichever way it is served
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = response.Body.Close() }()
+		stop()
+		for _, next := range open {
+			if line := next(); line != "" {
+				t.Errorf("something came: %s", line)
+			}
+		}
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}, func(c *Config) { c.ShutdownWatches = 100 * time.Millisecond })
 }
 
 func TestWatchesOfHandlersEndOnce(t *testing.T) {
@@ -535,39 +540,41 @@ func TestAWatchOverHTTP2LeavesItsHandler(t *testing.T) {
 // The end of such a watch was so long ago that nothing could be written until a little after it: the client got a broken connection instead of an answer.
 func TestAWatchOfLessThanNoTimeIsAnswered(t *testing.T) {
 	t.Parallel()
-	s := newTestServer(t)
-	url, one, two := secure(t, s)
-	mustCreate(t, s.Client(auth.Component("tester")), configMap("there"))
-	for _, seconds := range []string{"-1", "-5", "9223372037", "99999999999999999", "-9223372036854775808"} {
-		for _, client := range []*http.Client{one, two} {
-			resp, err := client.Get(url + defaultMaps + "?watch=1&timeoutSeconds=" + seconds)
-			if err != nil {
-				t.Errorf("%s: %v", seconds, err)
-				continue
+	onEachTransport(t, func(t *testing.T, s *Server) {
+		url, one, two := secure(t, s)
+		mustCreate(t, s.Client(auth.Component("tester")), configMap("there"))
+		for _, seconds := range []string{"-1", "-5", "9223372037", "99999999999999999", "-9223372036854775808"} {
+			for _, client := range []*http.Client{one, two} {
+				resp, err := client.Get(url + defaultMaps + "?watch=1&timeoutSeconds=" + seconds)
+				if err != nil {
+					t.Errorf("%s: %v", seconds, err)
+					continue
+				}
+				if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+					t.Errorf("%s: %s, %v", seconds, resp.Status, err)
+				}
+				_ = resp.Body.Close()
 			}
-			if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-				t.Errorf("%s: %s, %v", seconds, resp.Status, err)
-			}
-			_ = resp.Body.Close()
 		}
-	}
-	without(t, s, 0)
+		without(t, s, 0)
+	})
 }
 
 func TestAWatchOverHTTP2EndsInTime(t *testing.T) {
 	t.Parallel()
-	s := newTestServer(t)
-	url, _, two := secure(t, s)
-	next, _ := linesBy(t, two, 2, url+defaultMaps+"?watch=1&timeoutSeconds=1&allowWatchBookmarks=true")
-	for what := ""; ; {
-		line := next()
-		if line == "" {
-			if what != "BOOKMARK" {
-				t.Errorf("the last event is %q", what)
+	onEachTransport(t, func(t *testing.T, s *Server) {
+		url, _, two := secure(t, s)
+		next, _ := linesBy(t, two, 2, url+defaultMaps+"?watch=1&timeoutSeconds=1&allowWatchBookmarks=true")
+		for what := ""; ; {
+			line := next()
+			if line == "" {
+				if what != "BOOKMARK" {
+					t.Errorf("the last event is %q", what)
+				}
+				break
 			}
-			break
+			what, _ = event(t, line)
 		}
-		what, _ = event(t, line)
-	}
-	without(t, s, 0)
+		without(t, s, 0)
+	})
 }

@@ -1,0 +1,70 @@
+package apiserver
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/knarr-project/knarr/internal/apiserver/transport"
+	"github.com/knarr-project/knarr/internal/auth"
+)
+
+// onEachTransport runs a test on a server with the fast transport, and on one with the plain one.
+func onEachTransport(t *testing.T, test func(t *testing.T, s *Server), change ...func(*Config)) {
+	t.Helper()
+	for _, kind := range []transport.Kind{transport.Fast, transport.Plain} {
+		t.Run(string(kind), func(t *testing.T) {
+			set := func(c *Config) { c.Transport = kind }
+			test(t, newTestServer(t, append(slices.Clone(change), set)...))
+		})
+	}
+}
+
+func TestAWatchEndsWhenItsClientHangsUp(t *testing.T) {
+	onEachTransport(t, func(t *testing.T, s *Server) {
+		url, one, two := secure(t, s)
+		for proto, by := range map[int]*http.Client{1: one, 2: two} {
+			next, hangUp := linesBy(t, by, proto, url+defaultMaps+"?watch=1")
+			mustCreate(t, s.Client(auth.Component("tester")), configMap(fmt.Sprint("made-", proto)))
+			if line := next(); line == "" {
+				t.Fatal("the watch ended early")
+			}
+			openHubs(t, s, 1)
+			hangUp()
+			openHubs(t, s, 0)
+		}
+	})
+}
+
+// openHubs waits until the server has so many watch hubs.
+func openHubs(t *testing.T, s *Server, want int) {
+	t.Helper()
+	eventually(t, func() error {
+		s.hubs.mu.Lock()
+		defer s.hubs.mu.Unlock()
+		if n := len(s.hubs.open); n != want {
+			return fmt.Errorf("%d watch hubs are open, want %d", n, want)
+		}
+		return nil
+	})
+}
+
+func TestThePlainTransportLeavesWatchesToTheirHandlers(t *testing.T) {
+	s := newTestServer(t, func(c *Config) { c.Transport = transport.Plain })
+	url, one, two := secure(t, s)
+	for proto, by := range map[int]*http.Client{1: one, 2: two} {
+		_, hangUp := linesBy(t, by, proto, url+defaultMaps+"?watch=1")
+		openHubs(t, s, 1)
+		without(t, s, 0)
+		hangUp()
+		openHubs(t, s, 0)
+	}
+}
+
+func TestAnUnknownTransportIsRefused(t *testing.T) {
+	valid := newTestServer(t)
+	if _, err := New(Config{Store: valid.cfg.Store, Transport: "slow"}); err == nil {
+		t.Error("it is accepted")
+	}
+}
