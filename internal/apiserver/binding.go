@@ -37,7 +37,7 @@ func (op *operation) bind(ctx context.Context, b *corev1.Binding) (runtime.Objec
 	update.endpoint, update.name, update.subresource, update.raw, update.fieldManager = pods, name, "binding", true, ""
 	_, _, err := update.update(ctx, false, func(_ context.Context, old runtime.Object) (runtime.Object, error) {
 		pod := old.(*corev1.Pod).DeepCopy()
-		if err := assign(pod, b, op.server.now()); err != nil {
+		if err := assign(pod, b, op.endpoint.shared.now()); err != nil {
 			return nil, apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, name, err)
 		}
 		return pod, nil

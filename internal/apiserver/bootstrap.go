@@ -46,7 +46,7 @@ func (s *Server) defaultServiceCIDR() *networkingv1.ServiceCIDR {
 		cidr.Spec.CIDRs = append(cidr.Spec.CIDRs, p.Masked().String())
 	}
 	cidr.Status.Conditions = []metav1.Condition{{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue,
-		Message: "Kubernetes default Service CIDR is ready", LastTransitionTime: s.now()}}
+		Message: "Kubernetes default Service CIDR is ready", LastTransitionTime: s.shared.now()}}
 	return cidr
 }
 
@@ -69,7 +69,7 @@ func (s *Server) kubernetesService() *corev1.Service {
 // bootstrap creates the missing objects. All objects of one store are created in one transaction:
 // one disk write on the first start, none later.
 func (s *Server) bootstrap(ctx context.Context, objs []runtime.Object) error {
-	for _, at := range s.places {
+	for _, at := range s.shared.places {
 		if err := s.bootstrapAt(ctx, at, objs); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (s *Server) bootstrapAt(ctx context.Context, at *place, objs []runtime.Obje
 		if len(missing) == 0 {
 			return nil
 		}
-		t := &txn{op: &operation{server: s}, at: at}
+		t := &txn{at: at}
 		for _, obj := range missing {
 			if err := s.addCreation(ctx, t, obj); err != nil {
 				return fmt.Errorf("create the objects that every cluster has: %w", err)
@@ -166,12 +166,12 @@ func (s *Server) addCreation(ctx context.Context, t *txn, obj runtime.Object) er
 	case *networkingv1.ServiceCIDR:
 		// Ready from the start, because it is in use from the start.
 		o.Status = wanted.(*networkingv1.ServiceCIDR).Status
-		err = noteCondition(o, s.now(), networkingv1.SchemeGroupVersion.String(), serviceCIDRManager, networkingv1.ServiceCIDRConditionReady, "lastTransitionTime", "message", "status", "type")
+		err = noteCondition(o, s.shared.now(), networkingv1.SchemeGroupVersion.String(), serviceCIDRManager, networkingv1.ServiceCIDRConditionReady, "lastTransitionTime", "message", "status", "type")
 	case *flowcontrolv1.FlowSchema:
 		// Its priority level is created with it.
-		condition, _ := danglingCondition(o, false, s.now())
+		condition, _ := danglingCondition(o, false, s.shared.now())
 		o.Status.Conditions = []flowcontrolv1.FlowSchemaCondition{condition}
-		err = noteCondition(o, s.now(), flowcontrolv1.SchemeGroupVersion.String(), flowManager, string(condition.Type), "lastTransitionTime", "message", "reason", "status", "type")
+		err = noteCondition(o, s.shared.now(), flowcontrolv1.SchemeGroupVersion.String(), flowManager, string(condition.Type), "lastTransitionTime", "message", "reason", "status", "type")
 	}
 	if err != nil {
 		return err

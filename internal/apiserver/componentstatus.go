@@ -52,7 +52,7 @@ func (s *Server) componentStatuses(ctx context.Context, wanted func(name string)
 	for _, c := range s.cfg.Components {
 		add(c.Name, c.condition)
 	}
-	for i, at := range s.places {
+	for i, at := range s.shared.places {
 		add(fmt.Sprintf("etcd-%d", i), at.condition)
 	}
 	asked.Wait()

@@ -107,7 +107,7 @@ func (op *operation) createAgain(ctx context.Context, obj runtime.Object) (runti
 func (op *operation) createOnce(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 	meta := accessor(obj)
 	r := op.endpoint.registry
-	t := &txn{op: op, at: op.endpoint.at}
+	t := op.newTxn()
 	if err := op.prepareCreate(ctx, t, obj); err != nil {
 		t.fail()
 		return nil, err
@@ -134,7 +134,7 @@ func (op *operation) createOnce(ctx context.Context, obj runtime.Object) (runtim
 		t.fail()
 		return nil, err
 	}
-	lease, err := r.server.lease(ctx, r)
+	lease, err := r.shared.lease(ctx, r)
 	if err != nil {
 		t.fail()
 		return nil, err
@@ -214,7 +214,7 @@ func (op *operation) prepareCreate(ctx context.Context, t *txn, obj runtime.Obje
 	if !op.dryRun || !op.creates {
 		meta.SetSelfLink("")
 	}
-	meta.SetCreationTimestamp(r.server.now())
+	meta.SetCreationTimestamp(r.shared.now())
 	meta.SetUID(types.UID(uuid.NewString()))
 	if r.strategy.WarningsAsSent != nil {
 		for _, w := range r.strategy.WarningsAsSent(obj) {
@@ -222,7 +222,7 @@ func (op *operation) prepareCreate(ctx context.Context, t *txn, obj runtime.Obje
 		}
 	}
 	if r.hooks.stamp != nil {
-		r.hooks.stamp(obj, r.server.now())
+		r.hooks.stamp(obj, r.shared.now())
 	}
 	if r.strategy.PrepareCreate != nil {
 		r.strategy.PrepareCreate(obj)

@@ -22,6 +22,7 @@ import (
 // as soon as it is established.
 type customKinds struct {
 	server *Server
+	shared *shared
 
 	mu     sync.Mutex
 	served map[schema.GroupResource]*customKind
@@ -76,7 +77,7 @@ func (c *customKinds) endpoint(gvr schema.GroupVersionResource) (*endpoint, bool
 	}
 	reader, err := c.definitions(c.server.ctx)
 	if err != nil {
-		c.server.log.Error("the custom resource definitions can not be read", "err", err)
+		c.shared.log.Error("the custom resource definitions can not be read", "err", err)
 		return nil, false
 	}
 	c.mu.Lock()
@@ -92,7 +93,7 @@ func (c *customKinds) endpoint(gvr schema.GroupVersionResource) (*endpoint, bool
 	if !ok {
 		return nil, false
 	}
-	e := newCustomEndpoint(c.server, v)
+	e := newCustomEndpoint(c.shared, v)
 	k.endpoints[gvr.Version] = e
 	return e, true
 }
@@ -110,7 +111,7 @@ func (c *customKinds) look(reader cache.Reader, gr schema.GroupResource) *custom
 	}
 	crd, err := outline(entry)
 	if err != nil {
-		c.server.log.Error("a custom resource definition can not be read", "name", gr.String(), "err", err)
+		c.shared.log.Error("a custom resource definition can not be read", "name", gr.String(), "err", err)
 		c.forget(gr)
 		return nil
 	}
@@ -168,7 +169,7 @@ func wholeOf(entry *cache.Entry) func() (*apiextensionsv1.CustomResourceDefiniti
 func (c *customKinds) forget(gr schema.GroupResource) {
 	if k := c.served[gr]; k != nil {
 		delete(c.served, gr)
-		c.server.home.cache.Forget(k.def.Prefix())
+		c.shared.home.cache.Forget(k.def.Prefix())
 		k.converter.close()
 	}
 }
@@ -191,10 +192,10 @@ func (c *customKinds) refreshAll(reader cache.Reader) {
 	}
 }
 
-func newCustomEndpoint(s *Server, v *custom.Version) *endpoint {
+func newCustomEndpoint(s *shared, v *custom.Version) *endpoint {
 	kind := v.Kind()
 	r := &registry{
-		server: s, at: s.home, kind: kind, hub: kind.Kind, resource: kind.GroupResource(), strategy: v.Strategy(), codec: customCodec{v},
+		shared: s, at: s.home, kind: kind, hub: kind.Kind, resource: kind.GroupResource(), strategy: v.Strategy(), codec: customCodec{v},
 	}
 	r.custom = &customVersion{
 		Version: v, name: kind.Kind.Version + "@" + v.Definition().CRD.ResourceVersion,
@@ -230,7 +231,7 @@ func (c customCodec) decode(data []byte, revision int64) (runtime.Object, error)
 func (r *registry) customSchema() cache.Schema {
 	decode := func(stored []byte, revision int64) (runtime.Object, error) {
 		obj, err := custom.DecodeStored(stored, revision)
-		r.server.metrics.store.decoded(r.resource, err)
+		r.shared.store.decoded(r.resource, err)
 		return obj, err
 	}
 	return cache.Schema{Prefix: r.kind.Prefix, Decode: decode, Header: func(obj runtime.Object) cache.Header {
@@ -243,7 +244,7 @@ func (r *registry) customSchema() cache.Schema {
 func (c *customKinds) followDefinitions(ctx context.Context, changed func(name string)) {
 	for ctx.Err() == nil {
 		if err := c.follow(ctx, changed); err != nil && ctx.Err() == nil {
-			c.server.log.Debug("the custom resource definitions are followed again", "err", err)
+			c.shared.log.Debug("the custom resource definitions are followed again", "err", err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Second):

@@ -37,7 +37,7 @@ func (e *endpoint) customManager(subresource string) (fieldManager, error) {
 func (e *endpoint) newCustomManager(subresource string) (fieldManager, error) {
 	converter, err := e.custom.Definition().TypeConverter()
 	if err != nil {
-		e.server.log.Warn("fields of a custom kind are tracked without its schema", "kind", e.gvk.String(), "err", err)
+		e.shared.log.Warn("fields of a custom kind are tracked without its schema", "kind", e.gvk.String(), "err", err)
 		converter = managedfields.NewDeducedTypeConverter()
 	}
 	c := customScheme{def: e.custom.Definition()}

@@ -43,7 +43,7 @@ func (c *customKinds) run(ctx context.Context) {
 		}
 		crd, err := c.reconcile(ctx, name, names)
 		if err != nil {
-			c.server.log.Debug("the status of a custom resource definition is tried again", "name", name, "err", err)
+			c.shared.log.Debug("the status of a custom resource definition is tried again", "name", name, "err", err)
 			names.addAfter(ctx, name, time.Second)
 			continue
 		}
@@ -53,7 +53,7 @@ func (c *customKinds) run(ctx context.Context) {
 		cleaning[name] = true
 		workers.Go(func() {
 			if err := c.clean(ctx, crd); err != nil && ctx.Err() == nil {
-				c.server.log.Warn("the objects of a custom resource definition are not removed yet", "name", name, "err", err)
+				c.shared.log.Warn("the objects of a custom resource definition are not removed yet", "name", name, "err", err)
 				wait(ctx, time.Second)
 			}
 			select {
@@ -147,12 +147,12 @@ func (c *customKinds) reconcile(ctx context.Context, name string, names *nameQue
 		return nil, err
 	}
 	want := crd.DeepCopy()
-	custom.Reconcile(want, others, c.server.now())
+	custom.Reconcile(want, others, c.shared.now())
 	if crd.DeletionTimestamp != nil || apiequality.Semantic.DeepEqual(want.Status, crd.Status) && !crd.Spec.PreserveUnknownFields {
 		return crd, nil
 	}
 	return c.updateDefinition(ctx, name, func(crd *apiextensionsv1.CustomResourceDefinition) {
-		custom.Reconcile(crd, others, c.server.now())
+		custom.Reconcile(crd, others, c.shared.now())
 	})
 }
 
@@ -218,7 +218,7 @@ func (c *customKinds) updateDefinition(ctx context.Context, name string, change 
 func (c *customKinds) clean(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
 	say := func(status apiextensionsv1.ConditionStatus, reason, message string) error {
 		_, err := c.updateDefinition(ctx, crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) {
-			custom.Deleting(crd, c.server.now(), status, reason, message)
+			custom.Deleting(crd, c.shared.now(), status, reason, message)
 		})
 		return err
 	}
@@ -236,7 +236,7 @@ func (c *customKinds) clean(ctx context.Context, crd *apiextensionsv1.CustomReso
 		done, message = "NeverEstablished", "resource was never established"
 	}
 	_, err := c.updateDefinition(ctx, crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) {
-		custom.Deleting(crd, c.server.now(), apiextensionsv1.ConditionFalse, done, message)
+		custom.Deleting(crd, c.shared.now(), apiextensionsv1.ConditionFalse, done, message)
 		custom.Deleted(crd)
 	})
 	return err
@@ -287,5 +287,5 @@ func (c *customKinds) storageEndpoint(ctx context.Context, name string) (*endpoi
 	if !ok {
 		return nil, fmt.Errorf("%s has no storage version", name)
 	}
-	return newCustomEndpoint(c.server, v), nil
+	return newCustomEndpoint(c.shared, v), nil
 }

@@ -58,7 +58,7 @@ func (op *operation) deleteOnce(ctx context.Context, key string, c current, fres
 	}
 	obj := c.obj.DeepCopyObject()
 	if hook := op.endpoint.hooks.deleting; hook != nil && accessor(obj).GetDeletionTimestamp() == nil {
-		hook(obj, op.server.now())
+		hook(obj, op.endpoint.shared.now())
 		next, err := op.commitMark(ctx, key, c, obj)
 		return obj, false, next, err
 	}
@@ -231,7 +231,7 @@ func (op *operation) takeGrace(obj runtime.Object, meta metav1.Object, opts *met
 
 func (op *operation) setDeletion(meta metav1.Object, seconds int64, withoutGrace bool) {
 	if meta.GetDeletionTimestamp() == nil {
-		at := metav1.NewTime(op.server.now().Add(time.Duration(seconds) * time.Second))
+		at := metav1.NewTime(op.endpoint.shared.now().Add(time.Duration(seconds) * time.Second))
 		meta.SetDeletionTimestamp(&at)
 		if meta.GetGeneration() > 0 {
 			meta.SetGeneration(meta.GetGeneration() + 1)
@@ -292,7 +292,7 @@ func (op *operation) commitMark(ctx context.Context, key string, c current, obj 
 	if err != nil {
 		return nil, err
 	}
-	t := &txn{op: op, at: op.endpoint.at}
+	t := op.newTxn()
 	t.add(store.Condition{Key: key, ModRevision: c.revision}, store.Op{Key: key, Value: stored})
 	res, err := t.commit(ctx)
 	if err != nil {
@@ -309,7 +309,7 @@ func (op *operation) commitMark(ctx context.Context, key string, c current, obj 
 // remove deletes the key if it is still in the state c.
 func (op *operation) remove(ctx context.Context, key string, c current) (revision int64, next *current, err error) {
 	r := op.endpoint.registry
-	t := &txn{op: op, at: op.endpoint.at}
+	t := op.newTxn()
 	if r.hooks.remove != nil {
 		if err := r.hooks.remove(ctx, t, c.obj); err != nil {
 			t.fail()

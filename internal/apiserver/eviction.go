@@ -96,7 +96,7 @@ func (op *operation) deleteEvicted(ctx context.Context, pod *corev1.Pod, opts *m
 				return nil, apierrors.NewConflict(op.endpoint.resource, op.name, fmt.Errorf(
 					"Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *wanted, p.ResourceVersion))
 			}
-			setPodCondition(p, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: op.server.now(),
+			setPodCondition(p, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: op.endpoint.shared.now(),
 				Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting"})
 			return p, nil
 		})
@@ -162,7 +162,7 @@ func (op *operation) decrement(b *policyv1.PodDisruptionBudget, podName string) 
 	if b.Status.DisruptedPods == nil {
 		b.Status.DisruptedPods = map[string]metav1.Time{}
 	}
-	b.Status.DisruptedPods[podName] = op.server.now()
+	b.Status.DisruptedPods[podName] = op.endpoint.shared.now()
 	return nil
 }
 

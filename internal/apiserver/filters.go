@@ -253,11 +253,6 @@ func (s *Server) finish(w *codeWriter, r *http.Request, info *requestInfo) {
 	w.audit.Stage(auditv1.StagePanic, http.StatusInternalServerError)
 }
 
-// logPanic logs a panic of work that continues after the request's handler has returned.
-func (s *Server) logPanic(what string, v any, e *endpoint) {
-	s.log.Error(what, "resource", e.gvr.String(), "panic", v, "stack", string(debug.Stack()))
-}
-
 func (s *Server) authenticate(r *http.Request) (auth.User, error) {
 	a := s.security.Load().Authenticator
 	if a == nil {

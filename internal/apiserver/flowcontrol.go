@@ -203,7 +203,7 @@ func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flo
 	}
 	for _, schema := range schemas.List("", nil) {
 		_, found := levels.Get("", schema.Spec.PriorityLevelConfiguration.Name)
-		dangling, changed := danglingCondition(schema, !found, s.now())
+		dangling, changed := danglingCondition(schema, !found, s.shared.now())
 		if !changed {
 			continue
 		}

@@ -68,11 +68,11 @@ func (s *Server) checks(kind string) []zpages.Check {
 		// This server calls itself without TLS.
 		checks = append(checks, check("loopback-serving-certificate", fine))
 	}
-	checks = append(checks, etcd("etcd", "", s.home))
+	checks = append(checks, etcd("etcd", "", s.shared.home))
 	if kind == "readyz" {
-		checks = append(checks, etcd("etcd-readiness", "", s.home))
+		checks = append(checks, etcd("etcd-readiness", "", s.shared.home))
 	}
-	for i, at := range s.places[1:] {
+	for i, at := range s.shared.places[1:] {
 		checks = append(checks, etcd(fmt.Sprintf("etcd-override-%d", i), "etcd", at))
 		if kind == "readyz" {
 			checks = append(checks, etcd(fmt.Sprintf("etcd-override-readiness-%d", i), "etcd-readiness", at))

@@ -81,7 +81,7 @@ func (r addressRange) staticBand() uint64 {
 // serviceRanges returns the ranges of one family in the ready ServiceCIDR objects. The configured
 // ranges count only until the default object, which is created from them, exists. So Services can
 // move to other ranges when that object is changed or deleted.
-func (s *Server) serviceRanges(ctx context.Context, family corev1.IPFamily) []addressRange {
+func (s *services) serviceRanges(ctx context.Context, family corev1.IPFamily) []addressRange {
 	var out []addressRange
 	add := func(p netip.Prefix) {
 		for _, have := range out {
@@ -94,12 +94,12 @@ func (s *Server) serviceRanges(ctx context.Context, family corev1.IPFamily) []ad
 		}
 	}
 	configured := func() []addressRange {
-		for _, p := range s.cfg.ServiceCIDRs {
+		for _, p := range s.cidrs {
 			add(p.Masked())
 		}
 		return out
 	}
-	r := s.endpoints.registry("networking.k8s.io", "servicecidrs")
+	r := s.kinds.registry("networking.k8s.io", "servicecidrs")
 	if r == nil {
 		return configured()
 	}
@@ -126,8 +126,8 @@ func (s *Server) serviceRanges(ctx context.Context, family corev1.IPFamily) []ad
 }
 
 // addresses returns the existing IPAddress objects.
-func (s *Server) addresses(ctx context.Context) (*registry, *cache.Snapshot, error) {
-	r := s.endpoints.registry("networking.k8s.io", "ipaddresses")
+func (s *services) addresses(ctx context.Context) (*registry, *cache.Snapshot, error) {
+	r := s.kinds.registry("networking.k8s.io", "ipaddresses")
 	if r == nil {
 		return nil, nil, errNoSuchPath
 	}
@@ -139,7 +139,7 @@ func (s *Server) addresses(ctx context.Context) (*registry, *cache.Snapshot, err
 }
 
 // reserveAddress takes the address that a Service requests.
-func (s *Server) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service, ip string) error {
+func (s *services) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service, ip string) error {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {
 		return err
@@ -147,13 +147,13 @@ func (s *Server) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service
 	since, ranges := time.Now(), s.serviceRanges(ctx, familyOf(addr))
 	// Its address is the configured one; without it no server can start.
 	if svc.Namespace == metav1.NamespaceDefault && svc.Name == kubernetesServiceName {
-		for _, p := range s.cfg.ServiceCIDRs {
+		for _, p := range s.cidrs {
 			ranges = append(ranges, addressRange{p.Masked()})
 		}
 	}
 	at := slices.IndexFunc(ranges, func(r addressRange) bool { return r.usable(addr) })
 	if at < 0 {
-		if len(ranges) == 0 || !t.op.dryRun {
+		if len(ranges) == 0 || !t.dryRun {
 			return errOutOfRange
 		}
 		return fmt.Errorf("the provided IP (%v) is not in the valid range. The range of valid IPs is %s", ip, ranges[0])
@@ -175,12 +175,12 @@ func (s *Server) reserveAddress(ctx context.Context, t *txn, svc *corev1.Service
 	} else {
 		err = s.addAddress(t, r, svc, addr)
 	}
-	s.metrics.allocation.address(t, ranges[at], scopeStatic, since, err)
+	s.metrics.address(t, ranges[at], scopeStatic, since, err)
 	return err
 }
 
 // holds reports whether the address already belongs to the Service.
-func (s *Server) holds(ctx context.Context, svc *corev1.Service, ip string) bool {
+func (s *services) holds(ctx context.Context, svc *corev1.Service, ip string) bool {
 	r, taken, err := s.addresses(ctx)
 	if err != nil {
 		return false
@@ -198,7 +198,7 @@ func (s *Server) holds(ctx context.Context, svc *corev1.Service, ip string) bool
 
 // freeAddress takes a free address of the family: a random one of the upper part of a range, else
 // any that is left.
-func (s *Server) freeAddress(ctx context.Context, t *txn, svc *corev1.Service, family corev1.IPFamily) (string, error) {
+func (s *services) freeAddress(ctx context.Context, t *txn, svc *corev1.Service, family corev1.IPFamily) (string, error) {
 	r, taken, err := s.addresses(ctx)
 	if err != nil {
 		return "", err
@@ -210,11 +210,11 @@ func (s *Server) freeAddress(ctx context.Context, t *txn, svc *corev1.Service, f
 			return used
 		})
 		if !ok {
-			s.metrics.allocation.address(t, in, scopeDynamic, since, errNoAddress)
+			s.metrics.address(t, in, scopeDynamic, since, errNoAddress)
 			continue
 		}
 		err := s.addAddress(t, r, svc, addr)
-		s.metrics.allocation.address(t, in, scopeDynamic, since, err)
+		s.metrics.address(t, in, scopeDynamic, since, err)
 		return addr.String(), err
 	}
 	return "", errNoAddress
@@ -238,18 +238,16 @@ func (r addressRange) free(used func(netip.Addr) bool) (addr netip.Addr, ok bool
 }
 
 // addAddress adds the Service's IPAddress to the transaction, on condition that it does not exist.
-func (s *Server) addAddress(t *txn, r *registry, svc *corev1.Service, addr netip.Addr) error {
+func (s *services) addAddress(t *txn, r *registry, svc *corev1.Service, addr netip.Addr) error {
 	obj := &networkingv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: addr.String(), UID: types.UID(uuid.NewString()), CreationTimestamp: s.now(),
+			Name: addr.String(), UID: types.UID(uuid.NewString()), CreationTimestamp: s.kinds.shared.now(),
 			Labels: map[string]string{labelIPFamily: string(familyOf(addr)), labelManagedBy: managedByAllocator},
 		},
 		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: svc.Namespace, Name: svc.Name}},
 	}
-	if e, ok := s.endpoints.find(networkingv1.SchemeGroupVersion.WithResource("ipaddresses")); ok {
-		op := s.internal(e, "", obj.Name)
-		op.fieldManager = componentManager(op.user.Name)
-		obj = op.trackFields(e.newObject(), obj).(*networkingv1.IPAddress)
+	if e, ok := s.kinds.find(networkingv1.SchemeGroupVersion.WithResource("ipaddresses")); ok {
+		obj = s.owned(e, obj).(*networkingv1.IPAddress)
 	}
 	stored, err := r.codec.encode(obj)
 	if err != nil {
@@ -261,8 +259,8 @@ func (s *Server) addAddress(t *txn, r *registry, svc *corev1.Service, addr netip
 }
 
 // releaseAddresses deletes the IPAddresses of a Service in the transaction.
-func (s *Server) releaseAddresses(t *txn, ips []string) {
-	r := s.endpoints.registry("networking.k8s.io", "ipaddresses")
+func (s *services) releaseAddresses(t *txn, ips []string) {
+	r := s.kinds.registry("networking.k8s.io", "ipaddresses")
 	for _, ip := range ips {
 		addr, err := netip.ParseAddr(ip)
 		if err != nil || r == nil {

@@ -1,23 +1,13 @@
 package apiserver
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/api"
-	"github.com/knarr-project/knarr/internal/apiserver/custom"
-	"github.com/knarr-project/knarr/internal/resource"
 )
 
 // kindProvider adds kinds while the server runs (custom resources). It finds an endpoint by group,
@@ -31,6 +21,7 @@ type kindProvider interface {
 // endpoints finds endpoints by group, version and resource: first the table's kinds, then those of
 // dynamic providers.
 type endpoints struct {
+	shared     *shared
 	builtin    map[schema.GroupVersionResource]*endpoint
 	registries map[schema.GroupResource]*registry
 	on         *api.Switches
@@ -43,13 +34,14 @@ type endpoints struct {
 	dynamic []kindProvider
 }
 
-func newEndpoints(s *Server) *endpoints {
+func newEndpoints(s *shared, on *api.Switches) *endpoints {
 	table := api.Kinds()
 	es := &endpoints{
 		builtin:    make(map[schema.GroupVersionResource]*endpoint, len(table)),
 		registries: make(map[schema.GroupResource]*registry, len(table)),
 		scales:     newScales(s),
-		on:         s.cfg.Switches,
+		shared:     s,
+		on:         on,
 		versions:   map[schema.GroupVersion]bool{},
 	}
 	for i := range table {
@@ -72,78 +64,21 @@ func newEndpoints(s *Server) *endpoints {
 			}
 		}
 	}
-	if r := es.registry("", "services"); r != nil {
-		r.hooks = s.serviceHooks()
-	}
-	if r := es.registry(apiextensionsv1.GroupName, "customresourcedefinitions"); r != nil {
-		r.hooks.deleting = func(obj runtime.Object, now metav1.Time) {
-			custom.MarkDeleted(obj.(*apiextensionsv1.CustomResourceDefinition), now)
-		}
-	}
-	if r := es.registry(resourcev1.GroupName, "resourceslices"); r != nil {
-		r.hooks.stamp = stampTaints
-	}
-	if s.cfg.NoPrivileged {
-		es.refusePrivileged()
-	}
-	for _, name := range []string{"resourceclaims", "resourceclaimtemplates"} {
-		if r := es.registry(resourcev1.GroupName, name); r != nil {
-			r.hooks.fields = func(ctx context.Context, a *admission.Attributes) (field.ErrorList, error) {
-				return s.admission().ValidateFields(ctx, a)
-			}
-		}
-	}
-	if r := es.registry("", "persistentvolumes"); r != nil {
-		r.hooks.update = func(_ context.Context, _ *txn, obj, old runtime.Object) error {
-			stampPhase(obj, old, s.now())
-			return nil
-		}
-	}
-	if s.custom != nil {
-		es.dynamic = append(es.dynamic, s.custom)
-	}
 	return es
 }
 
-// refusePrivileged reports privileged containers together with other field errors, as upstream
-// does. Writes to status and scale are not checked.
-func (es *endpoints) refusePrivileged() {
-	for _, r := range es.registries {
-		if !resource.MakesPods(r.kind.New()) {
-			continue
-		}
-		r.hooks.fields = func(_ context.Context, a *admission.Attributes) (field.ErrorList, error) {
-			if a.Subresource == "status" || a.Subresource == "scale" {
-				return nil, nil
-			}
-			return resource.Privileged(a.Object), nil
-		}
+// hook sets what one kind does besides, within its writes.
+func (es *endpoints) hook(group, resource string, set func(*hooks)) {
+	if r := es.registry(group, resource); r != nil {
+		set(&r.hooks)
 	}
 }
 
-// stampTaints sets the time of device taints that have none.
-func stampTaints(obj runtime.Object, now metav1.Time) {
-	slice, ok := obj.(*resourcev1.ResourceSlice)
-	if !ok {
-		return
-	}
-	for i := range slice.Spec.Devices {
-		taints := slice.Spec.Devices[i].Taints
-		for j := range taints {
-			if taints[j].TimeAdded == nil {
-				taints[j].TimeAdded = &now
-			}
-		}
-	}
-}
-
-// stampPhase sets the time of a phase change of a volume, unless the writer has set it.
-func stampPhase(obj, old runtime.Object, now metav1.Time) {
-	v, ok := obj.(*corev1.PersistentVolume)
-	before, same := old.(*corev1.PersistentVolume)
-	if ok && same && v.Status.Phase != before.Status.Phase && v.Status.LastPhaseTransitionTime.Equal(before.Status.LastPhaseTransitionTime) {
-		v.Status.LastPhaseTransitionTime = &now
-	}
+// join adds kinds that are found while the server runs.
+func (es *endpoints) join(p kindProvider) {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	es.dynamic = append(es.dynamic, p)
 }
 
 func (es *endpoints) find(gvr schema.GroupVersionResource) (*endpoint, bool) {

@@ -24,8 +24,8 @@ const (
 )
 
 // lease returns the store's lease for a new object of the kind; 0 for objects that do not expire.
-func (s *Server) lease(ctx context.Context, r *registry) (store.LeaseID, error) {
-	if r.kind.Prefix != "/registry/events" || s.cfg.EventTTL < 0 {
+func (s *shared) lease(ctx context.Context, r *registry) (store.LeaseID, error) {
+	if r.kind.Prefix != "/registry/events" || s.eventTTL < 0 {
 		return 0, nil
 	}
 	l := &r.at.leases
@@ -36,13 +36,13 @@ func (s *Server) lease(ctx context.Context, r *registry) (store.LeaseID, error) 
 		l.used++
 		return l.id, nil
 	}
-	reuse := min(cmp.Or(s.cfg.LeaseReuse, leaseReuse), s.cfg.EventTTL/20)
-	id, err := r.at.store.Grant(ctx, s.cfg.EventTTL+reuse)
+	reuse := min(cmp.Or(s.leaseReuse, leaseReuse), s.eventTTL/20)
+	id, err := r.at.store.Grant(ctx, s.eventTTL+reuse)
 	if err != nil {
 		return 0, storeError(err)
 	}
 	if l.id != 0 {
-		s.metrics.store.leased.Observe(float64(l.used))
+		s.store.leased.Observe(float64(l.used))
 	}
 	l.id, l.until, l.used = id, now.Add(reuse), 1
 	return id, nil

@@ -193,7 +193,7 @@ func (op *operation) collect(s *cache.Snapshot, req *listRequest, prefix, from s
 	}
 	more, rest := false, int64(0)
 	var err error
-	turns := op.server.turns(s.Len())
+	turns := op.endpoint.shared.turns(s.Len())
 	defer turns.End()
 	s.Ascend(prefix, from, func(e *cache.Entry) bool {
 		turns.Step()

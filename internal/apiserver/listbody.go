@@ -55,13 +55,13 @@ func (e *endpoint) items(p *page, name string, form itemForm) (listItems, error)
 	}
 	all, list, together := e.sharedLists.find(name, p, time.Now())
 	if all != nil {
-		return listItems{size: len(all.plain), all: all, lanes: e.server.transport.Lanes()}, nil
+		return listItems{size: len(all.plain), all: all, lanes: e.shared.lanes}, nil
 	}
 	if together {
 		defer func() { list.keep(p.changed, all) }()
 	}
-	items := listItems{entries: p.entries, form: form, lanes: e.server.transport.Lanes()}
-	if err := items.measure(e.server.turns(len(p.entries))); err != nil {
+	items := listItems{entries: p.entries, form: form, lanes: e.shared.lanes}
+	if err := items.measure(e.shared.turns(len(p.entries))); err != nil {
 		return items, err
 	}
 	most := laneFrom
@@ -87,11 +87,11 @@ const (
 )
 
 // turns returns the turns for work on the given number of objects.
-func (s *Server) turns(objects int) taskpool.Turns {
+func (s *shared) turns(objects int) taskpool.Turns {
 	if objects < manyObjects {
 		return taskpool.Turns{}
 	}
-	return s.transport.Lanes().Turns(objectsATurn)
+	return s.lanes.Turns(objectsATurn)
 }
 
 // measure computes the size, and so encodes entries that have no encoding yet.

@@ -218,7 +218,7 @@ func managerOrAgent(manager, userAgent string) string {
 // without effect creates no new revision.
 func keepManagedTimes(r *registry, obj runtime.Object, c current) {
 	since, outcome := time.Now(), otherManagedFields
-	defer func() { r.server.metrics.writes.compared[outcome].Observe(time.Since(since).Seconds()) }()
+	defer func() { r.shared.writes.compared[outcome].Observe(time.Since(since).Seconds()) }()
 	meta := accessor(obj)
 	mine, old := meta.GetManagedFields(), accessor(c.obj).GetManagedFields()
 	if !slices.EqualFunc(mine, old, sameButTime) || slices.EqualFunc(mine, old, sameTime) {

@@ -167,7 +167,7 @@ func TestMetricsHaveUpstreamsNamesAndLabels(t *testing.T) {
 func TestWhatCanNotBeDecodedIsCounted(t *testing.T) {
 	s := newTestServer(t)
 	url, _, _ := running(t, s)
-	if _, err := s.home.store.Commit(t.Context(), nil, store.Op{Key: "/registry/configmaps/default/bad", Value: []byte("k8s\x00 and then nonsense")}); err != nil {
+	if _, err := s.shared.home.store.Commit(t.Context(), nil, store.Op{Key: "/registry/configmaps/default/bad", Value: []byte("k8s\x00 and then nonsense")}); err != nil {
 		t.Fatal(err)
 	}
 	if resp, body := fetch(t, url+"/api/v1/namespaces/default/configmaps/bad"); resp.StatusCode != http.StatusInternalServerError {

@@ -46,7 +46,7 @@ func (m *allocationMetrics) collectors() []prometheus.Collector {
 // address counts an attempt to allocate an address. Dry runs do not count.
 func (m *allocationMetrics) address(t *txn, in addressRange, scope string, since time.Time, err error) {
 	switch cidr := in.String(); {
-	case t.op.dryRun:
+	case t.dryRun:
 	case err != nil:
 		m.addressErrors.WithLabelValues(cidr, scope).Inc()
 	default:
@@ -58,7 +58,7 @@ func (m *allocationMetrics) address(t *txn, in addressRange, scope string, since
 // port counts an attempt to allocate a node port.
 func (m *allocationMetrics) port(t *txn, scope string, err error) {
 	switch {
-	case t.op.dryRun:
+	case t.dryRun:
 	case err != nil:
 		m.portErrors.WithLabelValues(scope).Inc()
 	default:
@@ -75,7 +75,7 @@ var (
 
 // takenMetrics report how much of the ranges is taken. They read the store, so they include other
 // servers' allocations.
-type takenMetrics struct{ server *Server }
+type takenMetrics struct{ services *services }
 
 // Describe implements prometheus.Collector.
 func (m takenMetrics) Describe(ch chan<- *prometheus.Desc) {
@@ -91,14 +91,14 @@ func (m takenMetrics) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	if ports, err := m.server.loadPorts(ctx); err == nil {
+	if ports, err := m.services.loadPorts(ctx); err == nil {
 		taken := ports.taken()
 		gauge(descPortsTaken, float64(taken))
 		gauge(descPortsFree, float64(ports.ports.Size-taken))
 	}
-	for _, family := range m.server.families() {
-		for _, in := range m.server.serviceRanges(ctx, family) {
-			taken, err := m.server.takenIn(ctx, in)
+	for _, family := range m.services.families() {
+		for _, in := range m.services.serviceRanges(ctx, family) {
+			taken, err := m.services.takenIn(ctx, in)
 			if err != nil {
 				continue // no figure is better than one that says all are free
 			}
@@ -109,7 +109,7 @@ func (m takenMetrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 // takenIn counts the allocated addresses of a range.
-func (s *Server) takenIn(ctx context.Context, in addressRange) (n uint64, err error) {
+func (s *services) takenIn(ctx context.Context, in addressRange) (n uint64, err error) {
 	r, taken, err := s.addresses(ctx)
 	if err != nil {
 		return 0, err

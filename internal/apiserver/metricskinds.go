@@ -29,7 +29,7 @@ type readStats struct {
 // waits returns the histogram of the kind's waiting times. It is created on the first read.
 func (s *readStats) waits(r *registry) prometheus.Observer {
 	s.once.Do(func() {
-		s.waited = r.server.metrics.store.readWaits.WithLabelValues(r.resource.Group, r.resource.Resource)
+		s.waited = r.shared.store.readWaits.WithLabelValues(r.resource.Group, r.resource.Resource)
 	})
 	return s.waited
 }
@@ -71,7 +71,7 @@ func watchBucket(size int) int {
 }
 
 // kindMetrics collects the metrics of the kinds in use.
-type kindMetrics struct{ server *Server }
+type kindMetrics struct{ kinds *endpoints }
 
 func describeKind(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, append([]string{"group"}, labels...), nil)
@@ -120,7 +120,7 @@ const versionModulus = 1_000_000_000_000_000
 func (m kindMetrics) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), collectPatience)
 	defer cancel()
-	for i, at := range m.server.places {
+	for i, at := range m.kinds.shared.places {
 		if size, err := at.store.Size(ctx); err == nil {
 			ch <- prometheus.MustNewConstMetric(descDatabase, prometheus.GaugeValue, float64(size), fmt.Sprintf("etcd-%d", i))
 		}
@@ -128,7 +128,7 @@ func (m kindMetrics) Collect(ch chan<- prometheus.Metric) {
 	told := map[*registry]bool{}
 	// A custom kind has a registry per version, and all show the same objects.
 	counted := map[schema.GroupResource]bool{}
-	for _, e := range m.server.endpoints.all() {
+	for _, e := range m.kinds.all() {
 		e.collectWatches(ch)
 		if told[e.registry] {
 			continue

@@ -70,7 +70,7 @@ func wantsHealthPort(svc *corev1.Service) bool {
 
 // setNodePorts takes the requested ports, finds free ones for the rest, and releases those no
 // longer used. old is nil for a new Service.
-func (s *Server) setNodePorts(ctx context.Context, t *txn, svc, old *corev1.Service) error {
+func (s *services) setNodePorts(ctx context.Context, t *txn, svc, old *corev1.Service) error {
 	var held []int32
 	if old != nil {
 		held = nodePorts(old)
@@ -82,10 +82,10 @@ func (s *Server) setNodePorts(ctx context.Context, t *txn, svc, old *corev1.Serv
 	if err != nil {
 		return err
 	}
-	bitmap.note = func(scope string, err error) { s.metrics.allocation.port(t, scope, err) }
+	bitmap.note = func(scope string, err error) { s.metrics.port(t, scope, err) }
 	if refused := bitmap.assign(svc, old); refused != nil {
 		err := invalidService(svc, field.ErrorList{refused})
-		if t.op.dryRun {
+		if t.dryRun {
 			t.late = err
 			return nil
 		}
@@ -179,7 +179,7 @@ func (b *portBitmap) assignChanged(svc, old *corev1.Service) *field.Error {
 func portPath(i int) *field.Path { return field.NewPath("spec", "ports").Index(i).Child("nodePort") }
 
 // releaseNodePorts releases ports in the transaction.
-func (s *Server) releaseNodePorts(ctx context.Context, t *txn, release []int32) error {
+func (s *services) releaseNodePorts(ctx context.Context, t *txn, release []int32) error {
 	if len(release) == 0 {
 		return nil
 	}
@@ -209,9 +209,9 @@ func (b *portBitmap) noted(scope string, err error) {
 	}
 }
 
-func (s *Server) loadPorts(ctx context.Context) (*portBitmap, error) {
-	b := &portBitmap{ports: s.cfg.NodePorts, bits: new(big.Int), obj: &corev1.RangeAllocation{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: s.now()}}}
-	kv, _, err := s.home.store.Get(ctx, nodePortsKey, 0)
+func (s *services) loadPorts(ctx context.Context) (*portBitmap, error) {
+	b := &portBitmap{ports: s.ports, bits: new(big.Int), obj: &corev1.RangeAllocation{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: s.kinds.shared.now()}}}
+	kv, _, err := s.kinds.shared.home.store.Get(ctx, nodePortsKey, 0)
 	if err != nil {
 		return nil, storeError(err)
 	}

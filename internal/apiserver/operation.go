@@ -178,8 +178,14 @@ func isStatus(err error) bool {
 
 // txn is the transaction that a write builds: the object itself and the additions of hooks.
 type txn struct {
-	op         *operation
-	at         *place // the store of all its keys
+	of *registry // the kind of the object
+	at *place    // where all that it writes lies
+	// dryRun transactions are built and not committed.
+	dryRun bool
+	// keepsOwners is for a write that fails rather than lose managedFields: a server-side apply.
+	keepsOwners bool
+	// refresh brings up to date what hooks made further conditions from; nil if there are none.
+	refresh    func(ctx context.Context, revision int64)
 	conditions []store.Condition
 	ops        []store.Op
 	// stores is the object that the last operation writes; nil if the transaction removes it.
@@ -188,6 +194,11 @@ type txn struct {
 	onFailure []func()
 	// late is an error that a dry run reports only if there is no other.
 	late error
+}
+
+// newTxn begins the transaction of a write.
+func (op *operation) newTxn() *txn {
+	return &txn{of: op.endpoint.registry, at: op.endpoint.at, dryRun: op.dryRun, keepsOwners: op.applies}
 }
 
 func (t *txn) add(c store.Condition, op store.Op) {
@@ -214,10 +225,8 @@ func (t *txn) commit(ctx context.Context) (res store.TxnResult, err error) {
 	}
 	if !res.Succeeded {
 		t.fail()
-		if len(t.conditions) > 1 {
-			// A retry reads the IP addresses from the cache, which must be as new as the failed
-			// transaction.
-			t.op.server.endpoints.registry("networking.k8s.io", "ipaddresses").settle(ctx, res.Revision)
+		if t.refresh != nil && len(t.conditions) > 1 {
+			t.refresh(ctx, res.Revision) // before the write is tried again
 		}
 	}
 	return res, nil
@@ -234,11 +243,11 @@ func (t *txn) put(c store.Condition, obj runtime.Object, stored []byte, lease st
 // long. It reports whether there was anything to drop. An apply depends on managedFields and is
 // refused instead.
 func (t *txn) forgetOwners() bool {
-	if t.stores == nil || t.op.applies || len(accessor(t.stores).GetManagedFields()) == 0 {
+	if t.stores == nil || t.keepsOwners || len(accessor(t.stores).GetManagedFields()) == 0 {
 		return false
 	}
 	accessor(t.stores).SetManagedFields(nil)
-	stored, err := t.op.endpoint.codec.encode(t.stores)
+	stored, err := t.of.codec.encode(t.stores)
 	if err != nil {
 		return false
 	}
@@ -313,7 +322,7 @@ func (r *registry) settle(ctx context.Context, revision int64) {
 	defer cancel()
 	if err := reader.WaitFor(ctx, revision); err != nil {
 		// The write is committed all the same; readers see it a little later.
-		r.server.log.Warn("the cache did not reach a write in time", "resource", r.resource.String(), "revision", revision, "err", err)
+		r.shared.log.Warn("the cache did not reach a write in time", "resource", r.resource.String(), "revision", revision, "err", err)
 	}
 }
 
@@ -333,11 +342,6 @@ func storeError(err error) error {
 	return err
 }
 
-// now returns the current time, truncated to seconds as in metadata.
-func (s *Server) now() metav1.Time {
-	return metav1.NewTime(s.clock().Truncate(time.Second))
-}
-
 // stale reports whether an unchanged object must be written again because the store would now
 // encrypt it with another key.
 func (r *registry) stale(ctx context.Context, key string) bool {
@@ -349,7 +353,7 @@ func (r *registry) stale(ctx context.Context, key string) bool {
 	}
 	stale, err := sealed.Stale(ctx, key)
 	if err != nil {
-		r.server.log.Warn("whether an object is encrypted as it should be is not known; it stays as it is", "key", key, "err", err)
+		r.shared.log.Warn("whether an object is encrypted as it should be is not known; it stays as it is", "key", key, "err", err)
 	}
 	return stale && err == nil
 }

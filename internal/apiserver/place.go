@@ -39,13 +39,13 @@ func newPlace(under store.Store, m *storeMetrics) *place {
 // its addresses and node ports.
 var inOneTransaction = []schema.GroupResource{{Resource: "services"}, {Group: "networking.k8s.io", Resource: "ipaddresses"}, {Group: "networking.k8s.io", Resource: "servicecidrs"}}
 
-// openPlaces creates the places. The first is the home of all kinds that no other place names.
-func (s *Server) openPlaces() error {
-	s.home = newPlace(s.cfg.Store, s.metrics.store)
+// open creates the places. The first is the home of all kinds that no other place names.
+func (s *shared) open(home store.Store, others []Place) error {
+	s.home = newPlace(home, s.store)
 	s.places, s.elsewhere = []*place{s.home}, map[string]*place{}
 	named := map[schema.GroupResource]*place{}
-	for _, given := range s.cfg.Places {
-		at := newPlace(given.Store, s.metrics.store)
+	for _, given := range others {
+		at := newPlace(given.Store, s.store)
 		s.places = append(s.places, at)
 		for _, resource := range given.Resources {
 			if err := movable(resource); err != nil {
@@ -87,11 +87,11 @@ func movable(resource schema.GroupResource) error {
 }
 
 // placeOf returns the place of the objects below a key prefix.
-func (s *Server) placeOf(prefix string) *place {
+func (s *shared) placeOf(prefix string) *place {
 	return cmp.Or(s.elsewhere[prefix], s.home)
 }
 
 // relist reads the objects below a prefix again.
-func (s *Server) relist(ctx context.Context, prefix string) error {
+func (s *shared) relist(ctx context.Context, prefix string) error {
 	return s.placeOf(prefix).cache.Relist(ctx, prefix)
 }

@@ -131,7 +131,7 @@ func TestListsOfAKindElsewhereExpireWithItsOwnStore(t *testing.T) {
 	if err := other.Compact(ctx, revision); err != nil {
 		t.Fatal(err)
 	}
-	s.places[1].cache.Compacted(revision)
+	s.shared.places[1].cache.Compacted(revision)
 	if resp, body := fetch(t, ts.URL+"/api/v1/namespaces/default/events?limit=1&continue="+token); resp.StatusCode != http.StatusGone {
 		t.Errorf("after the compaction: %s %s", resp.Status, body)
 	}

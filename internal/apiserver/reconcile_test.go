@@ -118,7 +118,7 @@ func TestAnUpdateGivesAServiceOfOldItsIPAddress(t *testing.T) {
 				t.Fatal(err)
 			}
 			stored := `{"apiVersion":"v1","kind":"Service","metadata":{"name":"old","namespace":"default","uid":"u","creationTimestamp":"2019-01-01T00:00:00Z"},"spec":{"clusterIP":"10.43.0.11","ports":[{"port":80}]}}`
-			if _, err := s.home.store.Commit(t.Context(), nil, store.Op{Key: "/registry/services/specs/default/old", Value: []byte(stored)}); err != nil {
+			if _, err := s.shared.home.store.Commit(t.Context(), nil, store.Op{Key: "/registry/services/specs/default/old", Value: []byte(stored)}); err != nil {
 				t.Fatal(err)
 			}
 			const addresses = "/apis/networking.k8s.io/v1/ipaddresses"

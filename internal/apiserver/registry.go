@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"runtime/debug"
 	"strings"
 	"sync"
 
@@ -23,7 +24,7 @@ import (
 
 // registry is one kind with everything that serves it: behaviour, codec, cache and write path.
 type registry struct {
-	server *Server
+	shared *shared
 	at     *place // the store of its objects
 	kind   *api.Kind
 	// hub is the kind of the objects in memory: the kind itself, or the one whose objects an alias
@@ -66,8 +67,8 @@ type hooks struct {
 // storedAsJSON are the groups whose objects upstream stores as JSON.
 var storedAsJSON = map[string]bool{"apiextensions.k8s.io": true, "apiregistration.k8s.io": true}
 
-func newRegistry(s *Server, kind *api.Kind) *registry {
-	r := &registry{server: s, at: s.placeOf(kind.Prefix), kind: kind, hub: kind.Kind, resource: kind.GroupResource(), managers: map[managerKey]fieldManager{}, trackers: map[string]*ownership.Tracker{}}
+func newRegistry(s *shared, kind *api.Kind) *registry {
+	r := &registry{shared: s, at: s.placeOf(kind.Prefix), kind: kind, hub: kind.Kind, resource: kind.GroupResource(), managers: map[managerKey]fieldManager{}, trackers: map[string]*ownership.Tracker{}}
 	if target, ok := api.ByResource(kind.Alias); ok && kind.Alias.Resource != "" {
 		r.hub = target.Kind
 	}
@@ -115,7 +116,7 @@ type objectCodec interface {
 // decode returns the hub object with defaults for stored bytes.
 func (r *registry) decode(stored []byte, revision int64) (runtime.Object, error) {
 	obj, err := r.codec.decode(stored, revision)
-	r.server.metrics.store.decoded(r.resource, err)
+	r.shared.store.decoded(r.resource, err)
 	if err != nil {
 		return nil, err
 	}
@@ -300,4 +301,9 @@ func shallowCopy(obj runtime.Object) runtime.Object {
 func clearObject(obj runtime.Object) {
 	v := reflect.ValueOf(obj).Elem()
 	v.SetZero()
+}
+
+// logPanic logs a panic in work that goes on after its request's handler has returned.
+func (e *endpoint) logPanic(what string, v any) {
+	e.shared.log.Error(what, "resource", e.gvr.String(), "panic", v, "stack", string(debug.Stack()))
 }

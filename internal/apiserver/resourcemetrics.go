@@ -111,7 +111,7 @@ func (op *operation) measure(ctx context.Context, labelSelector string, selected
 	}
 	failures = map[string]error{}
 	usages := op.server.meter.Nodes(ctx, names, func(name string, err error) { failures[name] = err })
-	now := op.server.now()
+	now := op.endpoint.shared.now()
 	for _, e := range page.entries {
 		u := usages[nodeOf(e)]
 		if u == nil {

@@ -27,9 +27,9 @@ import (
 
 // newScales returns an endpoint that encodes Scales. They are read and written through their own
 // kinds.
-func newScales(s *Server) *endpoint {
+func newScales(s *shared) *endpoint {
 	kind := &api.Kind{Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), Resource: "scales", Namespaced: true, Object: &autoscalingv1.Scale{}}
-	return newEndpoint(&registry{server: s, kind: kind, hub: kind.Kind, resource: kind.GroupResource(), strategy: resource.Scales}, kind.Kind.Version)
+	return newEndpoint(&registry{shared: s, kind: kind, hub: kind.Kind, resource: kind.GroupResource(), strategy: resource.Scales}, kind.Kind.Version)
 }
 
 // scaleOf returns the Scale of an object of the endpoint's kind.

@@ -137,10 +137,9 @@ type PortRange struct{ Base, Size int }
 // Server serves the API. Create it with New, set its security with Use, serve with Run.
 type Server struct {
 	cfg       Config
-	places    []*place // the first is home
-	home      *place
-	elsewhere map[string]*place // by key prefix, of the kinds that are not in home
+	shared    *shared
 	endpoints *endpoints
+	services  *services
 	log       *slog.Logger
 	clock     func() time.Time
 	made      time.Time
@@ -253,26 +252,30 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
-	if err := s.openPlaces(); err != nil {
+	s.shared = &shared{log: cfg.Logger, clock: cfg.Clock, store: m.store, writes: m.writes, lanes: s.transport.Lanes(), eventTTL: cfg.EventTTL, leaseReuse: cfg.LeaseReuse}
+	if err := s.shared.open(cfg.Store, cfg.Places); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
 	s.modes.Size = 1024
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.streaming, s.endStreams = context.WithCancel(s.ctx)
 	s.Use(cfg.Security)
-	s.custom = &customKinds{server: s, served: map[schema.GroupResource]*customKind{}}
+	s.custom = &customKinds{server: s, shared: s.shared, served: map[schema.GroupResource]*customKind{}}
 	s.customDocs = &customDocuments{kinds: s.custom}
-	s.endpoints = newEndpoints(s)
+	s.endpoints = newEndpoints(s.shared, cfg.Switches)
+	s.endpoints.join(s.custom)
+	s.services = &services{kinds: s.endpoints, metrics: m.allocation, cidrs: cfg.ServiceCIDRs, ports: cfg.NodePorts, owned: s.owned}
+	s.hookKinds()
 	s.meter = s.newMeter()
 	if cfg.Audit != nil {
 		cfg.Audit.Metrics = s.metrics.audit
 	}
 	s.routes = client.NewRoutes(s.ctx, s.own())
 	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Switches: cfg.Switches, Certificate: cfg.ProxyCertificate, Dial: cfg.Egress.To(egress.Cluster), Logger: cfg.Logger, Clock: cfg.Clock})
-	s.metrics.registry.MustRegister(append(cfg.Collectors, s.remotes, kindMetrics{s}, takenMetrics{s})...)
+	s.metrics.registry.MustRegister(append(cfg.Collectors, s.remotes, kindMetrics{s.endpoints}, takenMetrics{s.services})...)
 	if sealed, ok := cfg.Store.(sealedStore); ok {
 		s.metrics.registry.MustRegister(sealed.Collectors()...)
-		sealed.OnRepair(s.relist)
+		sealed.OnRepair(s.shared.relist)
 	}
 	if cfg.MaxRequests >= 0 {
 		s.flow = flow.New(flow.Config{Seats: cfg.MaxRequests, Patience: cfg.RequestTimeout / 4, Logger: cfg.Logger})
@@ -355,7 +358,7 @@ func (c connectionErrors) Write(line []byte) (int, error) {
 // background starts the server's background goroutines. The server is ready when the bootstrap
 // objects are stored.
 func (s *Server) background() {
-	for _, at := range s.places {
+	for _, at := range s.shared.places {
 		s.goOn(func(ctx context.Context) { s.compact(ctx, at) })
 	}
 	s.goOn(s.custom.run)
@@ -415,7 +418,7 @@ func (s *Server) Close() {
 		s.log.Warn("the transport did not close cleanly", "err", err)
 	}
 	s.wg.Wait()
-	for _, at := range s.places {
+	for _, at := range s.shared.places {
 		at.cache.Close()
 	}
 	s.cfg.Audit.Close()

@@ -14,7 +14,7 @@ import (
 // settleFamilies sets ipFamilyPolicy and ipFamilies of a Service with addresses (KEP-563). The
 // default is one family, the cluster's first. It refuses contradictions and families that the
 // cluster lacks.
-func (s *Server) settleFamilies(svc, old *corev1.Service) field.ErrorList {
+func (s *services) settleFamilies(svc, old *corev1.Service) field.ErrorList {
 	if keepsPreference(svc, old) {
 		return nil
 	}
@@ -144,9 +144,9 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 }
 
 // families returns the families of the cluster's Service ranges, the first one first.
-func (s *Server) families() []corev1.IPFamily {
+func (s *services) families() []corev1.IPFamily {
 	var out []corev1.IPFamily
-	for _, prefix := range s.cfg.ServiceCIDRs {
+	for _, prefix := range s.cidrs {
 		if f := familyOf(prefix.Addr()); !slices.Contains(out, f) {
 			out = append(out, f)
 		}

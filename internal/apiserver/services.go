@@ -14,9 +14,21 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// serviceHooks allocate addresses and ports in the transaction that writes the Service. So no
+// services gives Services their addresses and node ports.
+type services struct {
+	kinds   *endpoints
+	metrics *allocationMetrics
+	// cidrs are where cluster IPs come from: one range, or two of different families.
+	cidrs []netip.Prefix
+	// ports are where node ports come from.
+	ports PortRange
+	// owned records in a new object's managedFields that the API server has set its fields.
+	owned func(kind *endpoint, obj runtime.Object) runtime.Object
+}
+
+// hooks allocate addresses and ports in the transaction that writes the Service. So no
 // address is ever taken without a Service that has it, and nothing needs repair.
-func (s *Server) serviceHooks() hooks {
+func (s *services) hooks() hooks {
 	return hooks{
 		create: func(ctx context.Context, t *txn, obj runtime.Object) error {
 			return s.allocateService(ctx, t, obj.(*corev1.Service), nil)
@@ -26,15 +38,23 @@ func (s *Server) serviceHooks() hooks {
 		},
 		remove: func(ctx context.Context, t *txn, old runtime.Object) error {
 			gone := old.(*corev1.Service)
+			t.refresh = s.refresh
 			s.releaseAddresses(t, clusterIPs(gone))
 			return s.releaseNodePorts(ctx, t, nodePorts(gone))
 		},
 	}
 }
 
+// refresh waits until the cache of addresses has what stood in a transaction's way.
+func (s *services) refresh(ctx context.Context, revision int64) {
+	if r := s.kinds.registry("networking.k8s.io", "ipaddresses"); r != nil {
+		r.settle(ctx, revision)
+	}
+}
+
 // allocateService allocates the addresses and ports that the Service lacks, and releases those that
 // it no longer needs.
-func (s *Server) allocateService(ctx context.Context, t *txn, svc, old *corev1.Service) error {
+func (s *services) allocateService(ctx context.Context, t *txn, svc, old *corev1.Service) error {
 	var before []string
 	var settled int
 	var had string
@@ -44,6 +64,7 @@ func (s *Server) allocateService(ctx context.Context, t *txn, svc, old *corev1.S
 			settled = len(old.Spec.ClusterIPs)
 		}
 	}
+	t.refresh = s.refresh
 	if svc.Spec.Type != corev1.ServiceTypeExternalName {
 		if errs := s.settleFamilies(svc, old); len(errs) > 0 {
 			return invalidService(svc, errs)
@@ -84,7 +105,7 @@ func familyOf(addr netip.Addr) corev1.IPFamily {
 // settled ones must not change; validation reports that. had is the Service's previous address: it
 // may be the Service's own without being in clusterIPs, which Services from before Kubernetes 1.20
 // lack.
-func (s *Server) setClusterIPs(ctx context.Context, t *txn, svc *corev1.Service, settled int, had string) error {
+func (s *services) setClusterIPs(ctx context.Context, t *txn, svc *corev1.Service, settled int, had string) error {
 	spec := &svc.Spec
 	if headless(svc) {
 		spec.ClusterIP, spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}

@@ -22,7 +22,7 @@ func (e *endpoint) table(objs []runtime.Object, listMeta metav1.ListMeta, f form
 	if order := e.strategy.RowOrder; order != nil {
 		objs = slices.SortedFunc(slices.Values(objs), order) // sort a copy
 	}
-	now := metav1.NewTime(e.server.clock())
+	now := metav1.NewTime(e.shared.clock())
 	for _, obj := range objs {
 		row := metav1.TableRow{Cells: e.cells(obj, now)}
 		if err := e.fillRowObject(&row, obj, f); err != nil {

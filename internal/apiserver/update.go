@@ -144,7 +144,7 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fres
 	if err != nil {
 		return nil, nil, err
 	}
-	t := &txn{op: op, at: op.endpoint.at}
+	t := op.newTxn()
 	if err := op.prepareUpdate(ctx, t, obj, c); err != nil {
 		t.fail()
 		return nil, nil, err
@@ -173,7 +173,7 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fres
 		out, err := r.asStored(obj)
 		return out, nil, err
 	}
-	lease, err := r.server.lease(ctx, r)
+	lease, err := r.shared.lease(ctx, r)
 	if err != nil {
 		t.fail()
 		return nil, nil, err
@@ -187,7 +187,7 @@ func (op *operation) updateOnce(ctx context.Context, key string, c current, fres
 		next, err := op.refused(t, res, key, c)
 		return nil, next, err
 	}
-	r.server.metrics.writes.written(op.subresource, c.obj, obj)
+	r.shared.writes.written(op.subresource, c.obj, obj)
 	meta.SetResourceVersion(strconv.FormatInt(res.Revision, 10))
 	r.settle(ctx, res.Revision)
 	out, err = r.asRead(obj, t.stored(), res.Revision)
@@ -246,14 +246,14 @@ func (op *operation) prepareUpdate(ctx context.Context, t *txn, obj runtime.Obje
 		meta.SetSelfLink("")
 	}
 	if r.hooks.stamp != nil {
-		r.hooks.stamp(obj, r.server.now())
+		r.hooks.stamp(obj, r.shared.now())
 	}
 	prepare, validate := op.updateRules()
 	if prepare != nil {
 		prepare(obj, c.obj)
 	}
 	if stamp := op.endpoint.strategy.Stamp; stamp != nil {
-		stamp(obj, c.obj, op.server.now())
+		stamp(obj, c.obj, op.endpoint.shared.now())
 	}
 	if meta.GetUID() == "" {
 		meta.SetUID(old.GetUID())

@@ -165,7 +165,7 @@ func (op *operation) review(ctx context.Context, obj runtime.Object) (runtime.Ob
 		return o, auth.ReviewToken(ctx, security.Tokens, security.Audiences, o)
 	case *authenticationv1.SelfSubjectReview:
 		return &authenticationv1.SelfSubjectReview{
-			TypeMeta: o.TypeMeta, ObjectMeta: metav1.ObjectMeta{CreationTimestamp: op.server.now()},
+			TypeMeta: o.TypeMeta, ObjectMeta: metav1.ObjectMeta{CreationTimestamp: op.endpoint.shared.now()},
 			Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: auth.UserInfo(op.user)},
 		}, nil
 	case *authorizationv1.SubjectAccessReview:

@@ -248,7 +248,7 @@ func (h *hub) advance() {
 func (h *hub) pump() {
 	defer func() {
 		if v := recover(); v != nil {
-			h.of.server.logPanic("panic while encoding events for watches", v, h.of)
+			h.of.logPanic("panic while encoding events for watches", v)
 			h.fail(errPanic)
 		}
 	}()

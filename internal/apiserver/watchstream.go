@@ -229,7 +229,7 @@ var errPanic = errors.New("panic, see the log")
 func (st *watchStream) turn() (rest time.Duration) {
 	defer func() {
 		if v := recover(); v != nil {
-			st.server.logPanic("panic while watching", v, st.w.op.endpoint)
+			st.w.op.endpoint.logPanic("panic while watching", v)
 			st.finish(errPanic)
 			rest = taskpool.Ended
 		}
