@@ -19,7 +19,7 @@ var success = &metav1.Status{Status: metav1.StatusSuccess, Code: 201}
 
 // bind assigns a pod to a node, once.
 func (op *operation) bind(ctx context.Context, b *corev1.Binding) (runtime.Object, error) {
-	pods, ok := op.server.endpoints.hub("", "pods")
+	pods, ok := op.engine.kinds.hub("", "pods")
 	if !ok {
 		return nil, errNoSuchPath
 	}

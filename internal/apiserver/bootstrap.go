@@ -149,7 +149,7 @@ func (s *Server) addCreation(ctx context.Context, t *txn, obj runtime.Object) er
 	meta := accessor(obj)
 	e.applyDefaults(obj)
 	wanted := obj.DeepCopyObject()
-	op := s.internal(e, meta.GetNamespace(), meta.GetName())
+	op := s.engine.internal(e, meta.GetNamespace(), meta.GetName())
 	op.fieldManager = componentManager(op.user.Name)
 	switch obj.(type) {
 	case *flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration:

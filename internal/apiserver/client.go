@@ -22,9 +22,9 @@ import (
 // localClient is the API for a component of this process: the same pipeline as over HTTP, by
 // function call.
 type localClient struct {
-	server *Server
-	user   auth.User
-	views  client.Views
+	from  *clients
+	user  auth.User
+	views client.Views
 }
 
 // operation starts an operation if the user is authorized for it.
@@ -33,7 +33,7 @@ func (c *localClient) operation(ctx context.Context, verb string, res schema.Gro
 	if err != nil {
 		return nil, err
 	}
-	return op, c.server.authorize(ctx, a)
+	return op, c.from.engine.authorize(ctx, a)
 }
 
 // selecting is operation for a list, watch or deletecollection. The selectors are part of the
@@ -45,16 +45,16 @@ func (c *localClient) selecting(ctx context.Context, verb string, res schema.Gro
 		return nil, err
 	}
 	a.FieldSelector, a.LabelSelector = fieldSelector, labelSelector
-	return op, c.server.authorize(ctx, a)
+	return op, c.from.engine.authorize(ctx, a)
 }
 
 func (c *localClient) request(verb string, res schema.GroupVersionResource, namespace, name string, subresource []string) (*operation, auth.Attributes, error) {
-	e, ok := c.server.endpoints.find(res)
+	e, ok := c.from.engine.kinds.find(res)
 	if !ok {
 		return nil, auth.Attributes{}, apierrors.NewNotFound(res.GroupResource(), name)
 	}
 	op := &operation{
-		server: c.server, endpoint: e, user: c.user, verb: verb, namespace: namespace, name: name, gvk: e.gvk,
+		engine: c.from.engine, endpoint: e, user: c.user, verb: verb, namespace: namespace, name: name, gvk: e.gvk,
 		fieldManager: componentManager(c.user.Name), warn: func(string) {},
 	}
 	if len(subresource) > 0 {
@@ -305,7 +305,7 @@ func (c *localClient) DeleteCollection(ctx context.Context, res schema.GroupVers
 // Discovery lists the served resources. It fails for group versions whose extension servers do not
 // answer.
 func (c *localClient) Discovery(context.Context) ([]*metav1.APIResourceList, error) {
-	lists, stale := c.server.discovery.Lists()
+	lists, stale := c.from.discovery.Lists()
 	if len(stale) == 0 {
 		return lists, nil
 	}

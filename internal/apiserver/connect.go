@@ -2,6 +2,8 @@ package apiserver
 
 import (
 	"context"
+	"crypto/tls"
+	"log/slog"
 	"net/http"
 	"net/url"
 
@@ -13,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/egress"
 )
 
 // target is the destination of a stream or proxy.
@@ -23,9 +26,28 @@ type target struct {
 	upgrade bool
 }
 
+// nodes reaches kubelets, pods and Services for requests that are streams or proxies.
+type nodes struct {
+	engine  *engine
+	metrics *writeMetrics
+	log     *slog.Logger
+	egress  *egress.Selector // nil connects directly
+	tls     *tls.Config      // for kubelets; nil is without a client certificate
+	// addresses are the kinds of nodes' addresses that are tried, in order; nil is addressTypes.
+	addresses []corev1.NodeAddressType
+	out       transports
+}
+
+// connection is a request that becomes a stream or is proxied.
+type connection struct {
+	*call
+	nodes *nodes
+}
+
 // connect serves streams and proxies to objects: pods' log, exec, attach and portforward, and the
 // proxies of pods, services and nodes.
-func (s *Server) connect(c *call) {
+func (n *nodes) connect(of *call) {
+	c := &connection{call: of, nodes: n}
 	ctx := c.r.Context()
 	var err error
 	switch {
@@ -48,7 +70,7 @@ func (s *Server) connect(c *call) {
 }
 
 // admitConnect runs admission for the connection.
-func (c *call) admitConnect(ctx context.Context, options runtime.Object) error {
+func (c *connection) admitConnect(ctx context.Context, options runtime.Object) error {
 	a := c.attributes(admission.Connect, options, nil)
 	a.Name = c.info.name // with the port, if there is one
 	if err := c.admit(ctx, a); err != nil {
@@ -57,7 +79,7 @@ func (c *call) admitConnect(ctx context.Context, options runtime.Object) error {
 	return c.validateAdmission(ctx, a)
 }
 
-func (c *call) serveStream(ctx context.Context, find func(context.Context) (target, error)) error {
+func (c *connection) serveStream(ctx context.Context, find func(context.Context) (target, error)) error {
 	if err := c.mayStream(ctx); err != nil {
 		return err
 	}
@@ -74,17 +96,17 @@ func (c *call) serveStream(ctx context.Context, find func(context.Context) (targ
 
 // mayStream also requires the verb create for a GET, with which WebSockets begin: a user who may
 // only read must not run commands (AuthorizePodWebsocketUpgradeCreatePermission).
-func (c *call) mayStream(ctx context.Context) error {
+func (c *connection) mayStream(ctx context.Context) error {
 	if c.r.Method != http.MethodGet {
 		return nil
 	}
 	a := requestAttributes(c.user, c.info)
 	a.Verb = "create"
-	return c.server.authorize(ctx, a)
+	return c.engine.authorize(ctx, a)
 }
 
 // proxyTo forwards the request, upgrades included.
-func (c *call) proxyTo(t target) {
+func (c *connection) proxyTo(t target) {
 	handler := utilproxy.NewUpgradeAwareHandler(t.location, t.transport, !t.upgrade, t.upgrade, proxyErrors{c})
 	// The library logs each closed stream as an error, so its logger is disabled; earlier errors go
 	// to proxyErrors.
@@ -92,18 +114,18 @@ func (c *call) proxyTo(t target) {
 }
 
 // proxyErrors answers when the target cannot be reached.
-type proxyErrors struct{ c *call }
+type proxyErrors struct{ c *connection }
 
 func (p proxyErrors) Error(w http.ResponseWriter, r *http.Request, err error) {
 	if !isStatus(err) {
-		p.c.server.log.Debug("a proxied request failed", "path", p.c.info.path, "err", err)
+		p.c.nodes.log.Debug("a proxied request failed", "path", p.c.info.path, "err", err)
 		err = apierrors.NewServiceUnavailable("error trying to reach service: " + err.Error())
 	}
 	respondError(w, plainFormat(r), err)
 }
 
 // pod returns the newest state of the pod in the path.
-func (c *call) pod(ctx context.Context) (*corev1.Pod, error) {
+func (c *connection) pod(ctx context.Context) (*corev1.Pod, error) {
 	entry, err := c.get(ctx, "")
 	if err != nil {
 		return nil, err

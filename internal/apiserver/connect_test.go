@@ -93,7 +93,7 @@ func TestAServiceIsProxiedToPodsOfItsNamespaceOnly(t *testing.T) {
 		"of a node, by an address that no pod has": {"192.0.2.1", &corev1.ObjectReference{Kind: "Node", Name: "n"}, false},
 	} {
 		a := endpointAddress{netip.AddrPortFrom(netip.MustParseAddr(c.address), 80), c.of}
-		if got := s.isOfPod(t.Context(), "default", a); got != c.want {
+		if got := s.nodes.isOfPod(t.Context(), "default", a); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

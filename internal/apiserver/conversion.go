@@ -31,12 +31,15 @@ const (
 	webhookAgent = "kube-apiserver-admission"
 )
 
+// webhookClient makes the client that asks the webhook of a configuration.
+type webhookClient func(*apiextensionsv1.WebhookClientConfig) (*http.Client, error)
+
 // converter calls the conversion webhook of one definition and keeps connections to it.
 type converter struct {
-	server *Server
+	client webhookClient
 
 	mu     sync.Mutex // guards the following fields
-	client *http.Client
+	made   *http.Client
 	closed bool
 }
 
@@ -81,10 +84,10 @@ func (c *converter) call(ctx context.Context, config *apiextensionsv1.WebhookCli
 func (c *converter) connect(config *apiextensionsv1.WebhookClientConfig) (_ *http.Client, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.client == nil {
-		c.client, err = c.server.webhookClient(config)
+	if c.made == nil {
+		c.made, err = c.client(config)
 	}
-	return c.client, err
+	return c.made, err
 }
 
 // close ends idle connections. Conversions in progress, such as those of a slow watch, may
@@ -99,8 +102,8 @@ func (c *converter) close() {
 func (c *converter) tidy() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed && c.client != nil {
-		c.client.CloseIdleConnections()
+	if c.closed && c.made != nil {
+		c.made.CloseIdleConnections()
 	}
 }
 

@@ -29,7 +29,7 @@ func TestAWatchThatIsSlowConvertsByTheDefinitionThatItBeganWith(t *testing.T) {
 	config := &apiextensionsv1.WebhookClientConfig{URL: &hook.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw})}
 	for name, before := range map[string]bool{"it has converted before": true, "it has not": false} {
 		t.Run(name, func(t *testing.T) {
-			c := &converter{server: newTestServer(t)}
+			c := &converter{client: newTestServer(t).webhookClient}
 			call := func() {
 				t.Helper()
 				if answer, err := c.call(t.Context(), config, []byte("{}")); err != nil || string(answer) != "converted" {

@@ -21,7 +21,9 @@ import (
 // their cache when a request names it: a definition costs nothing until it is used, and is served
 // as soon as it is established.
 type customKinds struct {
-	server *Server
+	ctx    context.Context // ends with the server
+	engine *engine
+	client webhookClient
 	shared *shared
 
 	mu     sync.Mutex
@@ -53,7 +55,7 @@ const definitionsTimeout = 10 * time.Second
 func (c *customKinds) definitions(ctx context.Context) (cache.Reader, error) {
 	ctx, cancel := context.WithTimeout(ctx, definitionsTimeout)
 	defer cancel()
-	r := c.server.endpoints.registry(apiextensionsv1.GroupName, "customresourcedefinitions")
+	r := c.engine.kinds.registry(apiextensionsv1.GroupName, "customresourcedefinitions")
 	if r == nil {
 		return nil, fmt.Errorf("the table of kinds has no CustomResourceDefinition")
 	}
@@ -75,7 +77,7 @@ func (c *customKinds) endpoint(gvr schema.GroupVersionResource) (*endpoint, bool
 	if gvr.Group == "" {
 		return nil, false
 	}
-	reader, err := c.definitions(c.server.ctx)
+	reader, err := c.definitions(c.ctx)
 	if err != nil {
 		c.shared.log.Error("the custom resource definitions can not be read", "err", err)
 		return nil, false
@@ -125,10 +127,10 @@ func (c *customKinds) look(reader cache.Reader, gr schema.GroupResource) *custom
 		return k
 	}
 	c.forget(gr)
-	if c.server.endpoints.stores(custom.Prefix(crd)) {
+	if c.engine.kinds.stores(custom.Prefix(crd)) {
 		return nil // its objects would be those of a built-in kind
 	}
-	via := &converter{server: c.server}
+	via := &converter{client: c.client}
 	k = &customKind{def: custom.NewDefinition(crd, wholeOf(entry), via.call), revision: entry.Revision, endpoints: map[string]*endpoint{}, converter: via}
 	c.served[gr] = k
 	return k

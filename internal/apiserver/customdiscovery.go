@@ -55,7 +55,7 @@ func (d *customDocuments) Revision() uint64 {
 // each visits all definitions. It returns false if they cannot be read; the documents then stay as
 // they are.
 func (d *customDocuments) each(fn func(*cache.Entry)) bool {
-	reader, err := d.kinds.definitions(d.kinds.server.ctx)
+	reader, err := d.kinds.definitions(d.kinds.ctx)
 	if err != nil {
 		return false
 	}
@@ -82,7 +82,7 @@ func (d *customDocuments) GroupVersions() []discovery.GroupVersion {
 
 // builtIn reports whether the group version is built in; custom kinds are not served in it.
 func (d *customDocuments) builtIn(gv schema.GroupVersion) bool {
-	return d.kinds.server.endpoints.serves(gv)
+	return d.kinds.engine.kinds.serves(gv)
 }
 
 // Hashes implements openapi.Provider: a document changes with its definitions.

@@ -193,11 +193,11 @@ func (q *nameQueue) addIfChanged(name string, others []*apiextensionsv1.CustomRe
 
 // updateDefinition changes the status and the finalizers of a definition.
 func (c *customKinds) updateDefinition(ctx context.Context, name string, change func(*apiextensionsv1.CustomResourceDefinition)) (*apiextensionsv1.CustomResourceDefinition, error) {
-	e, ok := c.server.endpoints.hub(apiextensionsv1.GroupName, "customresourcedefinitions")
+	e, ok := c.engine.kinds.hub(apiextensionsv1.GroupName, "customresourcedefinitions")
 	if !ok {
 		return nil, errNoSuchPath
 	}
-	op := c.server.internal(e, "", name)
+	op := c.engine.internal(e, "", name)
 	op.raw, op.subresource, op.fieldManager = true, "status", componentManager(op.user.Name)
 	out, _, err := op.update(ctx, false, func(_ context.Context, old runtime.Object) (runtime.Object, error) {
 		crd := old.DeepCopyObject().(*apiextensionsv1.CustomResourceDefinition)
@@ -249,7 +249,7 @@ func (c *customKinds) removeObjects(ctx context.Context, crd *apiextensionsv1.Cu
 		return err
 	}
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		op := c.server.internal(e, "", "")
+		op := c.engine.internal(e, "", "")
 		op.verb = "deletecollection"
 		req, err := op.newListRequest(metav1.ListOptions{})
 		if err != nil {

@@ -56,7 +56,7 @@ func TestNodesAndPodsAreReachedThroughTheClustersProxy(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			s := newTestServer(t, through(proxy.Selector(t, protocol, egress.Cluster)), func(c *Config) { c.KubeletTLS = &tls.Config{InsecureSkipVerify: true} })
 			t.Cleanup(func() {
-				out := s.transports()
+				out := s.nodes.transports()
 				for _, one := range []*http.Transport{out.kubelet, out.unverified, out.proxy} {
 					one.CloseIdleConnections()
 				}
@@ -183,7 +183,7 @@ func TestWebhooksAreReachedThroughTheProxyOfTheirNetwork(t *testing.T) {
 			if hook.Service != nil {
 				config.Service = &apiextensionsv1.ServiceReference{Namespace: "default", Name: "hook", Path: hook.Service.Path, Port: hook.Service.Port}
 			}
-			converting := &converter{server: s}
+			converting := &converter{client: s.webhookClient}
 			_, err = converting.call(t.Context(), config, []byte("{}"))
 			converting.close()
 			_ = err // what it says is not of interest, only that it was asked

@@ -132,8 +132,8 @@ func (op *operation) takeFromBudget(ctx context.Context, pod *corev1.Pod) (pinne
 			return true, nil
 		}
 	}
-	endpoint, _ := op.server.endpoints.hub("policy", "poddisruptionbudgets")
-	one := op.server.internal(endpoint, budget.Namespace, budget.Name)
+	endpoint, _ := op.engine.kinds.hub("policy", "poddisruptionbudgets")
+	one := op.engine.internal(endpoint, budget.Namespace, budget.Name)
 	one.subresource, one.raw, one.dryRun = "status", true, op.dryRun
 	_, _, err = one.update(ctx, false, func(_ context.Context, old runtime.Object) (runtime.Object, error) {
 		b := old.(*policyv1.PodDisruptionBudget).DeepCopy()
@@ -178,11 +178,11 @@ func tooManyEvictions(cause string, retryAfter int) error {
 
 // budgetsOf returns the budgets that select the pod.
 func (op *operation) budgetsOf(ctx context.Context, pod *corev1.Pod) ([]*policyv1.PodDisruptionBudget, error) {
-	endpoint, ok := op.server.endpoints.hub("policy", "poddisruptionbudgets")
+	endpoint, ok := op.engine.kinds.hub("policy", "poddisruptionbudgets")
 	if !ok {
 		return nil, nil
 	}
-	one := op.server.internal(endpoint, pod.Namespace, "")
+	one := op.engine.internal(endpoint, pod.Namespace, "")
 	req, err := one.newListRequest(metav1.ListOptions{})
 	if err != nil {
 		return nil, err

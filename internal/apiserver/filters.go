@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
@@ -27,14 +26,14 @@ func (s *Server) newHandler() http.Handler {
 		if s.cfg.ShutdownRetryAfter {
 			done, ok := s.takeIn(rw, r, info)
 			if !ok {
-				s.giveUpBody(rw, r)
+				giveUpBody(rw, r, s.cfg.RequestTimeout)
 				return
 			}
 			defer done()
 		}
 		defer func() {
 			if !w.taken {
-				s.giveUpBody(rw, r)
+				giveUpBody(rw, r, s.cfg.RequestTimeout)
 			}
 		}()
 		w.ended = s.metrics.begin(w, info, r.ContentLength)
@@ -49,12 +48,12 @@ func (s *Server) newHandler() http.Handler {
 		if s.cfg.Front.answer(w, r, s.transport.GoAway) {
 			return
 		}
-		limit, invalid := s.timeout(info)
+		limit, invalid := timeoutOf(info, s.cfg.RequestTimeout)
 		if invalid != nil {
 			s.refuse(w, r, info, id, invalid.ErrStatus.Message, invalid)
 			return
 		}
-		user, err := s.authenticate(r)
+		user, err := s.access.authenticate(r)
 		took := filters.lap(m.authentication)
 		m.authenticatedAs(r, &user, err, took)
 		if err != nil {
@@ -119,7 +118,7 @@ func (s *Server) route(mux *http.ServeMux, w *codeWriter, r *http.Request, info 
 		return
 	}
 	if info.isResource {
-		s.serveResource(w, r, info, user)
+		s.resources.serve(w, r, info, user)
 		return
 	}
 	s.metrics.served(w, info)
@@ -198,7 +197,7 @@ func (s *Server) inTheNameOf(ctx context.Context, r *http.Request, user auth.Use
 // type: a missing webhook must not look like a missing object.
 func (s *Server) authorizeRequest(ctx context.Context, a auth.Attributes) (refusal *apierrors.StatusError, failure error) {
 	since := time.Now()
-	decision, reason, err := s.authorizer().Authorize(ctx, a)
+	decision, reason, err := s.access.Authorizer().Authorize(ctx, a)
 	took := time.Since(since)
 	rec := audit.From(ctx)
 	rec.Spent(audit.Authorization, took)
@@ -251,36 +250,6 @@ func (s *Server) finish(w *codeWriter, r *http.Request, info *requestInfo) {
 	s.log.Error("panic while serving", "method", r.Method, "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
 	respondError(w, plainFormat(r), apierrors.NewInternalError(fmt.Errorf("this request caused apiserver to panic. Look in the logs for details")))
 	w.audit.Stage(auditv1.StagePanic, http.StatusInternalServerError)
-}
-
-func (s *Server) authenticate(r *http.Request) (auth.User, error) {
-	a := s.security.Load().Authenticator
-	if a == nil {
-		return auth.Anonymous(), nil
-	}
-	user, ok, err := a.Authenticate(r)
-	if err != nil {
-		return auth.User{}, err
-	}
-	if !ok {
-		return auth.User{}, errNoCredentials
-	}
-	return user, nil
-}
-
-var errNoCredentials = errors.New("no credentials")
-
-// authorize returns nil if a is allowed, else the Forbidden error for the user.
-func (s *Server) authorize(ctx context.Context, a auth.Attributes) error {
-	return auth.Check(ctx, s.authorizer(), a)
-}
-
-// authorizer returns the authorizer, or one that allows nothing until it is set.
-func (s *Server) authorizer() auth.Authorizer {
-	if z := s.security.Load().Authorizer; z != nil {
-		return z
-	}
-	return auth.Authorizers{}
 }
 
 func requestAttributes(user auth.User, info *requestInfo) auth.Attributes {

@@ -81,7 +81,7 @@ func patchable(f *testing.F) (*operation, *corev1.Pod) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", Labels: map[string]string{"a": "b"}, Finalizers: []string{"a/b"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Ports: []corev1.ContainerPort{{ContainerPort: 80}}, Env: []corev1.EnvVar{{Name: "E", Value: "v"}}}}}}
 	e.applyDefaults(pod)
-	return &operation{server: s, endpoint: e, verb: "patch", namespace: "default", name: "a", gvk: e.gvk, fieldManager: "fuzz", warn: func(string) {}}, pod
+	return &operation{engine: s.engine, endpoint: e, verb: "patch", namespace: "default", name: "a", gvk: e.gvk, fieldManager: "fuzz", warn: func(string) {}}, pod
 }
 
 var fuzzedPatches = []struct {

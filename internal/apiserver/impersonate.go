@@ -107,7 +107,7 @@ func (s *Server) mayImpersonate(ctx context.Context, user auth.User, wanted *aut
 // allowed checks one permission that a mode of impersonation requires.
 func (s *Server) allowed(ctx context.Context, mode impersonation, a auth.Attributes) error {
 	began := s.clock()
-	err := s.authorize(ctx, a)
+	err := s.access.authorize(ctx, a)
 	s.metrics.security.checks.observe(mode, err, s.clock().Sub(began))
 	return err
 }

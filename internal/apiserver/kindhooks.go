@@ -32,7 +32,7 @@ func (s *Server) hookKinds() {
 	for _, name := range []string{"resourceclaims", "resourceclaimtemplates"} {
 		es.hook(resourcev1.GroupName, name, func(h *hooks) {
 			h.fields = func(ctx context.Context, a *admission.Attributes) (field.ErrorList, error) {
-				return s.admission().ValidateFields(ctx, a)
+				return s.access.Admission().ValidateFields(ctx, a)
 			}
 		})
 	}
@@ -87,7 +87,7 @@ func stampPhase(obj, old runtime.Object, now metav1.Time) {
 
 // owned records in a new object's managedFields that the server itself has set its fields.
 func (s *Server) owned(kind *endpoint, obj runtime.Object) runtime.Object {
-	op := s.internal(kind, "", accessor(obj).GetName())
+	op := s.engine.internal(kind, "", accessor(obj).GetName())
 	op.fieldManager = componentManager(op.user.Name)
 	return op.trackFields(kind.newObject(), obj)
 }

@@ -151,7 +151,7 @@ func updateOdd(e *endpoint, obj, old runtime.Object) {
 		subresources = append(subresources, name)
 	}
 	for _, name := range subresources {
-		op := &operation{server: e.server, endpoint: e, subresource: name}
+		op := &operation{endpoint: e, subresource: name}
 		prepare, validate := op.updateRules()
 		obj := obj.DeepCopyObject()
 		if prepare != nil {

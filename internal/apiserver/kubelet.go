@@ -34,31 +34,31 @@ type transports struct {
 	proxy      *http.Transport // to pods and services, without a client certificate
 }
 
-func (s *Server) transports() *transports {
-	t := &s.out
+func (n *nodes) transports() *transports {
+	t := &n.out
 	t.once.Do(func() {
 		dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 		over := func(config *tls.Config) *http.Transport {
-			return &http.Transport{DialContext: s.cfg.Egress.Or(egress.Cluster, dialer.DialContext), TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second,
+			return &http.Transport{DialContext: n.egress.Or(egress.Cluster, dialer.DialContext), TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second,
 				IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16}
 		}
 		unverified := insecureTLS()
-		if s.cfg.KubeletTLS != nil {
-			unverified.Certificates, unverified.GetClientCertificate = s.cfg.KubeletTLS.Certificates, s.cfg.KubeletTLS.GetClientCertificate
+		if n.tls != nil {
+			unverified.Certificates, unverified.GetClientCertificate = n.tls.Certificates, n.tls.GetClientCertificate
 		}
-		t.kubelet, t.unverified, t.proxy = over(s.cfg.KubeletTLS.Clone()), over(unverified), over(insecureTLS())
+		t.kubelet, t.unverified, t.proxy = over(n.tls.Clone()), over(unverified), over(insecureTLS())
 		t.proxy.DisableCompression = true
 	})
 	return t
 }
 
 // kubeletAt returns the HTTPS address of a node's kubelet.
-func (s *Server) kubeletAt(ctx context.Context, nodeName string) (*url.URL, error) {
-	node, err := s.node(ctx, nodeName)
+func (n *nodes) kubeletAt(ctx context.Context, nodeName string) (*url.URL, error) {
+	node, err := n.node(ctx, nodeName)
 	if err != nil {
 		return nil, err
 	}
-	host, err := nodeAddress(node, s.cfg.KubeletAddresses)
+	host, err := nodeAddress(node, n.addresses)
 	if err != nil {
 		return nil, err
 	}
@@ -71,20 +71,20 @@ func (s *Server) kubeletAt(ctx context.Context, nodeName string) (*url.URL, erro
 
 // kubeletOf returns the address of the kubelet of a pod's node. As upstream, a missing node is
 // reported as a pod of that name.
-func (c *call) kubeletOf(ctx context.Context, pod *corev1.Pod) (*url.URL, error) {
-	location, err := c.server.kubeletAt(ctx, pod.Spec.NodeName)
+func (c *connection) kubeletOf(ctx context.Context, pod *corev1.Pod) (*url.URL, error) {
+	location, err := c.nodes.kubeletAt(ctx, pod.Spec.NodeName)
 	if apierrors.IsNotFound(err) {
 		return nil, apierrors.NewNotFound(c.endpoint.resource, pod.Spec.NodeName)
 	}
 	return location, err
 }
 
-func (s *Server) node(ctx context.Context, name string) (*corev1.Node, error) {
-	endpoint, ok := s.endpoints.hub("", "nodes")
+func (n *nodes) node(ctx context.Context, name string) (*corev1.Node, error) {
+	endpoint, ok := n.engine.kinds.hub("", "nodes")
 	if !ok {
 		return nil, errNoSuchPath
 	}
-	entry, err := s.internal(endpoint, "", name).get(ctx, "")
+	entry, err := n.engine.internal(endpoint, "", name).get(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func nodeAddress(node *corev1.Node, order []corev1.NodeAddressType) (string, err
 }
 
 // containerStream returns the kubelet's exec or attach of a container.
-func (c *call) containerStream(ctx context.Context) (target, error) {
+func (c *connection) containerStream(ctx context.Context) (target, error) {
 	q := c.r.URL.Query()
 	if err := c.admitConnect(ctx, streamOptions(q, c.subresource)); err != nil {
 		return target{}, err
@@ -132,7 +132,7 @@ func (c *call) containerStream(ctx context.Context) (target, error) {
 }
 
 // portForward returns the kubelet's port forwarding to a pod.
-func (c *call) portForward(ctx context.Context) (target, error) {
+func (c *connection) portForward(ctx context.Context) (target, error) {
 	opts := &corev1.PodPortForwardOptions{}
 	params := url.Values{}
 	for _, list := range c.r.URL.Query()["ports"] {
@@ -155,7 +155,7 @@ func (c *call) portForward(ctx context.Context) (target, error) {
 	return c.toKubelet(ctx, pod, fmt.Sprintf("/portForward/%s/%s", pod.Namespace, pod.Name), params)
 }
 
-func (c *call) toKubelet(ctx context.Context, pod *corev1.Pod, path string, params url.Values) (target, error) {
+func (c *connection) toKubelet(ctx context.Context, pod *corev1.Pod, path string, params url.Values) (target, error) {
 	if pod.Spec.NodeName == "" {
 		return target{}, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
 	}
@@ -164,7 +164,7 @@ func (c *call) toKubelet(ctx context.Context, pod *corev1.Pod, path string, para
 		return target{}, err
 	}
 	location.Path, location.RawQuery = path, params.Encode()
-	return target{location: location, transport: c.server.transports().kubelet, upgrade: true}, nil
+	return target{location: location, transport: c.nodes.transports().kubelet, upgrade: true}, nil
 }
 
 // containerOf returns the named container, or the only one.

@@ -36,7 +36,7 @@ func (s *Server) takeLeave(server *http.Server, listener net.Listener, connectio
 	bounded, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownTimeout)
 	defer cancel()
 	s.endStreams()
-	s.streams.close()
+	s.watches.streams.close()
 	if s.cfg.ShutdownRetryAfter {
 		waitForNone(bounded, &s.underWay)
 		_ = listener.Close()
@@ -56,7 +56,7 @@ const mostPause = 5 * time.Millisecond
 // endWatches ends watches spread over a time, so that their clients do not all reconnect to other
 // servers at once. Watches that begin meanwhile end at once, or with the last.
 func (s *Server) endWatches(over time.Duration) {
-	ends := append(s.streams.leave(), s.handled.all()...)
+	ends := append(s.watches.streams.leave(), s.handled.all()...)
 	if len(ends) == 0 {
 		return
 	}

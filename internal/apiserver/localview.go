@@ -26,7 +26,7 @@ func (c *localClient) View(ctx context.Context, res schema.GroupVersionResource,
 	source := client.LocalSource{
 		Kind: func(ctx context.Context) (*cache.Kind, error) {
 			// Look it up again: a custom kind may have a new definition.
-			e, ok := c.server.endpoints.find(res)
+			e, ok := c.from.engine.kinds.find(res)
 			if !ok {
 				return nil, apierrors.NewNotFound(res.GroupResource(), "")
 			}
@@ -46,7 +46,7 @@ func (c *localClient) View(ctx context.Context, res schema.GroupVersionResource,
 		// Use the current definition: when it changes, so does the cache.
 		source.Version = "view of " + e.gvk.Version
 		source.Convert = func(obj runtime.Object) (runtime.Object, error) {
-			e, ok := c.server.endpoints.find(res)
+			e, ok := c.from.engine.kinds.find(res)
 			if !ok || e.custom == nil {
 				return nil, apierrors.NewNotFound(res.GroupResource(), "")
 			}

@@ -184,7 +184,7 @@ func (op *operation) track(live, obj runtime.Object) runtime.Object {
 	}
 	m, err := op.manager()
 	if err != nil {
-		op.server.log.Error("managed fields are not tracked", "kind", op.endpoint.gvk.String(), "err", err)
+		op.endpoint.shared.log.Error("managed fields are not tracked", "kind", op.endpoint.gvk.String(), "err", err)
 		return obj
 	}
 	obj = m.UpdateNoErrors(live, obj, op.fieldManager)

@@ -60,7 +60,7 @@ func TestMergingAnObjectIsMergingItsDocument(t *testing.T) {
 	}
 	s := newTestServer(t)
 	e, _ := s.endpoints.find(corev1.SchemeGroupVersion.WithResource("pods"))
-	op := s.internal(e, "default", "x")
+	op := s.engine.internal(e, "default", "x")
 	fill := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.New(rand.NewSource(1)), serializer.NewCodecFactory(api.Scheme))
 	for range 20 {
 		var filled corev1.Pod

@@ -45,7 +45,7 @@ func (s *Server) newMux() *http.ServeMux {
 		zpages.Debug(mux)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		if h, ok := s.security.Load().Paths[r.URL.Path]; ok {
+		if h, ok := s.access.path(r.URL.Path); ok {
 			serveRead(w, r, h)
 			return
 		}
@@ -124,7 +124,7 @@ func (s *Server) serveRoot(w http.ResponseWriter) {
 		found[path] = true
 	}
 	for path := range tokenDocuments {
-		if _, served := s.security.Load().Paths[path]; served {
+		if _, served := s.access.path(path); served {
 			found[path] = true
 		}
 	}

@@ -27,7 +27,7 @@ import (
 
 // operation is one request, over HTTP or from a component of this process.
 type operation struct {
-	server      *Server
+	engine      *engine
 	endpoint    *endpoint
 	user        auth.User
 	verb        string
@@ -52,14 +52,6 @@ type operation struct {
 	warn func(text string)
 	// stopwatch measures the time spent in webhooks.
 	stopwatch admission.Stopwatch
-}
-
-// internal returns an operation of the server itself on a built-in kind.
-func (s *Server) internal(e *endpoint, namespace, name string) *operation {
-	return &operation{
-		server: s, endpoint: e, user: auth.Component(auth.UserAPIServer, auth.GroupMasters), verb: "update",
-		namespace: namespace, name: name, gvk: e.gvk, warn: func(string) {},
-	}
 }
 
 // attributes describes the operation to admission.
@@ -109,11 +101,11 @@ func (op *operation) mutate(ctx context.Context, a *admission.Attributes) error 
 	acc, err := meta.Accessor(a.Object)
 	if err != nil {
 		// The object has no metadata: it is nil, or options of a connection.
-		return op.forbidden(op.server.admission().Admit(ctx, a))
+		return op.forbidden(op.engine.access.Admission().Admit(ctx, a))
 	}
 	before := acc.GetManagedFields()
 	ctx, span := trace.Start(ctx, "Mutating admission")
-	err = op.forbidden(op.server.admission().Admit(ctx, a))
+	err = op.forbidden(op.engine.access.Admission().Admit(ctx, a))
 	span.End()
 	if err != nil {
 		return err
@@ -150,7 +142,7 @@ func (op *operation) validateAdmission(ctx context.Context, a *admission.Attribu
 	observed(ctx, a)
 	ctx, span := trace.Start(ctx, "Validating admission")
 	defer span.End()
-	return op.forbidden(op.server.admission().Validate(ctx, a))
+	return op.forbidden(op.engine.access.Admission().Validate(ctx, a))
 }
 
 // validateFields returns the field errors of the kind's hook, which the strategy does not find.

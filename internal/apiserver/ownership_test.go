@@ -104,7 +104,7 @@ func TestManagedFieldsAreTheFieldManagersForEveryKind(t *testing.T) {
 			t.Run(kind.Kind.String()+" "+subresource, func(t *testing.T) {
 				random := rand.New(rand.NewSource(int64(len(kind.Resource))))
 				fill := fuzzer.FuzzerFor(metafuzzer.Funcs, random, serializer.NewCodecFactory(api.Scheme))
-				op := s.internal(e, "default", "x")
+				op := s.engine.internal(e, "default", "x")
 				op.fieldManager = "one"
 				if op.tracker() == nil {
 					t.Skip("without a schema, left to the field manager")
@@ -159,7 +159,7 @@ func TestManyElementsAreOwnedAsFewAre(t *testing.T) {
 	if !ok {
 		t.Fatal("no pods")
 	}
-	op := s.internal(e, "default", "x")
+	op := s.engine.internal(e, "default", "x")
 	op.fieldManager = "one"
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
 	pod.Labels = map[string]string{}

@@ -97,12 +97,12 @@ func kubeletParams(opts *corev1.PodLogOptions) url.Values {
 }
 
 // serveLog passes the kubelet's log on as it arrives.
-func (c *call) serveLog(ctx context.Context) error {
+func (c *connection) serveLog(ctx context.Context) error {
 	opts, err := logOptions(c.r.URL.Query())
 	if err != nil {
 		return err
 	}
-	c.server.metrics.writes.logAsked(opts.InsecureSkipTLSVerifyBackend)
+	c.nodes.metrics.logAsked(opts.InsecureSkipTLSVerifyBackend)
 	if errs := validateLogOptions(opts); len(errs) > 0 {
 		return api.Invalid(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), c.name, errs)
 	}
@@ -129,13 +129,13 @@ func (c *call) serveLog(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	transport := c.server.transports().kubelet
+	transport := c.nodes.transports().kubelet
 	if opts.InsecureSkipTLSVerifyBackend {
-		transport = c.server.transports().unverified
+		transport = c.nodes.transports().unverified
 	}
 	response, err := transport.RoundTrip(r)
 	if err != nil {
-		c.server.metrics.writes.logFailed(err)
+		c.nodes.metrics.logFailed(err)
 		return apierrors.NewInternalError(fmt.Errorf("get the log from node %s: %w", pod.Spec.NodeName, err))
 	}
 	defer func() { _ = response.Body.Close() }()
@@ -144,7 +144,7 @@ func (c *call) serveLog(ctx context.Context) error {
 	}
 	if wsstream.IsWebSocketRequest(c.r) {
 		if err := wsstream.NewReader(response.Body, true, wsstream.NewDefaultReaderProtocols()).Copy(c.w, c.r); err != nil {
-			c.server.log.Debug("a log over WebSocket ended early", "pod", c.name, "err", err)
+			c.nodes.log.Debug("a log over WebSocket ended early", "pod", c.name, "err", err)
 		}
 		return nil
 	}
@@ -154,7 +154,7 @@ func (c *call) serveLog(ctx context.Context) error {
 }
 
 // kubeletError passes on the kubelet's error.
-func (c *call) kubeletError(response *http.Response) error {
+func (c *connection) kubeletError(response *http.Response) error {
 	const most = 2048
 	body, err := io.ReadAll(io.LimitReader(response.Body, most))
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 func insecureTLS() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 
 // serveProxy forwards the request to a pod, a service or a node.
-func (c *call) serveProxy(ctx context.Context) error {
+func (c *connection) serveProxy(ctx context.Context) error {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.name)
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid %s request %q", c.endpoint.kind.Singular, c.name))
@@ -71,7 +71,7 @@ func cleanPath(of string) string {
 	return clean
 }
 
-func (c *call) podProxy(ctx context.Context, scheme, port string) (target, error) {
+func (c *connection) podProxy(ctx context.Context, scheme, port string) (target, error) {
 	pod, err := c.pod(ctx)
 	if err != nil {
 		return target{}, err
@@ -86,7 +86,7 @@ func (c *call) podProxy(ctx context.Context, scheme, port string) (target, error
 	if port != "" {
 		host = net.JoinHostPort(host, port)
 	}
-	return target{location: &url.URL{Scheme: orHTTP(scheme), Host: host}, transport: c.server.transports().proxy}, nil
+	return target{location: &url.URL{Scheme: orHTTP(scheme), Host: host}, transport: c.nodes.transports().proxy}, nil
 }
 
 func firstPort(pod *corev1.Pod) string {
@@ -118,7 +118,7 @@ func proxyable(ip string) error {
 }
 
 // serviceProxy connects to one of the service's ready endpoints.
-func (c *call) serviceProxy(ctx context.Context, scheme, port string) (target, error) {
+func (c *connection) serviceProxy(ctx context.Context, scheme, port string) (target, error) {
 	entry, err := c.get(ctx, "")
 	if err != nil {
 		return target{}, err
@@ -131,7 +131,7 @@ func (c *call) serviceProxy(ctx context.Context, scheme, port string) (target, e
 	if err != nil {
 		return target{}, err
 	}
-	candidates, known, err := c.server.readyEndpoints(ctx, service, portName)
+	candidates, known, err := c.nodes.readyEndpoints(ctx, service, portName)
 	switch {
 	case err != nil:
 		return target{}, err
@@ -140,13 +140,13 @@ func (c *call) serviceProxy(ctx context.Context, scheme, port string) (target, e
 	}
 	rand.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
 	for _, chosen := range candidates {
-		if !c.server.isOfPod(ctx, service.Namespace, chosen) {
+		if !c.nodes.isOfPod(ctx, service.Namespace, chosen) {
 			continue
 		}
 		if err := proxyable(chosen.Addr().String()); err != nil {
 			return target{}, err
 		}
-		return target{location: &url.URL{Scheme: orHTTP(scheme), Host: chosen.String()}, transport: c.server.transports().proxy}, nil
+		return target{location: &url.URL{Scheme: orHTTP(scheme), Host: chosen.String()}, transport: c.nodes.transports().proxy}, nil
 	}
 	return target{}, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", c.info.name))
 }
@@ -160,12 +160,12 @@ type endpointAddress struct {
 // isOfPod reports whether an address belongs to the pod that it refers to, in the service's
 // namespace. Users who may write EndpointSlices must not be able to make the API server connect to
 // any address in its network.
-func (s *Server) isOfPod(ctx context.Context, namespace string, a endpointAddress) bool {
-	pods, ok := s.endpoints.hub("", "pods")
+func (n *nodes) isOfPod(ctx context.Context, namespace string, a endpointAddress) bool {
+	pods, ok := n.engine.kinds.hub("", "pods")
 	if !ok || a.of == nil || a.of.Namespace != namespace {
 		return false
 	}
-	entry, err := s.internal(pods, namespace, a.of.Name).get(ctx, "")
+	entry, err := n.engine.internal(pods, namespace, a.of.Name).get(ctx, "")
 	if err != nil {
 		return false
 	}
@@ -192,12 +192,12 @@ func servicePort(service *corev1.Service, port string) (string, error) {
 
 // readyEndpoints returns the ready addresses behind a service. known reports whether the service
 // has any EndpointSlice.
-func (s *Server) readyEndpoints(ctx context.Context, service *corev1.Service, portName string) (out []endpointAddress, known bool, err error) {
-	kind, ok := s.endpoints.hub("discovery.k8s.io", "endpointslices")
+func (n *nodes) readyEndpoints(ctx context.Context, service *corev1.Service, portName string) (out []endpointAddress, known bool, err error) {
+	kind, ok := n.engine.kinds.hub("discovery.k8s.io", "endpointslices")
 	if !ok {
 		return nil, false, errNoSuchPath
 	}
-	op := s.internal(kind, service.Namespace, "")
+	op := n.engine.internal(kind, service.Namespace, "")
 	req, err := op.newListRequest(metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service.Name})
 	if err != nil {
 		return nil, false, err
@@ -234,13 +234,13 @@ func readyIn(slice *discoveryv1.EndpointSlice, portName string) (out []endpointA
 }
 
 // nodeProxy connects to the node's kubelet, or to another port of the node.
-func (c *call) nodeProxy(ctx context.Context, scheme, port string) (target, error) {
-	location, err := c.server.kubeletAt(ctx, c.name)
+func (c *connection) nodeProxy(ctx context.Context, scheme, port string) (target, error) {
+	location, err := c.nodes.kubeletAt(ctx, c.name)
 	if err != nil {
 		return target{}, err
 	}
 	if port == "" || port == location.Port() {
-		return target{location: location, transport: c.server.transports().kubelet}, nil
+		return target{location: location, transport: c.nodes.transports().kubelet}, nil
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return target{}, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("NodeProxyOptions").GroupKind(), c.name,
@@ -250,5 +250,5 @@ func (c *call) nodeProxy(ctx context.Context, scheme, port string) (target, erro
 	if err := proxyable(location.Hostname()); err != nil {
 		return target{}, err
 	}
-	return target{location: &url.URL{Scheme: orHTTP(scheme), Host: host}, transport: c.server.transports().proxy}, nil
+	return target{location: &url.URL{Scheme: orHTTP(scheme), Host: host}, transport: c.nodes.transports().proxy}, nil
 }

@@ -156,7 +156,7 @@ func (s *Server) ensure(ctx context.Context, want runtime.Object, take func(obj,
 		return fmt.Errorf("%T is not served", want)
 	}
 	meta := accessor(want)
-	op := s.internal(e, meta.GetNamespace(), meta.GetName())
+	op := s.engine.internal(e, meta.GetNamespace(), meta.GetName())
 	op.fieldManager = componentManager(op.user.Name)
 	e.applyDefaults(want)
 	_, _, err := op.update(ctx, true, func(_ context.Context, old runtime.Object) (runtime.Object, error) {

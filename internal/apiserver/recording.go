@@ -116,18 +116,18 @@ func (c *call) recordAnswer(body []byte) {
 // record begins the audit record of a request by function call: components of this process are
 // recorded like all clients.
 func (c *routedClient) record(ctx context.Context, verb string, res schema.GroupVersionResource, namespace, name string, subresource []string, obj runtime.Object) (context.Context, *audit.Record, error) {
-	if c.server.cfg.Audit == nil {
+	if c.from.audit == nil {
 		return ctx, nil, nil
 	}
 	a := auth.Attributes{User: c.user, Verb: verb, Namespace: namespace, Group: res.Group, Version: res.Version, Resource: res.Resource, Name: name}
 	if len(subresource) > 0 {
 		a.Subresource = subresource[0]
 	}
-	rec := c.server.cfg.Audit.Begin(uuid.NewString(), &a, nil)
+	rec := c.from.audit.Begin(uuid.NewString(), &a, nil)
 	if err := rec.Received(); err != nil {
 		return ctx, nil, apierrors.NewInternalError(err)
 	}
-	if e, ok := c.server.endpoints.find(res); ok {
+	if e, ok := c.from.engine.kinds.find(res); ok {
 		recordRequest(rec, obj, e.gvk)
 	}
 	return audit.With(ctx, rec), rec, nil

@@ -179,7 +179,7 @@ func TestComponentsOfThisProcessAreRecorded(t *testing.T) {
 
 func TestBadCredentialsAreRecorded(t *testing.T) {
 	s, sink := recorded(t)
-	security := *s.security.Load()
+	security := *s.access.current.Load()
 	security.Authenticator = auth.Requests{}
 	s.Use(security)
 	cfg, _ := overHTTP(t, s, "application/json")
@@ -220,7 +220,7 @@ func TestOfAnAnswerThatTheClientDoesNotTakeTheCodeIsRecorded(t *testing.T) {
 
 func TestATimeoutNobodyUnderstandsIsRefusedFirst(t *testing.T) {
 	s, sink := recorded(t)
-	security := *s.security.Load()
+	security := *s.access.current.Load()
 	security.Authenticator = auth.Requests{}
 	s.Use(security)
 	const path = "/api/v1/namespaces/default/configmaps?timeout=x"

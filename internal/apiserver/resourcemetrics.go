@@ -18,8 +18,9 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-func (s *Server) newMeter() *usage.Meter {
-	return usage.New(usage.Config{Read: s.readUsage, Now: s.clock, Sleep: func(ctx context.Context, d time.Duration) error {
+// newMeter measures nodes and pods by asking kubelets.
+func newMeter(n *nodes, clock func() time.Time) *usage.Meter {
+	return usage.New(usage.Config{Read: n.readUsage, Now: clock, Sleep: func(ctx context.Context, d time.Duration) error {
 		select {
 		case <-time.After(d):
 			return nil
@@ -33,8 +34,8 @@ func (s *Server) newMeter() *usage.Meter {
 const largestReading = 64 << 20
 
 // readUsage reads the resource usage of a node from its kubelet.
-func (s *Server) readUsage(ctx context.Context, node string) (*usage.Reading, error) {
-	location, err := s.kubeletAt(ctx, node)
+func (n *nodes) readUsage(ctx context.Context, node string) (*usage.Reading, error) {
+	location, err := n.kubeletAt(ctx, node)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +44,7 @@ func (s *Server) readUsage(ctx context.Context, node string) (*usage.Reading, er
 	if err != nil {
 		return nil, err
 	}
-	resp, err := s.transports().kubelet.RoundTrip(req)
+	resp, err := n.transports().kubelet.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +60,7 @@ func (s *Server) readUsage(ctx context.Context, node string) (*usage.Reading, er
 func (op *operation) resourceMetrics(ctx context.Context, req *listRequest) ([]runtime.Object, error) {
 	objs, failures, err := op.measure(ctx, req.opts.LabelSelector, req.fields)
 	for node, err := range failures {
-		op.server.log.Debug("a node's use of resources is not known", "node", node, "err", err)
+		op.endpoint.shared.log.Debug("a node's use of resources is not known", "node", node, "err", err)
 	}
 	return objs, err
 }
@@ -85,8 +86,8 @@ func (op *operation) measure(ctx context.Context, labelSelector string, selected
 	if pods {
 		selected = fields.AndSelectors(selected, fields.OneTermEqualSelector("status.phase", "Running"))
 	}
-	measured, _ := op.server.endpoints.hub("", op.endpoint.resource.Resource)
-	list := op.server.internal(measured, op.namespace, "")
+	measured, _ := op.engine.kinds.hub("", op.endpoint.resource.Resource)
+	list := op.engine.internal(measured, op.namespace, "")
 	req, err := list.newListRequest(metav1.ListOptions{LabelSelector: labelSelector, FieldSelector: selected.String()})
 	if err != nil {
 		return nil, nil, err
@@ -110,7 +111,7 @@ func (op *operation) measure(ctx context.Context, labelSelector string, selected
 		}
 	}
 	failures = map[string]error{}
-	usages := op.server.meter.Nodes(ctx, names, func(name string, err error) { failures[name] = err })
+	usages := op.engine.meter.Nodes(ctx, names, func(name string, err error) { failures[name] = err })
 	now := op.endpoint.shared.now()
 	for _, e := range page.entries {
 		u := usages[nodeOf(e)]

@@ -20,30 +20,40 @@ import (
 // call is one HTTP request for a resource.
 type call struct {
 	*operation
-	w    http.ResponseWriter
-	r    *http.Request
-	info *requestInfo
-	f    format
+	resources *resources
+	w         http.ResponseWriter
+	r         *http.Request
+	info      *requestInfo
+	f         format
 
 	// Guards the header, which several goroutines use in a deletecollection, and warnings.
 	mu       sync.Mutex
 	warnings warnings
 }
 
-// serveResource carries out an authorized request for a resource.
-func (s *Server) serveResource(w *codeWriter, r *http.Request, info *requestInfo, user auth.User) {
-	e, ok := s.endpoints.findServed(info.gvr)
+// resources serves HTTP requests for resources.
+type resources struct {
+	engine  *engine
+	metrics *metrics
+	watches *watches
+	// connect serves the subresources that are streams and proxies.
+	connect func(*call)
+}
+
+// serve carries out an authorized request for a resource.
+func (rs *resources) serve(w *codeWriter, r *http.Request, info *requestInfo, user auth.User) {
+	e, ok := rs.engine.kinds.findServed(info.gvr)
 	if !ok {
-		if s.endpoints.hasGroup(info.gvr.Group) {
+		if rs.engine.kinds.hasGroup(info.gvr.Group) {
 			respondError(w, plainFormat(r), errNoSuchPath)
 			return
 		}
 		notFoundPath(w)
 		return
 	}
-	c := &call{w: w, r: r, info: info, f: jsonFormat}
+	c := &call{resources: rs, w: w, r: r, info: info, f: jsonFormat}
 	c.operation = &operation{
-		server: s, endpoint: e, user: user, verb: info.verb, namespace: info.namespace, name: info.name,
+		engine: rs.engine, endpoint: e, user: user, verb: info.verb, namespace: info.namespace, name: info.name,
 		subresource: info.subresource, gvk: e.gvk, warn: c.warnHeader,
 	}
 	c.stopwatch = w
@@ -55,7 +65,7 @@ func (s *Server) serveResource(w *codeWriter, r *http.Request, info *requestInfo
 		respondError(w, plainFormat(r), err)
 		return
 	}
-	s.metrics.served(w, info)
+	rs.metrics.served(w, info)
 	if !e.kind.Namespaced {
 		c.namespace = ""
 	}
@@ -65,7 +75,7 @@ func (s *Server) serveResource(w *codeWriter, r *http.Request, info *requestInfo
 			c.gvk = sub.Kind
 		}
 		if sub.Connect {
-			s.connect(c)
+			rs.connect(c)
 			return
 		}
 	}
@@ -129,7 +139,7 @@ func (c *call) check() error {
 func (c *call) usesDeprecated() {
 	gvr := c.endpoint.gvr
 	recordOf(c.w).Annotate("k8s.io/deprecated", "true")
-	c.server.metrics.deprecated.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource, c.info.subresource, "").Set(1)
+	c.resources.metrics.deprecated.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource, c.info.subresource, "").Set(1)
 }
 
 // transforms returns the transformations that the client may ask for. Objects that are answered but
@@ -250,7 +260,7 @@ func (c *call) answer(ctx context.Context, code int, obj runtime.Object) error {
 	case c.gvk == c.endpoint.gvk:
 		body, err = c.endpoint.encodeObject(obj, c.f)
 	case c.subresource == "scale":
-		body, err = c.server.endpoints.scales.encodeObject(obj, c.f)
+		body, err = c.engine.kinds.scales.encodeObject(obj, c.f)
 	default:
 		body, err = encodeAs(obj, c.gvk, c.f)
 	}

@@ -128,7 +128,7 @@ func (c *call) serveWatch(ctx context.Context) error {
 	}
 	since := time.Now()
 	from, read := c.reading(ctx, "cacher.Watch")
-	w, err := c.openWatch(from, req)
+	w, err := c.resources.watches.open(from, c.operation, req)
 	read.End()
 	if err != nil {
 		return err
@@ -146,15 +146,15 @@ func (c *call) serveWatch(ctx context.Context) error {
 	if w.bookmark {
 		w.begun = func() {
 			if w.initial == nil { // otherwise it ended early
-				c.server.metrics.watchListed(c.operation, req, time.Since(since))
+				c.resources.metrics.watchListed(c.operation, req, time.Since(since))
 			}
 			cw.seats.Done()
 		}
 	}
 	if wsstream.IsWebSocketRequest(c.r) {
-		c.server.serveWatchMessages(ctx, c.w, c.r, c.f, w)
+		c.resources.watches.serveMessages(ctx, c.w, c.r, c.f, w)
 		return nil
 	}
-	c.server.serveWatch(ctx, cw, c.r, c.f, w)
+	c.resources.watches.serve(ctx, cw, c.r, c.f, w)
 	return nil
 }

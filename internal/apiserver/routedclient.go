@@ -12,13 +12,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/knarr-project/knarr/internal/api/discovery"
+	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
+	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// Client returns a client for a component, which acts as the given user.
-func (s *Server) Client(user auth.User) client.Interface {
-	local := &localClient{server: s, user: user}
+// clients makes clients for components of this process.
+type clients struct {
+	engine    *engine
+	discovery *discovery.Handler
+	remotes   *aggregation.Aggregator // extension servers
+	audit     *audit.Log              // nil records nothing
+}
+
+// of returns a client for a component, which acts as the given user.
+func (s *clients) of(user auth.User) client.Interface {
+	local := &localClient{from: s, user: user}
 	return &routedClient{localClient: local, extension: sync.OnceValues(func() (client.Interface, error) {
 		return client.Remote(&rest.Config{Host: "https://extension.invalid", QPS: -1, Transport: extensionTransport{s, user}})
 	})}
@@ -33,7 +44,7 @@ type routedClient struct {
 
 // of returns the client for a group version.
 func (c *routedClient) of(res schema.GroupVersionResource) (client.Interface, error) {
-	if _, remote := c.server.remotes.Serves(res.GroupVersion()); remote {
+	if _, remote := c.from.remotes.Serves(res.GroupVersion()); remote {
 		return c.extension()
 	}
 	return c.localClient, nil
@@ -42,8 +53,8 @@ func (c *routedClient) of(res schema.GroupVersionResource) (client.Interface, er
 // extensionTransport sends requests of this process to extension servers, authorized like all
 // others.
 type extensionTransport struct {
-	server *Server
-	user   auth.User
+	from *clients
+	user auth.User
 }
 
 func (t extensionTransport) RoundTrip(req *http.Request) (resp *http.Response, err error) {
@@ -52,11 +63,11 @@ func (t extensionTransport) RoundTrip(req *http.Request) (resp *http.Response, e
 			_ = req.Body.Close() // as the contract of http.RoundTripper requires
 		}
 	}()
-	remote, ok := t.server.remotes.Find(req.URL.Path)
+	remote, ok := t.from.remotes.Find(req.URL.Path)
 	if !ok {
 		return nil, errNoSuchPath
 	}
-	if err := t.server.authorize(req.Context(), requestAttributes(t.user, parseRequest(req))); err != nil {
+	if err := t.from.engine.authorize(req.Context(), requestAttributes(t.user, parseRequest(req))); err != nil {
 		return nil, err
 	}
 	if !remote.Available() {

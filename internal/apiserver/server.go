@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -30,7 +28,6 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/flow"
 	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 	"github.com/knarr-project/knarr/internal/apiserver/transport"
-	"github.com/knarr-project/knarr/internal/apiserver/usage"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/egress"
@@ -138,12 +135,18 @@ type PortRange struct{ Base, Size int }
 type Server struct {
 	cfg       Config
 	shared    *shared
+	transport transport.Transport
 	endpoints *endpoints
 	services  *services
 	log       *slog.Logger
 	clock     func() time.Time
 	made      time.Time
-	security  atomic.Pointer[Security]
+	access    access
+	engine    *engine
+	nodes     *nodes
+	resources *resources
+	watches   *watches
+	clients   *clients
 	handler   http.Handler
 	discovery *discovery.Handler
 	custom    *customKinds
@@ -153,13 +156,6 @@ type Server struct {
 	routes     *client.Routes // to the Services of conversion webhooks
 	flow       *flow.Gate
 	metrics    *metrics
-	meter      *usage.Meter
-	pace       *taskpool.Pace
-	pool       *taskpool.Pool
-	transport  transport.Transport
-	hubs       hubs
-	streams    streams
-	out        transports
 
 	modes auth.Memo[string, impersonation] // users' last mode of impersonation
 
@@ -201,16 +197,6 @@ type Security struct {
 	Paths map[string]http.Handler
 }
 
-// TokenIssuer issues service account tokens.
-type TokenIssuer interface {
-	Issue(ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
-}
-
-// RulesReviewer fills in the rules of a user in a namespace.
-type RulesReviewer interface {
-	ReviewRules(user auth.User, review *authorizationv1.SelfSubjectRulesReview) error
-}
-
 // New creates a Server. Its Client and Handler work at once. Call Close if Run is not called.
 func New(cfg Config) (*Server, error) {
 	if cfg.Store == nil {
@@ -244,10 +230,11 @@ func New(cfg Config) (*Server, error) {
 		cfg.NodePorts = PortRange{Base: 30000, Size: 2768}
 	}
 	m := newMetrics()
-	s := &Server{cfg: cfg, metrics: m, log: cfg.Logger, clock: cfg.Clock, made: cfg.Clock(), started: make(chan struct{}), trusted: newMilestone(), tracked: newMilestone(), led: newMilestone(), pace: taskpool.NewPace(), pool: taskpool.NewPool()}
+	s := &Server{cfg: cfg, metrics: m, log: cfg.Logger, clock: cfg.Clock, made: cfg.Clock(), started: make(chan struct{}), trusted: newMilestone(), tracked: newMilestone(), led: newMilestone()}
+	pool := taskpool.NewPool()
 	var err error
 	s.transport, err = transport.New(cfg.Transport, transport.Config{
-		Pool: s.pool, WriteTimeout: cfg.RequestTimeout, HandshakeGrace: min(5*time.Second, cfg.ShutdownTimeout), Logger: cfg.Logger,
+		Pool: pool, WriteTimeout: cfg.RequestTimeout, HandshakeGrace: min(5*time.Second, cfg.ShutdownTimeout), Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
@@ -260,16 +247,22 @@ func New(cfg Config) (*Server, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.streaming, s.endStreams = context.WithCancel(s.ctx)
 	s.Use(cfg.Security)
-	s.custom = &customKinds{server: s, shared: s.shared, served: map[schema.GroupResource]*customKind{}}
+	s.custom = &customKinds{ctx: s.ctx, shared: s.shared, served: map[schema.GroupResource]*customKind{}}
 	s.customDocs = &customDocuments{kinds: s.custom}
 	s.endpoints = newEndpoints(s.shared, cfg.Switches)
 	s.endpoints.join(s.custom)
+	s.engine = &engine{kinds: s.endpoints, access: &s.access, components: s.componentStatuses}
+	s.custom.engine, s.custom.client = s.engine, s.webhookClient
 	s.services = &services{kinds: s.endpoints, metrics: m.allocation, cidrs: cfg.ServiceCIDRs, ports: cfg.NodePorts, owned: s.owned}
 	s.hookKinds()
-	s.meter = s.newMeter()
+	s.watches = &watches{log: s.log, timeout: cfg.RequestTimeout, least: cfg.MinWatch, transport: s.transport, pace: taskpool.NewPace(), pool: pool, wg: &s.wg, leaving: &s.leaving}
+	s.nodes = &nodes{engine: s.engine, metrics: m.writes, log: s.log, egress: cfg.Egress, tls: cfg.KubeletTLS, addresses: cfg.KubeletAddresses}
+	s.engine.meter = newMeter(s.nodes, cfg.Clock)
+	s.resources = &resources{engine: s.engine, metrics: m, watches: s.watches, connect: s.nodes.connect}
 	if cfg.Audit != nil {
 		cfg.Audit.Metrics = s.metrics.audit
 	}
+	s.clients = &clients{engine: s.engine, audit: cfg.Audit}
 	s.routes = client.NewRoutes(s.ctx, s.own())
 	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Switches: cfg.Switches, Certificate: cfg.ProxyCertificate, Dial: cfg.Egress.To(egress.Cluster), Logger: cfg.Logger, Clock: cfg.Clock})
 	s.metrics.registry.MustRegister(append(cfg.Collectors, s.remotes, kindMetrics{s.endpoints}, takenMetrics{s.services})...)
@@ -281,20 +274,23 @@ func New(cfg Config) (*Server, error) {
 		s.flow = flow.New(flow.Config{Seats: cfg.MaxRequests, Patience: cfg.RequestTimeout / 4, Logger: cfg.Logger})
 		s.metrics.registry.MustRegister(s.flow)
 	}
+	s.clients.remotes = s.remotes
 	s.discovery = discovery.New(discovery.Providers{s.customDocs, s.remotes}, cfg.Advertise.String(), cfg.Switches)
+	s.clients.discovery = s.discovery
 	s.handler = s.newHandler()
 	return s, nil
 }
 
 // Use sets the server's authenticator, authorizer and admission.
-func (s *Server) Use(security Security) { s.security.Store(&security) }
+func (s *Server) Use(security Security) { s.access.current.Store(&security) }
+
+// Client gives a component access under an identity of its own.
+func (s *Server) Client(user auth.User) client.Interface { return s.clients.of(user) }
 
 // Register adds collectors of other packages to the server's metrics.
 func (s *Server) Register(collectors ...prometheus.Collector) {
 	s.metrics.registry.MustRegister(collectors...)
 }
-
-func (s *Server) admission() admission.Chain { return s.security.Load().Admission }
 
 // Handler serves the API over HTTP.
 func (s *Server) Handler() http.Handler { return s.handler }
@@ -413,7 +409,7 @@ func (s *Server) goOn(fn func(ctx context.Context)) {
 // Close stops the background goroutines and waits for them. It does not close the store.
 func (s *Server) Close() {
 	s.cancel()
-	s.streams.close()
+	s.watches.streams.close()
 	if err := s.transport.Close(); err != nil {
 		s.log.Warn("the transport did not close cleanly", "err", err)
 	}

@@ -51,7 +51,7 @@ func TestABookmarkHasWhatIsAlwaysCounted(t *testing.T) {
 		if !ok {
 			t.Fatal(resource)
 		}
-		w := &watcher{op: s.internal(e, "default", "")}
+		w := &watcher{op: s.engine.internal(e, "default", "")}
 		body, err := e.encodeObject(w.bookmarkObject(7, false), jsonFormat)
 		if err != nil || !strings.Contains(string(body), has) {
 			t.Errorf("%s: %s %v", resource, body, err)

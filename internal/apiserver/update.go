@@ -126,7 +126,7 @@ func (op *operation) authorizeCreate(ctx context.Context) error {
 	if op.endpoint.resource == (schema.GroupResource{Resource: "namespaces"}) {
 		a.Namespace = op.name // as in the request's path
 	}
-	decision, reason, err := op.server.authorizer().Authorize(ctx, a)
+	decision, reason, err := op.engine.access.Authorizer().Authorize(ctx, a)
 	switch {
 	case decision == auth.Allow:
 		return nil

@@ -38,7 +38,7 @@ func (op *operation) virtualGet(ctx context.Context, opts *metav1.GetOptions) (o
 		obj, err = op.resourceMetricsOf(ctx)
 		return obj, true, err
 	}
-	for _, status := range op.server.componentStatuses(ctx, func(name string) bool { return name == op.name }) {
+	for _, status := range op.engine.components(ctx, func(name string) bool { return name == op.name }) {
 		return status, true, nil
 	}
 	// Upstream's error has this name.
@@ -55,7 +55,7 @@ func (op *operation) virtualList(ctx context.Context, req *listRequest) (objs []
 		return objs, true, err
 	}
 	// Component statuses have no labels.
-	return op.server.componentStatuses(ctx, func(name string) bool {
+	return op.engine.components(ctx, func(name string) bool {
 		return req.labels.Matches(labels.Set{}) && req.fields.Matches(fields.Set{metav1.ObjectNameField: name})
 	}), true, nil
 }
@@ -102,7 +102,7 @@ func (op *operation) virtualCreate(ctx context.Context, obj runtime.Object) (out
 	case *policyv1.Eviction:
 		out, err = op.evict(ctx, o)
 	case *authenticationv1.TokenRequest:
-		issuer := op.server.security.Load().TokenIssuer
+		issuer := op.engine.access.Reviews().issuer
 		if issuer == nil {
 			return nil, true, apierrors.NewInternalError(errors.New("this API server issues no service account tokens"))
 		}
@@ -153,16 +153,16 @@ func credentialOf(token string) string {
 
 // review answers the API's questions about users and permissions.
 func (op *operation) review(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
-	security, z := op.server.security.Load(), op.server.authorizer()
+	reviews, z := op.engine.access.Reviews(), op.engine.access.Authorizer()
 	if meta, ok := obj.(metav1.Object); ok && (op.namespace == "" || meta.GetNamespace() == "") {
 		meta.SetNamespace(op.namespace)
 	}
 	switch o := obj.(type) {
 	case *authenticationv1.TokenReview:
-		if security.Tokens == nil {
+		if reviews.tokens == nil {
 			return nil, apierrors.NewInternalError(errors.New("this API server authenticates no tokens"))
 		}
-		return o, auth.ReviewToken(ctx, security.Tokens, security.Audiences, o)
+		return o, auth.ReviewToken(ctx, reviews.tokens, reviews.audiences, o)
 	case *authenticationv1.SelfSubjectReview:
 		return &authenticationv1.SelfSubjectReview{
 			TypeMeta: o.TypeMeta, ObjectMeta: metav1.ObjectMeta{CreationTimestamp: op.endpoint.shared.now()},
@@ -175,10 +175,10 @@ func (op *operation) review(ctx context.Context, obj runtime.Object) (runtime.Ob
 	case *authorizationv1.LocalSubjectAccessReview:
 		return o, auth.ReviewLocalAccess(ctx, z, op.namespace, o)
 	case *authorizationv1.SelfSubjectRulesReview:
-		if security.Rules == nil {
+		if reviews.rules == nil {
 			return nil, apierrors.NewInternalError(errors.New("this API server's authorizer can not list rules"))
 		}
-		if err := security.Rules.ReviewRules(op.user, o); err != nil {
+		if err := reviews.rules.ReviewRules(op.user, o); err != nil {
 			return nil, err
 		}
 		// The answer does not repeat the request.

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -15,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
+	"github.com/knarr-project/knarr/internal/apiserver/transport"
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
@@ -41,8 +45,27 @@ type eventSink interface {
 	flush() error
 }
 
+// watches serves all watches of one server.
+type watches struct {
+	log *slog.Logger
+	// timeout is how long a request may take that is no watch.
+	timeout time.Duration
+	// least is the shortest time after which a watch without timeoutSeconds ends.
+	least     time.Duration
+	transport transport.Transport
+	pace      *taskpool.Pace
+	pool      *taskpool.Pool
+	hubs      hubs
+	streams   streams
+	// wg counts the goroutines and streams that the server's end waits for.
+	wg *sync.WaitGroup
+	// leaving is set when the server takes no new connections.
+	leaving *atomic.Bool
+}
+
 // watcher is one open watch.
 type watcher struct {
+	of      *watches
 	op      *operation
 	req     *listRequest
 	initial []*cache.Entry
@@ -63,14 +86,14 @@ type watcher struct {
 	pace    taskpool.Paced
 }
 
-// openWatch finds the revision from which the watch starts. An error is the request's answer.
-func (op *operation) openWatch(ctx context.Context, req *listRequest) (*watcher, error) {
+// open finds the revision from which the watch starts. An error is the request's answer.
+func (s *watches) open(ctx context.Context, op *operation, req *listRequest) (*watcher, error) {
 	r := op.endpoint.registry
 	reader, err := r.cache(ctx)
 	if err != nil {
 		return nil, storeError(err)
 	}
-	w := &watcher{op: op, req: req}
+	w := &watcher{of: s, op: op, req: req}
 	rv, initial := req.opts.ResourceVersion, req.opts.SendInitialEvents
 	switch {
 	case initial != nil && *initial, initial == nil && (rv == "" || rv == "0"):
@@ -335,7 +358,7 @@ func (w *watcher) takeFrames(sink frameSink, m *waitingMember) (sent int, err er
 // gather delays the next write so that it carries more events, if there are enough watches and
 // events to make this worthwhile.
 func (w *watcher) gather(ctx context.Context) {
-	gap := w.op.server.pace.Wrote(&w.pace)
+	gap := w.of.pace.Wrote(&w.pace)
 	if gap == 0 {
 		return
 	}
@@ -419,6 +442,6 @@ func (w *watcher) duration() time.Duration {
 		// the end.
 		return max(0, time.Duration(*seconds)*time.Second)
 	}
-	least := w.op.server.cfg.MinWatch
+	least := w.of.least
 	return least + rand.N(least)
 }

@@ -48,7 +48,7 @@ func FuzzWatch(f *testing.F) {
 		if metav1.Convert_url_Values_To_v1_ListOptions(&values, &opts, nil) != nil {
 			return
 		}
-		op := &operation{server: s, endpoint: e, verb: "watch", namespace: namespace, gvk: e.gvk, warn: func(string) {}}
+		op := &operation{engine: s.engine, endpoint: e, verb: "watch", namespace: namespace, gvk: e.gvk, warn: func(string) {}}
 		req, err := op.newListRequest(opts)
 		if err != nil {
 			if !isStatus(err) {
@@ -61,7 +61,7 @@ func FuzzWatch(f *testing.F) {
 		if rv, err := parseRevision(opts.ResourceVersion); err == nil && rv > e.revision() {
 			cancel() // it would wait for what is to come
 		}
-		w, err := op.openWatch(ctx, req)
+		w, err := s.watches.open(ctx, op, req)
 		if err != nil {
 			if _, number := errors.AsType[*field.Error](err); !isStatus(err) && !number { // a revision that is none has the answer of all unknown errors, as upstream
 				t.Errorf("the error is no answer: %v", err)

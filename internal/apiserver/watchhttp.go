@@ -68,8 +68,8 @@ func (fr *frames) putFrames(frames []byte) error {
 	return err
 }
 
-// serveWatch answers a watch request over plain HTTP.
-func (s *Server) serveWatch(ctx context.Context, w *codeWriter, r *http.Request, f format, wt *watcher) {
+// serve answers a watch request over plain HTTP.
+func (s *watches) serve(ctx context.Context, w *codeWriter, r *http.Request, f format, wt *watcher) {
 	w.Header().Set("Content-Type", f.contentType())
 	w.Header().Set("Transfer-Encoding", "chunked")
 	if s.streamable(r, wt) {
@@ -88,7 +88,7 @@ func (s *Server) serveWatch(ctx context.Context, w *codeWriter, r *http.Request,
 	// As in streams, the client must read each piece of the initial objects within RequestTimeout,
 	// because the watch holds seats until then.
 	rc := http.NewResponseController(w)
-	fr.patience = func() { _ = rc.SetWriteDeadline(time.Now().Add(s.cfg.RequestTimeout)) }
+	fr.patience = func() { _ = rc.SetWriteDeadline(time.Now().Add(s.timeout)) }
 	fr.patience()
 	seats := wt.begun
 	wt.begun = func() {
@@ -99,7 +99,7 @@ func (s *Server) serveWatch(ctx context.Context, w *codeWriter, r *http.Request,
 		}
 	}
 	wt.bound = func(ctx context.Context) func() {
-		end, release := s.breakOff(w)
+		end, release := breakOff(w, s.timeout)
 		stop := context.AfterFunc(ctx, end)
 		return func() {
 			stop()

@@ -164,7 +164,7 @@ func (w *watcher) join(m *member, enc *eventEncoder, chunked bool) bool {
 		form = w.op.endpoint.protobufForm
 	}
 	key := hubKey{reader: w.reader, namespace: w.op.namespace, labels: w.req.labels.String(), fields: w.req.fields.String(), form: form, chunked: chunked}
-	s, taken := w.op.server, false
+	s, taken := w.of, false
 	joined := s.hubs.join(key, m, w.revision, func() *hub {
 		taken = true
 		return found(s.pool, *enc, w.cursor)

@@ -21,13 +21,13 @@ import (
 func openedWatch(t *testing.T, s *Server, opts metav1.ListOptions) *watcher {
 	t.Helper()
 	e, _ := s.endpoints.hub("", "configmaps")
-	op := s.internal(e, "default", "")
+	op := s.engine.internal(e, "default", "")
 	opts.Watch = true
 	req, err := op.newListRequest(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := op.openWatch(t.Context(), req)
+	w, err := s.watches.open(t.Context(), op, req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestAClientHasTimeForEachPieceOfWhatAWatchBeginsWith(t *testing.T) {
 	enc := newEventEncoder(w.op.endpoint, f)
 	set, ended := 0, make(chan struct{})
 	out := &deadlineResponse{}
-	st := &watchStream{server: s, out: out, w: w, f: f, enc: &enc, end: time.Now().Add(time.Hour), ended: func() { close(ended) }}
+	st := &watchStream{server: s.watches, out: out, w: w, f: f, enc: &enc, end: time.Now().Add(time.Hour), ended: func() { close(ended) }}
 	st.timer = time.NewTimer(time.Hour)
 	st.task = out.Task(st.turn)
 	st.member.task = &st.task
@@ -160,7 +160,7 @@ func TestAClientHasTimeForEachPieceAlsoWithoutAStreamOfItsOwn(t *testing.T) {
 	w := openedWatch(t, s, metav1.ListOptions{})
 	ctx, cancel := context.WithCancel(t.Context())
 	answer := &deadlineWriter{ResponseRecorder: httptest.NewRecorder(), begun: cancel}
-	s.serveWatch(ctx, &codeWriter{ResponseWriter: answer}, &http.Request{ProtoMajor: 2}, format{media: mediaJSON}, w)
+	s.watches.serve(ctx, &codeWriter{ResponseWriter: answer}, &http.Request{ProtoMajor: 2}, format{media: mediaJSON}, w)
 	if n := len(answer.times); n < 10 {
 		t.Errorf("the deadline of writes was set %d times", n)
 	}

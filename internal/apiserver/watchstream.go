@@ -23,7 +23,7 @@ import (
 // then joins the hub of all watches with the same interest. If it cannot keep up with the hub, it
 // returns to a cursor of its own.
 type watchStream struct {
-	server *Server
+	server *watches
 	task   taskpool.Task
 	out    transport.Response
 	w      *watcher
@@ -102,13 +102,13 @@ func (ss *streams) close() {
 
 // streamable reports whether a watch can be a stream. A custom resource may need a webhook call for
 // each object, which would block a worker.
-func (s *Server) streamable(r *http.Request, wt *watcher) bool {
+func (s *watches) streamable(r *http.Request, wt *watcher) bool {
 	return wt.op.endpoint.custom == nil && s.transport.CanDetachConnection(r)
 }
 
 // stream takes a watch, whose response has begun, out of its request, with its connection, audit
 // record and metrics.
-func (s *Server) stream(w *codeWriter, r *http.Request, f format, wt *watcher) error {
+func (s *watches) stream(w *codeWriter, r *http.Request, f format, wt *watcher) error {
 	out, err := s.transport.DetachConnection(w, r)
 	if err != nil {
 		return err
@@ -119,12 +119,12 @@ func (s *Server) stream(w *codeWriter, r *http.Request, f format, wt *watcher) e
 	st.patience()
 	seats := wt.begun
 	wt.begun = func() {
-		out.SetWriteDeadline(st.end.Add(s.lastWords()))
+		out.SetWriteDeadline(st.end.Add(lastWords(s.timeout)))
 		if seats != nil {
 			seats()
 		}
 	}
-	if !s.streams.add(st, &s.wg) {
+	if !s.streams.add(st, s.wg) {
 		st.finish(errStreamOver)
 		return nil
 	}
@@ -140,7 +140,7 @@ func (s *Server) stream(w *codeWriter, r *http.Request, f format, wt *watcher) e
 
 // settle takes an HTTP/2 watch that has sent the initial objects and has caught up out of its
 // request. Its handler then returns.
-func (s *Server) settle(w *codeWriter, r *http.Request, f format, wt *watcher, end time.Time) bool {
+func (s *watches) settle(w *codeWriter, r *http.Request, f format, wt *watcher, end time.Time) bool {
 	if s.leaving.Load() {
 		return false
 	}
@@ -151,7 +151,7 @@ func (s *Server) settle(w *codeWriter, r *http.Request, f format, wt *watcher, e
 	st := s.newStream(w, f, wt, out, end)
 	// No longer needed, and they hold the request.
 	wt.begun, wt.bound, wt.settle, wt.bookmark = nil, nil, nil, false
-	if !s.streams.add(st, &s.wg) || out.Start(&st.task, st.hangUp) != nil {
+	if !s.streams.add(st, s.wg) || out.Start(&st.task, st.hangUp) != nil {
 		st.hangUp()
 		return true
 	}
@@ -160,7 +160,7 @@ func (s *Server) settle(w *codeWriter, r *http.Request, f format, wt *watcher, e
 }
 
 // newStream creates the stream that remains after the watch's handler has returned.
-func (s *Server) newStream(w *codeWriter, f format, wt *watcher, out transport.Response, end time.Time) *watchStream {
+func (s *watches) newStream(w *codeWriter, f format, wt *watcher, out transport.Response, end time.Time) *watchStream {
 	wt.op.warn = nil // which holds the request
 	enc := newEventEncoder(wt.op.endpoint, f)
 	st := &watchStream{server: s, out: out, w: wt, f: f, enc: &enc, quiet: time.Now(), end: end}
@@ -278,7 +278,7 @@ func (st *watchStream) serve() time.Duration {
 // stuck is a turn in which nothing can be written. A client that reads nothing keeps its watch
 // until its end, and a little longer for the final bytes.
 func (st *watchStream) stuck() time.Duration {
-	last := time.Until(st.end.Add(st.server.lastWords()))
+	last := time.Until(st.end.Add(lastWords(st.server.timeout)))
 	if last <= 0 {
 		st.finish(errSlowReader)
 		return taskpool.Ended
@@ -292,7 +292,7 @@ func (st *watchStream) stuck() time.Duration {
 // patience gives the client RequestTimeout for the next writes: a client that reads slowly still
 // gets everything.
 func (st *watchStream) patience() {
-	st.out.SetWriteDeadline(time.Now().Add(st.server.cfg.RequestTimeout))
+	st.out.SetWriteDeadline(time.Now().Add(st.server.timeout))
 }
 
 // streamBuffer is the memory of a turn.

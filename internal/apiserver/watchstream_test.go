@@ -207,11 +207,11 @@ func TestAPanicEndsTheWatchThatItIsIn(t *testing.T) {
 	if line := alone(); line == "" {
 		t.Fatal("no event")
 	}
-	s.streams.mu.Lock()
-	for st := range s.streams.open {
+	s.watches.streams.mu.Lock()
+	for st := range s.watches.streams.open {
 		breakIt(st.enc)
 	}
-	s.streams.mu.Unlock()
+	s.watches.streams.mu.Unlock()
 	shared, _ := linesBy(t, one, 1, url+defaultMaps+"?watch=1")
 	shared2, _ := linesBy(t, two, 2, url+defaultMaps+"?watch=1")
 	for _, next := range []func() string{shared, shared2} {
@@ -227,22 +227,22 @@ func TestAPanicEndsTheWatchThatItIsIn(t *testing.T) {
 		}
 	}
 	hubsOpen := func() int {
-		s.hubs.mu.Lock()
-		defer s.hubs.mu.Unlock()
-		return len(s.hubs.open)
+		s.watches.hubs.mu.Lock()
+		defer s.watches.hubs.mu.Unlock()
+		return len(s.watches.hubs.open)
 	}
 	for end := time.Now().Add(time.Minute); hubsOpen() < 2; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the watches have not joined")
 		}
 	}
-	s.hubs.mu.Lock()
-	for _, h := range s.hubs.open {
+	s.watches.hubs.mu.Lock()
+	for _, h := range s.watches.hubs.open {
 		h.mu.Lock()
 		breakIt(&h.enc)
 		h.mu.Unlock()
 	}
-	s.hubs.mu.Unlock()
+	s.watches.hubs.mu.Unlock()
 	mustCreate(t, c, configMap("third"))
 	ended("of a broken hub, over HTTP/1.1", shared)
 	ended("of a broken hub, over HTTP/2", shared2)
@@ -263,7 +263,7 @@ func TestAWatchIsNotKeptWaitingByAnothersHub(t *testing.T) {
 	c := s.Client(auth.Component("tester"))
 	url, one, _ := secure(t, s)
 	key := hubKey{form: "busy"}
-	busy, _ := s.hubs.enter(key, 0, func() *hub { return &hub{cursor: new(cache.Cursor)} }) // it stays locked, as while it makes frames; no worker has to do with it
+	busy, _ := s.watches.hubs.enter(key, 0, func() *hub { return &hub{cursor: new(cache.Cursor)} }) // it stays locked, as while it makes frames; no worker has to do with it
 	entered := make(chan struct{})
 	defer func() {
 		busy.mu.Unlock()
@@ -271,7 +271,7 @@ func TestAWatchIsNotKeptWaitingByAnothersHub(t *testing.T) {
 	}()
 	go func() {
 		defer close(entered)
-		h, _ := s.hubs.enter(key, 0, nil)
+		h, _ := s.watches.hubs.enter(key, 0, nil)
 		h.mu.Unlock()
 	}()
 	eventually(t, func() error { // somebody waits for the busy hub
@@ -287,10 +287,10 @@ func TestAWatchIsNotKeptWaitingByAnothersHub(t *testing.T) {
 		return errors.New("nobody waits for the busy hub")
 	})
 	eventually(t, func() error {
-		if !s.hubs.mu.TryLock() {
+		if !s.watches.hubs.mu.TryLock() {
 			return errors.New("who waits for the busy hub keeps all the others locked")
 		}
-		s.hubs.mu.Unlock()
+		s.watches.hubs.mu.Unlock()
 		return nil
 	})
 	other, _ := linesBy(t, one, 1, url+"/api/v1/namespaces/default/secrets?watch=1")
@@ -363,9 +363,9 @@ func TestAStreamIsRecordedUntilItsEnd(t *testing.T) {
 func without(t *testing.T, s *Server, want int) {
 	t.Helper()
 	eventually(t, func() error {
-		s.streams.mu.Lock()
-		defer s.streams.mu.Unlock()
-		if n := len(s.streams.open); n != want {
+		s.watches.streams.mu.Lock()
+		defer s.watches.streams.mu.Unlock()
+		if n := len(s.watches.streams.open); n != want {
 			return fmt.Errorf("%d watches are without a handler", n)
 		}
 		return nil
@@ -451,12 +451,12 @@ func TestStreamsEndAndLeaveNothing(t *testing.T) {
 	}
 	hangUp()
 	eventually(t, func() error {
-		s.streams.mu.Lock()
-		defer s.streams.mu.Unlock()
-		s.hubs.mu.Lock()
-		defer s.hubs.mu.Unlock()
-		if len(s.streams.open) != 1 || len(s.hubs.open) != 1 {
-			return fmt.Errorf("%d streams, %d hubs", len(s.streams.open), len(s.hubs.open))
+		s.watches.streams.mu.Lock()
+		defer s.watches.streams.mu.Unlock()
+		s.watches.hubs.mu.Lock()
+		defer s.watches.hubs.mu.Unlock()
+		if len(s.watches.streams.open) != 1 || len(s.watches.hubs.open) != 1 {
+			return fmt.Errorf("%d streams, %d hubs", len(s.watches.streams.open), len(s.watches.hubs.open))
 		}
 		return nil
 	})

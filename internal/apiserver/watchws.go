@@ -30,8 +30,8 @@ func (m *messages) put(ev watchEvent) error {
 
 func (m *messages) flush() error { return nil }
 
-// serveWatchMessages answers a watch over a WebSocket.
-func (s *Server) serveWatchMessages(ctx context.Context, w http.ResponseWriter, r *http.Request, f format, wt *watcher) {
+// serveMessages answers a watch over a WebSocket.
+func (s *watches) serveMessages(ctx context.Context, w http.ResponseWriter, r *http.Request, f format, wt *watcher) {
 	websocket.Handler(func(ws *websocket.Conn) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
