@@ -32,7 +32,7 @@ func (p adminAccess) ValidateFields(ctx context.Context, a *Attributes) (field.E
 	if err != nil || namespace.Labels[resourcev1.DRAAdminNamespaceLabelKey] == "true" {
 		return nil, err
 	}
-	return field.ErrorList{field.Forbidden(whereAsked(a),
+	return field.ErrorList{field.Forbidden(adminAccessPath(a),
 		"admin access to devices requires the `"+resourcev1.DRAAdminNamespaceLabelKey+": true` label on the containing namespace")}, nil
 }
 
@@ -52,8 +52,9 @@ func wantsAdminAccess(a *Attributes) bool {
 	return false
 }
 
-// whereAsked returns the path of the first admin access in a claim, a template, or an allocation.
-func whereAsked(a *Attributes) *field.Path {
+// adminAccessPath returns the path of the first admin access in a claim, a template, or an
+// allocation.
+func adminAccessPath(a *Attributes) *field.Path {
 	switch o := a.Object.(type) {
 	case *resourcev1.ResourceClaimTemplate:
 		return ofRequests(&o.Spec.Spec)

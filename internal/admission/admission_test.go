@@ -70,7 +70,7 @@ func newPod(change ...func(p *corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-func TestPodsStayForAsLongAsTheServerSays(t *testing.T) {
+func TestConfiguredTolerationSecondsAreAdded(t *testing.T) {
 	notReady, unreachable := int64(0), int64(7)
 	chain, err := Default(t.Context(), authtest.New(namespaceWith(nil)), Config{NotReadyToleration: &notReady, UnreachableToleration: &unreachable})
 	if err != nil {
@@ -91,7 +91,7 @@ func TestPodsStayForAsLongAsTheServerSays(t *testing.T) {
 	}
 }
 
-func TestAPodIsCompleted(t *testing.T) {
+func TestPodsGetDefaults(t *testing.T) {
 	pod := newPod()
 	if err := run(t, Attributes{Object: pod}); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestAPodIsCompleted(t *testing.T) {
 	}
 }
 
-func TestATokenIsMountedOnlyWhereItIsWanted(t *testing.T) {
+func TestTokensAreMountedUnlessDisabled(t *testing.T) {
 	no := false
 	for name, pod := range map[string]*corev1.Pod{
 		"the pod says no": newPod(func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = &no }),
@@ -127,7 +127,7 @@ func TestATokenIsMountedOnlyWhereItIsWanted(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefused(t *testing.T) {
+func TestPluginsRefuseInvalidWrites(t *testing.T) {
 	terminating := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ending"}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating}}
 	limits := func(item corev1.LimitRangeItem) client.Object {
 		return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}
@@ -268,7 +268,7 @@ func TestQuotaIsChargedAndDryRunIsNot(t *testing.T) {
 	}
 }
 
-func TestANodeWritesOnlyItsOwn(t *testing.T) {
+func TestNodesWriteOnlyTheirOwnObjects(t *testing.T) {
 	node := func(name string, labels map[string]string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	}
@@ -317,7 +317,7 @@ func TestANodeWritesOnlyItsOwn(t *testing.T) {
 }
 
 // A kubelet that gets Forbidden would retry; NotFound ends the eviction.
-func TestANodeThatEvictsWhatIsGoneIsToldSo(t *testing.T) {
+func TestEvictingAMissingPodIsNotFound(t *testing.T) {
 	err := run(t, Attributes{Resource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: "ns", Subresource: "eviction", Name: "p", Object: &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}},
 		User: auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}}})
 	if !apierrors.IsNotFound(err) {
@@ -325,7 +325,7 @@ func TestANodeThatEvictsWhatIsGoneIsToldSo(t *testing.T) {
 	}
 }
 
-func TestPluginsAreTurnedOffByNameAndUnknownNamesAreErrors(t *testing.T) {
+func TestPluginsAreDisabledByNameAndUnknownNamesAreErrors(t *testing.T) {
 	m := authtest.New(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}})
 	chain, err := Default(context.Background(), m, Config{Disable: []string{"ServiceAccount"}})
 	if err != nil {

@@ -30,7 +30,7 @@ func (r *Rounds) Again(plugin string) *Again {
 // Enter begins a round. A change by other plugins since the last round makes parts due.
 func (g *Again) Enter(a *Attributes) {
 	if a.Rounds.Number > 0 && !equality.Semantic.DeepEqual(g.left, a.Object) {
-		g.moved()
+		g.makeDue()
 	}
 }
 
@@ -46,15 +46,15 @@ func (g *Again) Skips(a *Attributes, part string) bool { return a.Rounds.Number 
 
 // Changed records a change of the object and requests a second round.
 func (g *Again) Changed(a *Attributes) {
-	g.moved()
+	g.makeDue()
 	a.Rounds.repeat = true
 }
 
 // Invoked records that a part with reinvocationPolicy IfNeeded has seen the object.
 func (g *Again) Invoked(part string) { g.invoked[part] = true }
 
-// moved makes all parts due that saw the object before this change.
-func (g *Again) moved() {
+// makeDue makes all parts due that saw the object before this change.
+func (g *Again) makeDue() {
 	for part := range g.invoked {
 		g.due[part] = true
 	}

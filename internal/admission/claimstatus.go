@@ -56,7 +56,7 @@ func (p claimStatus) mayReport(ctx context.Context, a *Attributes, claim, old *r
 		return nil // removing an allocation removes its device statuses as well
 	}
 	verbs := []string{"arbitrary-node:" + a.Verb}
-	if runsBesides(a.User, claim.Status.Allocation) {
+	if runsOnAllocatedNode(a.User, claim.Status.Allocation) {
 		verbs = slices.Insert(verbs, 0, "associated-node:"+a.Verb)
 	}
 	for _, driver := range changedDrivers(claim.Status.Devices, old.Status.Devices) {
@@ -84,8 +84,9 @@ func (p claimStatus) mayReport(ctx context.Context, a *Attributes, claim, old *r
 // nodeOfToken is the claim of a service account token that names the node of its pod.
 const nodeOfToken = "authentication.kubernetes.io/node-name"
 
-// runsBesides reports whether the user is a service account on the single node of an allocation.
-func runsBesides(user auth.User, allocation *resourcev1.AllocationResult) bool {
+// runsOnAllocatedNode reports whether the user is a service account on the single node of an
+// allocation.
+func runsOnAllocatedNode(user auth.User, allocation *resourcev1.AllocationResult) bool {
 	if _, _, ok := auth.SplitServiceAccount(user.Name); !ok || len(user.Extra[nodeOfToken]) != 1 || allocation.NodeSelector == nil || len(allocation.NodeSelector.NodeSelectorTerms) != 1 {
 		return false
 	}

@@ -13,13 +13,14 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// asked is an authorizer that records the checked permissions and grants the given ones.
-type asked struct {
+// recordingAuthorizer is an authorizer that records the checked permissions and grants the given
+// ones.
+type recordingAuthorizer struct {
 	given []string
 	list  []string
 }
 
-func (k *asked) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, string, error) {
+func (k *recordingAuthorizer) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, string, error) {
 	text := strings.Join([]string{a.Verb, a.Resource + "/" + a.Subresource, a.Namespace, a.Name}, " ")
 	k.list = append(k.list, text)
 	if slices.Contains(k.given, text) {
@@ -29,7 +30,7 @@ func (k *asked) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, 
 }
 
 // The wanted checks and answers are those of upstream's API server v1.36.3.
-func TestEachPartOfAClaimsStatusHasItsPermission(t *testing.T) {
+func TestEachPartOfAClaimStatusNeedsItsPermission(t *testing.T) {
 	const binding, onNode, anywhere = "update resourceclaims/binding  ", "associated-node:update resourceclaims/driver ns d1", "arbitrary-node:update resourceclaims/driver ns d1"
 	allocation := func(node string) *resourcev1.AllocationResult {
 		r := &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Request: "r", Driver: "d1", Pool: "p", Device: "a"}}}}
@@ -76,7 +77,7 @@ func TestEachPartOfAClaimsStatusHasItsPermission(t *testing.T) {
 		"devices that go with their allocation": {person, "update", status{Allocation: allocation("w1"), Devices: devices("d1")}, status{}, []string{binding}, []string{binding}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			z := &asked{given: tc.given}
+			z := &recordingAuthorizer{given: tc.given}
 			claim := func(s status) *resourcev1.ResourceClaim {
 				return &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}, Status: s}
 			}

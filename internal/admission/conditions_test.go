@@ -8,7 +8,7 @@ import (
 )
 
 // Upstream's tests of webhooks expect this text.
-func TestConditionsThatCostTooMuchSaySoAsPoliciesDo(t *testing.T) {
+func TestCostlyConditionsHaveTheErrorOfPolicies(t *testing.T) {
 	compiler, err := cel.New(cel.Scope{})
 	if err != nil {
 		t.Fatal(err)

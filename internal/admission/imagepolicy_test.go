@@ -54,7 +54,7 @@ func imageServerConfig(t *testing.T) string {
 	return filepath.Join(folder, "kubeconfig")
 }
 
-func TestAServerDecidesOnImages(t *testing.T) {
+func TestImagePolicyFollowsTheServersAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		images, before []string
 		closed         bool // what an unreachable server means

@@ -8,7 +8,7 @@ import (
 	"github.com/knarr-project/knarr/internal/admission/measure"
 )
 
-func TestStepsAndPluginsAreMeasured(t *testing.T) {
+func TestStepsAndPluginsAreTimed(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(measure.Collectors()...)
 	samples := func(family string, labels map[string]string) (n uint64) {

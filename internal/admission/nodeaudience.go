@@ -64,7 +64,7 @@ func (p nodeRestriction) usesAudience(ctx context.Context, pod *corev1.Pod, audi
 				slices.ContainsFunc(driver.Spec.TokenRequests, func(t storagev1.TokenRequest) bool { return t.Audience == audience }) {
 				return true, nil
 			}
-			err = asKind(err, storagev1.Resource("csidriver"), name)
+			err = notFoundAs(err, storagev1.Resource("csidriver"), name)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -94,7 +94,7 @@ func (p nodeRestriction) driverOf(ctx context.Context, pod *corev1.Pod, v *corev
 func (p nodeRestriction) driverOfClaim(ctx context.Context, namespace, name string) (string, error) {
 	claim, err := p.claims.Find(ctx, namespace, name)
 	if err != nil {
-		return "", asKind(err, corev1.Resource("persistentvolumeclaim"), name)
+		return "", notFoundAs(err, corev1.Resource("persistentvolumeclaim"), name)
 	}
 	volume := corev1.Resource("persistentvolume")
 	if claim.Spec.VolumeName == "" {
@@ -102,7 +102,7 @@ func (p nodeRestriction) driverOfClaim(ctx context.Context, namespace, name stri
 	}
 	pv, err := p.volumes.Find(ctx, "", claim.Spec.VolumeName)
 	if err != nil {
-		return "", asKind(err, volume, claim.Spec.VolumeName)
+		return "", notFoundAs(err, volume, claim.Spec.VolumeName)
 	}
 	if pv.Spec.CSI != nil {
 		return pv.Spec.CSI.Driver, nil
@@ -114,8 +114,9 @@ func (p nodeRestriction) driverOfClaim(ctx context.Context, namespace, name stri
 	}), nil
 }
 
-// asKind replaces a NotFound error with one about the given kind and name, as upstream does here.
-func asKind(err error, kind schema.GroupResource, name string) error {
+// notFoundAs replaces a NotFound error with one about the given kind and name, as upstream does
+// here.
+func notFoundAs(err error, kind schema.GroupResource, name string) error {
 	if apierrors.IsNotFound(err) {
 		return apierrors.NewNotFound(kind, name)
 	}

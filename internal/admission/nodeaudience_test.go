@@ -14,7 +14,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-func TestANodeGetsTokensForAudiencesThatItsPodUses(t *testing.T) {
+func TestNodesGetTokensForAudiencesOfTheirPods(t *testing.T) {
 	meta := func(namespace, name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "u"}
 	}

@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// nameService is the Service of cluster DNS in kube-system. Each node creates it if it is missing,
+// dnsService is the Service of cluster DNS in kube-system. Each node creates it if it is missing,
 // and writes one EndpointSlice of it: its part (internal/dns).
-const nameService = "kube-dns"
+const dnsService = "kube-dns"
 
 // service restricts the Services that a node may create to that of cluster DNS. The nodes' role
 // cannot name it, because it does not exist yet. Any other Service could take any address of the
@@ -24,11 +24,11 @@ func service(node string, a *Attributes) error {
 		return nil
 	}
 	spec := &s.Spec
-	if s.Name != nameService {
-		return fmt.Errorf("node %q can only create the service %q", node, nameService)
+	if s.Name != dnsService {
+		return fmt.Errorf("node %q can only create the service %q", node, dnsService)
 	}
 	if spec.Type != "" && spec.Type != corev1.ServiceTypeClusterIP || len(spec.ExternalIPs) > 0 || len(spec.Selector) > 0 {
-		return fmt.Errorf("node %q cannot create the service %q with a type, external addresses or a selector", node, nameService)
+		return fmt.Errorf("node %q cannot create the service %q with a type, external addresses or a selector", node, dnsService)
 	}
 	return nil
 }
@@ -42,12 +42,12 @@ func (p nodeRestriction) endpointSlice(ctx context.Context, node string, a *Attr
 	old, _ := a.OldObject.(*discoveryv1.EndpointSlice)
 	changed, _ := a.Object.(*discoveryv1.EndpointSlice)
 	for _, s := range []*discoveryv1.EndpointSlice{old, changed} {
-		if s != nil && !isPartOfNames(s) {
-			return fmt.Errorf("node %q can only write endpoint slices of the service %q named %q and the node of its endpoint", node, nameService, nameService+"-")
+		if s != nil && !isPartOfClusterDNS(s) {
+			return fmt.Errorf("node %q can only write endpoint slices of the service %q named %q and the node of its endpoint", node, dnsService, dnsService+"-")
 		}
 	}
-	if changed != nil && partOf(changed) == node && !staysHome(changed, node) {
-		return fmt.Errorf("node %q can only write a part of the service %q that serves the node itself: one address, with a hint for that node alone", node, nameService)
+	if changed != nil && partOf(changed) == node && !servesOwnNodeOnly(changed, node) {
+		return fmt.Errorf("node %q can only write a part of the service %q that serves the node itself: one address, with a hint for that node alone", node, dnsService)
 	}
 	switch {
 	case old == nil && changed == nil:
@@ -67,28 +67,29 @@ func (p nodeRestriction) endpointSlice(ctx context.Context, node string, a *Attr
 		return nil
 	case err != nil && !apierrors.IsNotFound(err):
 		return err
-	case err != nil || changed == nil || !onlyReadiness(old, changed, answers(other)):
+	case err != nil || changed == nil || !onlyReadiness(old, changed, reportsStatus(other)):
 		return fmt.Errorf("node %q can only set the readiness of endpoint slices of node %q, and delete them when that node is gone", node, of)
 	}
 	return nil
 }
 
-// isPartOfNames reports whether a slice is one node's part of cluster DNS.
-func isPartOfNames(s *discoveryv1.EndpointSlice) bool {
-	return s.Labels[discoveryv1.LabelServiceName] == nameService && len(s.Endpoints) == 1 && s.Endpoints[0].NodeName != nil && s.Name == nameService+"-"+partOf(s)
+// isPartOfClusterDNS reports whether a slice is one node's part of cluster DNS.
+func isPartOfClusterDNS(s *discoveryv1.EndpointSlice) bool {
+	return s.Labels[discoveryv1.LabelServiceName] == dnsService && len(s.Endpoints) == 1 && s.Endpoints[0].NodeName != nil && s.Name == dnsService+"-"+partOf(s)
 }
 
-// staysHome reports whether a slice serves its own node only. A slice for other nodes as well would
-// receive queries of the whole cluster.
-func staysHome(s *discoveryv1.EndpointSlice, node string) bool {
+// servesOwnNodeOnly reports whether a slice serves its own node only. A slice for other nodes as
+// well would receive queries of the whole cluster.
+func servesOwnNodeOnly(s *discoveryv1.EndpointSlice, node string) bool {
 	e := &s.Endpoints[0]
 	return len(e.Addresses) == 1 && e.Hints != nil && len(e.Hints.ForZones) == 0 && len(e.Hints.ForNodes) == 1 && e.Hints.ForNodes[0].Name == node
 }
 
 func partOf(s *discoveryv1.EndpointSlice) string { return *s.Endpoints[0].NodeName }
 
-// answers reports whether a node still reports its status: silence sets its conditions to Unknown.
-func answers(node *corev1.Node) bool {
+// reportsStatus reports whether a node still reports its status: silence sets its conditions to
+// Unknown.
+func reportsStatus(node *corev1.Node) bool {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			return c.Status != corev1.ConditionUnknown

@@ -13,7 +13,7 @@ import (
 
 // Without this check, the nodes' rights in kube-system would let each node receive the traffic of
 // the whole cluster.
-func TestANodeWritesOnlyItsPartOfClusterDNS(t *testing.T) {
+func TestNodesWriteOnlyTheirPartOfClusterDNS(t *testing.T) {
 	part := func(node string, change ...func(*discoveryv1.EndpointSlice)) *discoveryv1.EndpointSlice {
 		s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns-" + node, Labels: map[string]string{discoveryv1.LabelServiceName: "kube-dns"}},
 			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true)},

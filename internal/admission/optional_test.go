@@ -104,7 +104,7 @@ func TestOptionalPluginsForPods(t *testing.T) {
 }
 
 // The wanted texts are upstream's.
-func TestPullPoliciesHoldToTheEnd(t *testing.T) {
+func TestChangedPullPoliciesAreRefused(t *testing.T) {
 	pod := testPod()
 	pod.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "i", ImagePullPolicy: corev1.PullNever}}
 	pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "x:1", PullPolicy: corev1.PullNever}}}}
@@ -125,7 +125,7 @@ func TestPullPoliciesHoldToTheEnd(t *testing.T) {
 }
 
 // A pod may be older than the plugin, and its pull policies are immutable.
-func TestPodsThatWereThereBeforeStayAsTheyAre(t *testing.T) {
+func TestPodsOlderThanThePluginKeepTheirPullPolicies(t *testing.T) {
 	volume := func(reference string) []corev1.Volume {
 		return []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: reference, PullPolicy: corev1.PullNever}}}}
 	}
@@ -186,7 +186,7 @@ func TestOptionalPluginsForOtherKinds(t *testing.T) {
 	}
 }
 
-func TestEventsAreBounded(t *testing.T) {
+func TestEventsHaveRateLimits(t *testing.T) {
 	config := enable("EventRateLimit")
 	if _, err := Default(t.Context(), authtest.New(), config); err == nil {
 		t.Error("the plugin runs without limits")
@@ -205,7 +205,7 @@ func TestEventsAreBounded(t *testing.T) {
 	wantRefusal(t, err, "limit reached on type Namespace for key ns")
 }
 
-func TestPluginsTakeTheirSettingsFromFiles(t *testing.T) {
+func TestPluginsReadSettingsFromFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		t.Helper()
@@ -258,7 +258,7 @@ plugins:
 
 func everyPlugin(string) bool { return true }
 
-func TestSettingsThatCanNotBeMeantAreRefused(t *testing.T) {
+func TestInvalidSettingsAreRefused(t *testing.T) {
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
 	of := func(plugin, settings string) string {
 		return head + "plugins: [{name: " + plugin + ", configuration: " + settings + "}]\n"
@@ -297,7 +297,7 @@ func TestSettingsThatCanNotBeMeantAreRefused(t *testing.T) {
 	}
 }
 
-func TestSettingsOfPluginsThatDoNotRunAreNotLookedAt(t *testing.T) {
+func TestRunsFollowsDefaultsAndSwitches(t *testing.T) {
 	for name, c := range map[string]struct {
 		plugin          string
 		enable, disable []string
@@ -314,7 +314,7 @@ func TestSettingsOfPluginsThatDoNotRunAreNotLookedAt(t *testing.T) {
 	}
 }
 
-func TestEventLimitsThatCanNotBeAreToldByField(t *testing.T) {
+func TestInvalidEventLimitsNameTheField(t *testing.T) {
 	_, err := newEventRateLimit([]EventLimit{{Type: "Server", QPS: 1, Burst: 1}, {Type: "Foo", QPS: 0, Burst: -1, CacheSize: -1}})
 	for _, want := range []string{`limits[1].type: Unsupported value: "Foo": supported values: "`, "limits[1].qps: Invalid value: 0: must be positive",
 		"limits[1].burst: Invalid value: -1: must be positive", "limits[1].cacheSize: Invalid value: -1: must not be negative"} {

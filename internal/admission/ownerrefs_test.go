@@ -12,10 +12,10 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// may is a user's permissions, as "GROUP RESOURCE/SUBRESOURCE NAMESPACE".
-type may []string
+// permissionList is a user's permissions, as "GROUP RESOURCE/SUBRESOURCE NAMESPACE".
+type permissionList []string
 
-func (m may) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, string, error) {
+func (m permissionList) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, string, error) {
 	for _, allowed := range m {
 		if allowed == fmt.Sprintf("%s %s/%s %s", a.Group, a.Resource, a.Subresource, a.Namespace) {
 			return auth.Allow, "", nil
@@ -33,7 +33,7 @@ func (servedKinds) ByKind(kind schema.GroupVersionKind) (res schema.GroupVersion
 }
 
 // The wanted texts are upstream's.
-func TestWhoMayNameWhatOwnsAnObject(t *testing.T) {
+func TestOwnerReferencesNeedPermissions(t *testing.T) {
 	const cannot = `configmaps "c" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>`
 	unknown := func(version, kind string) string {
 		return fmt.Sprintf(`configmaps "c" is forbidden: cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s: no matches for kind %q in version %q`, version, kind, kind, version)
@@ -42,26 +42,26 @@ func TestWhoMayNameWhatOwnsAnObject(t *testing.T) {
 		name          string
 		version, kind string
 		blocks        bool
-		may           may
+		permissions   permissionList
 		want          string
 	}{
 		{"an owner that need not wait", "x.example/v1", "Y", false, nil, ""},
 		{"a pod whose finalizers are not the user's", "v1", "Pod", true, nil, cannot},
-		{"a pod whose finalizers are", "v1", "Pod", true, may{" pods/finalizers ns"}, ""},
-		{"a node is in no namespace", "v1", "Node", true, may{" nodes/finalizers ns"}, cannot},
-		{"a node", "v1", "Node", true, may{" nodes/finalizers "}, ""},
-		{"a custom resource", "d.example/v1", "Widget", true, may{"d.example widgets/finalizers ns"}, ""},
-		{"a version that is not served", "d.example/v0", "Widget", true, may{"d.example widgets/finalizers ns"}, unknown("d.example/v0", "Widget")},
+		{"a pod whose finalizers are", "v1", "Pod", true, permissionList{" pods/finalizers ns"}, ""},
+		{"a node is in no namespace", "v1", "Node", true, permissionList{" nodes/finalizers ns"}, cannot},
+		{"a node", "v1", "Node", true, permissionList{" nodes/finalizers "}, ""},
+		{"a custom resource", "d.example/v1", "Widget", true, permissionList{"d.example widgets/finalizers ns"}, ""},
+		{"a version that is not served", "d.example/v0", "Widget", true, permissionList{"d.example widgets/finalizers ns"}, unknown("d.example/v0", "Widget")},
 		{"a kind that is not served", "x.example/v1", "Y", true, nil, unknown("x.example/v1", "Y")},
-		{"a kind that is not served, of a group that is all the user's", "x.example/v1", "Y", true, may{"x.example */finalizers ns", "x.example */finalizers "}, unknown("x.example/v1", "Y")},
-		{"a kind that is not served, and everything is the user's", "x.example/v1", "Y", true, may{"* */finalizers "}, ""},
+		{"a kind that is not served, of a group that is all the user's", "x.example/v1", "Y", true, permissionList{"x.example */finalizers ns", "x.example */finalizers "}, unknown("x.example/v1", "Y")},
+		{"a kind that is not served, and everything is the user's", "x.example/v1", "Y", true, permissionList{"* */finalizers "}, ""},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", OwnerReferences: []metav1.OwnerReference{{APIVersion: c.version, Kind: c.kind, Name: "o", UID: "u", BlockOwnerDeletion: &c.blocks}}}}
 			a := attributesOf(obj)
 			a.Resource = corev1.SchemeGroupVersion.WithResource("configmaps")
-			err := newOwnerReferences(c.may, servedKinds{}).(Validator).Validate(t.Context(), a)
+			err := newOwnerReferences(c.permissions, servedKinds{}).(Validator).Validate(t.Context(), a)
 			if c.want == "" && err != nil || c.want != "" && (err == nil || err.Error() != c.want) {
 				t.Errorf("%v\nwant %s", err, c.want)
 			}

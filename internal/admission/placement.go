@@ -74,7 +74,7 @@ func (p podNodeSelector) Validate(ctx context.Context, a *Attributes) error {
 	}
 	allowed, err := labels.ConvertSelectorToLabelsMap(text)
 	if err != nil {
-		return bare(err)
+		return internalServerError(err)
 	}
 	for key, value := range pod.Spec.NodeSelector {
 		if may, ok := allowed[key]; !ok || may != value {
@@ -96,7 +96,7 @@ func (p podNodeSelector) wanted(ctx context.Context, a *Attributes) (labels.Set,
 	}
 	wanted, err := labels.ConvertSelectorToLabelsMap(text)
 	if err != nil {
-		return nil, bare(err)
+		return nil, internalServerError(err)
 	}
 	return wanted, nil
 }
@@ -158,7 +158,7 @@ func (p podTolerations) Validate(ctx context.Context, a *Attributes) error {
 	}
 	for _, t := range pod.Spec.Tolerations {
 		if !slices.ContainsFunc(allowed, func(wider corev1.Toleration) bool { return covers(wider, t) }) {
-			return bare(fmt.Errorf("pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", whose))
+			return internalServerError(fmt.Errorf("pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", whose))
 		}
 	}
 	return nil
@@ -209,7 +209,7 @@ func (p podTolerations) annotated(ctx context.Context, a *Attributes, key string
 	}
 	if text != "" {
 		if err := json.Unmarshal([]byte(text), &out); err != nil {
-			return nil, "", bare(err)
+			return nil, "", internalServerError(err)
 		}
 	}
 	return out, "namespace", nil

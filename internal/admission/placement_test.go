@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestSettingsBindPodsToNodesWhereTheNamespaceDoesNotSay(t *testing.T) {
+func TestSettingsSelectNodesForNamespacesWithoutAnnotation(t *testing.T) {
 	const conflict, notAllowed = "pod node label selector conflicts with its namespace node label selector", "pod node label selector labels conflict with its namespace whitelist"
 	for name, tc := range map[string]struct {
 		annotations, settings, asked, want map[string]string
@@ -41,7 +41,7 @@ func TestSettingsBindPodsToNodesWhereTheNamespaceDoesNotSay(t *testing.T) {
 	}
 }
 
-func TestSettingsRestrictTolerationsWhereTheNamespaceDoesNotSay(t *testing.T) {
+func TestSettingsRestrictTolerationsOfNamespacesWithoutAnnotation(t *testing.T) {
 	exists := func(key string) corev1.Toleration {
 		return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists}
 	}
@@ -92,7 +92,7 @@ func TestSettingsRestrictTolerationsWhereTheNamespaceDoesNotSay(t *testing.T) {
 	}
 }
 
-func TestWhatIsLimitedNeedsAQuota(t *testing.T) {
+func TestLimitedResourcesNeedAQuota(t *testing.T) {
 	in := func(classes ...string) corev1.ScopedResourceSelectorRequirement {
 		return corev1.ScopedResourceSelectorRequirement{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpIn, Values: classes}
 	}

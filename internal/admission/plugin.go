@@ -77,8 +77,8 @@ func (a *Attributes) Forbidden(err error) *apierrors.StatusError {
 	return apierrors.NewForbidden(a.groupResource(), cmp.Or(a.objectName(), "Unknown"), err)
 }
 
-// bare returns err as an internal server error with the same text. Some of upstream's plugins
-// answer so instead of with Forbidden.
-func bare(err error) error {
+// internalServerError returns err as an internal server error with the same text. Some of
+// upstream's plugins answer so instead of with Forbidden.
+func internalServerError(err error) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}}
 }

@@ -6,7 +6,7 @@ import (
 	psapi "k8s.io/pod-security-admission/api"
 )
 
-func TestVersionsOfTheMetricAreBounded(t *testing.T) {
+func TestVersionLabelsAreBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		level   psapi.LevelVersion
 		version string

@@ -11,7 +11,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/authtest"
 )
 
-func TestAChangeThatTheNodeCanNotCarryOutIsRefused(t *testing.T) {
+func TestChangesBeyondTheNodesAbilitiesAreRefused(t *testing.T) {
 	requests := func(cpu, memory string) corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}}
 	}

@@ -48,14 +48,14 @@ func (p alwaysPullImages) policies(a *Attributes, visit func(*corev1.PullPolicy,
 	if !ok {
 		return
 	}
-	if old, ok := a.OldObject.(*corev1.Pod); ok && a.Operation == Update && !bringsImages(pod, old) {
+	if old, ok := a.OldObject.(*corev1.Pod); ok && a.Operation == Update && !hasNewImages(pod, old) {
 		return
 	}
 	visitPulls(pod, func(_ string, policy *corev1.PullPolicy, path *field.Path) { visit(policy, path) })
 }
 
-// bringsImages reports whether the pod has an image that the old pod does not have.
-func bringsImages(pod, old *corev1.Pod) bool {
+// hasNewImages reports whether the pod has an image that the old pod does not have.
+func hasNewImages(pod, old *corev1.Pod) bool {
 	had, brings := map[string]bool{}, false
 	visitPulls(old, func(image string, _ *corev1.PullPolicy, _ *field.Path) { had[image] = true })
 	visitPulls(pod, func(image string, _ *corev1.PullPolicy, _ *field.Path) { brings = brings || !had[image] })

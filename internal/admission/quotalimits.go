@@ -63,7 +63,7 @@ func (p resourceQuota) restrict(a *Attributes, quotas []*corev1.ResourceQuota, d
 		return a.forbid(fmt.Errorf("insufficient quota to consume: %s", strings.Join(names, ",")))
 	}
 	if len(scopes) > 0 {
-		return bare(fmt.Errorf("insufficient quota to match these scopes: %v", scopes))
+		return internalServerError(fmt.Errorf("insufficient quota to match these scopes: %v", scopes))
 	}
 	return nil
 }

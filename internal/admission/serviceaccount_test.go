@@ -11,7 +11,7 @@ import (
 )
 
 // The texts are upstream's. Only knarr counts projected volumes.
-func TestAnAccountMayLimitTheSecretsOfItsPods(t *testing.T) {
+func TestAccountsCanLimitTheSecretsOfTheirPods(t *testing.T) {
 	reference := func(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
 	variable := func(secret string) corev1.EnvVar {
 		return corev1.EnvVar{Name: "A", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: reference(secret), Key: "k"}}}
@@ -59,7 +59,7 @@ func TestAnAccountMayLimitTheSecretsOfItsPods(t *testing.T) {
 	}
 }
 
-func TestAMirrorPodNamesNoSecrets(t *testing.T) {
+func TestMirrorPodsCannotReferenceSecrets(t *testing.T) {
 	pod := newPod(func(p *corev1.Pod) {
 		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "a"}
 		p.Spec.NodeName, p.Spec.ImagePullSecrets = "n", []corev1.LocalObjectReference{{Name: "pull"}}

@@ -181,7 +181,7 @@ func TestAutoscalerV1CarriesV2InAnnotations(t *testing.T) {
 	}
 }
 
-func TestAnnotationsOfAnAutoscalerThatCannotBeRead(t *testing.T) {
+func TestInvalidAutoscalerAnnotationsAreDropped(t *testing.T) {
 	for _, text := range []string{"/a", "", "{}", `{"ScaleUp": 3}`, `[{"resource": {"targetAverageValue": "x", "currentAverageValue": "x"}}]`} {
 		percent := int32(7)
 		hpa := &autoscalingv1.HorizontalPodAutoscaler{

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func TestOfVeryManyErrorsTheFirstAreTold(t *testing.T) {
+func TestAResponseCarriesTheFirstOfVeryManyErrors(t *testing.T) {
 	kind := schema.GroupKind{Kind: "Pod"}
 	path := field.NewPath("a")
 	for name, c := range map[string]struct {

@@ -8,7 +8,7 @@ import (
 )
 
 // Keys and their meaning are kube-apiserver's.
-func TestWhatIsTurnedOff(t *testing.T) {
+func TestSwitchesSelectTheServedResources(t *testing.T) {
 	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	daemonSets := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
@@ -49,7 +49,7 @@ func TestWhatIsTurnedOff(t *testing.T) {
 	}
 }
 
-func TestSwitchesOfNothingAreRefused(t *testing.T) {
+func TestUnknownSwitchesAreRefused(t *testing.T) {
 	for list, want := range map[string]string{
 		"nope/v1=true":           "unknown api groups nope/v1",
 		"api/foo=true":           "unknown api groups api/foo",

@@ -32,7 +32,7 @@ var _ admission.Mutator = (*Mutating)(nil)
 
 type mutatingRule struct {
 	rule
-	again    bool // reinvocationPolicy IfNeeded
+	reinvoke bool // reinvocationPolicy IfNeeded
 	compiled func() (*mutations, error)
 }
 
@@ -57,7 +57,7 @@ func NewMutating(ctx context.Context, config Config) *Mutating {
 	s.prepare = func(m *admissionregistrationv1.MutatingAdmissionPolicy) *mutatingRule {
 		return &mutatingRule{
 			rule:     newRule(m.Name, m.Spec.ParamKind, m.Spec.MatchConstraints, m.Spec.MatchConditions, m.Spec.FailurePolicy),
-			again:    m.Spec.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy,
+			reinvoke: m.Spec.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy,
 			compiled: sync.OnceValues(func() (*mutations, error) { return compileMutations(&m.Spec) }),
 		}
 	}
@@ -158,7 +158,7 @@ func (p *Mutating) apply(ctx context.Context, r *mutatingRule, w *write, again *
 				}
 				return refuse(a, metav1.StatusReasonInvalid, refusal(r, b, err))
 			}
-			if invoked && r.again {
+			if invoked && r.reinvoke {
 				again.Invoked(key)
 			}
 		}

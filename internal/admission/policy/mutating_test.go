@@ -20,7 +20,7 @@ func (without) ByKind(schema.GroupVersionKind) (schema.GroupVersionResource, boo
 	return schema.GroupVersionResource{}, false, false
 }
 
-func TestAPolicyThatCanNotBeMatchedKeepsItsFailurePolicy(t *testing.T) {
+func TestAFailedMatchFollowsTheFailurePolicy(t *testing.T) {
 	match := &admissionregistrationv1.MatchResources{
 		ObjectSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Nearly"}}},
 		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
@@ -46,7 +46,7 @@ func TestAPolicyThatCanNotBeMatchedKeepsItsFailurePolicy(t *testing.T) {
 	}
 }
 
-func TestARefusalNamesTheObjectAsWellAsItIsKnown(t *testing.T) {
+func TestARefusalNamesTheObjectIfItHasAName(t *testing.T) {
 	o := &outcome{denied: []decision{{policy: "p", message: "no"}}}
 	for want, a := range map[string]*admission.Attributes{
 		// From a deleted collection.

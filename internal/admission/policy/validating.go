@@ -79,7 +79,7 @@ type decision struct {
 	message         string
 	reason          metav1.StatusReason
 	configuration   bool // the policy or binding itself cannot be evaluated
-	passes          bool // an error of a policy that fails open, which is only counted
+	failsOpen       bool // an error of a policy that fails open, which is only counted
 	actions         []admissionregistrationv1.ValidationAction
 }
 
@@ -108,7 +108,7 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 // error.
 func measureCheck(policy string, b *binding, decisions []decision, took time.Duration) {
 	for _, d := range decisions {
-		if d.passes {
+		if d.failsOpen {
 			measure.Policy(policy, b.name, measure.InvalidType, measure.Allowed, took)
 			continue
 		}
@@ -183,7 +183,7 @@ func (r *validatingRule) check(ctx context.Context, v *view, param runtime.Objec
 		in.Params = cel.OfObject(param)
 	}
 	failure := func(err error) decision {
-		return decision{message: err.Error(), reason: metav1.StatusReasonInvalid, passes: r.failOpen}
+		return decision{message: err.Error(), reason: metav1.StatusReasonInvalid, failsOpen: r.failOpen}
 	}
 	switch ok, err := r.conditions.Match(ctx, v.Attributes, in); {
 	case err != nil && !r.failOpen:
@@ -315,7 +315,7 @@ func (c *check) text(e *cel.Evaluation) string {
 // take applies the binding's actions to the decisions.
 func (o *outcome) take(a *admission.Attributes, policy string, b *binding, decisions []decision) {
 	for _, d := range decisions {
-		if d.passes {
+		if d.failsOpen {
 			continue
 		}
 		d.policy, d.binding, d.actions = policy, b.name, b.actions

@@ -161,15 +161,15 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // ask sends the review and returns the answer. A refusal by the hook is an answer, not an error.
-// Every error is a brokenCall.
+// Every error is a callError.
 func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error) {
 	version, err := reviewVersion(h.versions)
 	if err != nil {
-		return nil, &brokenCall{fmt.Errorf("could not create admission objects: %w", err), http.StatusBadRequest}
+		return nil, &callError{fmt.Errorf("could not create admission objects: %w", err), http.StatusBadRequest}
 	}
 	c, err := h.client()
 	if err != nil {
-		return nil, &brokenCall{fmt.Errorf("could not get REST client: %w", err), http.StatusInternalServerError}
+		return nil, &callError{fmt.Errorf("could not get REST client: %w", err), http.StatusInternalServerError}
 	}
 	ctx, span := trace.Start(ctx, h.spanName())
 	if span.On() {
@@ -180,7 +180,7 @@ func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error)
 	}
 	defer span.End()
 	if err := e.encode(); err != nil {
-		return nil, &brokenCall{err, http.StatusInternalServerError}
+		return nil, &callError{err, http.StatusInternalServerError}
 	}
 	timeout := h.timeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -192,12 +192,12 @@ func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error)
 	}
 	body, err := reviewBody(e, version, uid)
 	if err != nil {
-		return nil, &brokenCall{err, http.StatusInternalServerError}
+		return nil, &callError{err, http.StatusInternalServerError}
 	}
 	result := c.rest.Post().Timeout(timeout).SetHeader("Content-Type", runtime.ContentTypeJSON).SetHeader("User-Agent", userAgent).Body(body).Do(ctx)
-	said, failure := result.Raw()
-	review, err := newReview(version, said, result.Into)
-	if failure != nil && bounds.Aliases(said) != nil {
+	data, failure := result.Raw()
+	review, err := newReview(version, data, result.Into)
+	if failure != nil && bounds.Aliases(data) != nil {
 		err = failure // The status code says more than an unreadable page.
 	}
 	if err != nil {
@@ -205,11 +205,11 @@ func (h *hook) ask(ctx context.Context, e *encoded, uid string) (*answer, error)
 		if status := (*apierrors.StatusError)(nil); errors.As(err, &status) {
 			code = int(status.ErrStatus.Code)
 		}
-		return nil, &brokenCall{fmt.Errorf("failed to call webhook: %w", err), code}
+		return nil, &callError{fmt.Errorf("failed to call webhook: %w", err), code}
 	}
 	a, err := readAnswer(review, version, uid, h.kind == measure.Mutating)
 	if err != nil {
-		return nil, &brokenCall{fmt.Errorf("received invalid webhook response: %w", err), http.StatusServiceUnavailable}
+		return nil, &callError{fmt.Errorf("received invalid webhook response: %w", err), http.StatusServiceUnavailable}
 	}
 	return a, nil
 }

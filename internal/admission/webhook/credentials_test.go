@@ -13,7 +13,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-func TestWebhooksAreShownTheCredentialsOfTheirServersName(t *testing.T) {
+func TestWebhooksGetTheCredentialsOfTheirServer(t *testing.T) {
 	asked := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("Authorization") }))
 	t.Cleanup(server.Close)
@@ -81,7 +81,7 @@ func TestWebhooksAreShownTheCredentialsOfTheirServersName(t *testing.T) {
 	}
 }
 
-func TestTheNameOfAWebhooksServerHasThePortUnlessItIsTheUsualOne(t *testing.T) {
+func TestServerNamesHaveThePortUnlessItIs443(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(path, []byte("{apiVersion: v1, kind: Config, users: [{name: 'hook.ns.svc:8443', user: {tokenFile: "+path+"}}]}"), 0o600); err != nil {
 		t.Fatal(err)

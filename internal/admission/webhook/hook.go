@@ -50,17 +50,17 @@ type hook struct {
 	versions      []string
 	timeout       time.Duration
 	ignoreFailure bool
-	safeToTry     bool // no side effects in a dry run
-	again         bool // reinvocationPolicy IfNeeded
+	dryRunSafe    bool // no side effects in a dry run
+	reinvoke      bool // reinvocationPolicy IfNeeded
 	client        func() (*caller, error)
-	to            *slog.Logger // nil: slog.Default()
+	logger        *slog.Logger // nil: slog.Default()
 }
 
 func (h *hook) log() *slog.Logger {
-	if h.to == nil {
+	if h.logger == nil {
 		return slog.Default()
 	}
-	return h.to
+	return h.logger
 }
 
 // id identifies the hook among all hooks of the plugin.
@@ -84,11 +84,11 @@ func newHook(kind, configuration string, index int, w *admissionregistrationv1.M
 		h.timeout = time.Duration(*w.TimeoutSeconds) * time.Second
 	}
 	h.ignoreFailure = w.FailurePolicy != nil && *w.FailurePolicy == admissionregistrationv1.Ignore
-	h.safeToTry = w.SideEffects != nil && (*w.SideEffects == admissionregistrationv1.SideEffectClassNone || *w.SideEffects == admissionregistrationv1.SideEffectClassNoneOnDryRun)
-	h.again = w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy
+	h.dryRunSafe = w.SideEffects != nil && (*w.SideEffects == admissionregistrationv1.SideEffectClassNone || *w.SideEffects == admissionregistrationv1.SideEffectClassNoneOnDryRun)
+	h.reinvoke = w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy
 	h.client = sync.OnceValues(func() (*caller, error) { return newCaller(h.endpoint, config) })
 	if config != nil {
-		h.to = config.Log
+		h.logger = config.Log
 	}
 	return h
 }
@@ -212,7 +212,7 @@ func (h *hook) wants(ctx context.Context, s *shown, namespaces admission.Namespa
 		measure.WebhookExcluded(h.name, h.kind, string(s.Operation))
 		return nil, nil
 	}
-	if s.DryRun && !h.safeToTry {
+	if s.DryRun && !h.dryRunSafe {
 		err := apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.name))
 		h.measure(s, outcomeOf(nil, err), 0)
 		return nil, err
@@ -220,21 +220,21 @@ func (h *hook) wants(ctx context.Context, s *shown, namespaces admission.Namespa
 	return e, nil
 }
 
-// brokenCall is a failed call of a hook, or an invalid answer.
-type brokenCall struct {
+// callError is a failed call of a hook, or an invalid answer.
+type callError struct {
 	reason error
 	code   int // for the metrics
 }
 
-func (b *brokenCall) Error() string { return b.reason.Error() }
+func (b *callError) Error() string { return b.reason.Error() }
 
-func (b *brokenCall) Unwrap() error { return b.reason }
+func (b *callError) Unwrap() error { return b.reason }
 
 // outcome is the result of a call; errorType is empty if the write may continue.
 type outcome struct {
-	errorType string
-	code      int
-	left      bool // the client left before there was an answer
+	errorType  string
+	code       int
+	clientLeft bool // the client left before there was an answer
 }
 
 // Metric labels of errors other than a refusal by the hook.
@@ -244,10 +244,10 @@ const (
 )
 
 func outcomeOf(a *answer, err error) outcome {
-	var broken *brokenCall
+	var broken *callError
 	switch {
 	case errors.As(err, &broken):
-		return outcome{errorType: callingError, code: broken.code, left: errors.Is(err, context.Canceled)}
+		return outcome{errorType: callingError, code: broken.code, clientLeft: errors.Is(err, context.Canceled)}
 	case a != nil && !a.allowed:
 		return outcome{errorType: measure.NoError, code: refusalCode(a.result)}
 	case err != nil:
@@ -256,16 +256,16 @@ func outcomeOf(a *answer, err error) outcome {
 	return outcome{code: http.StatusOK}
 }
 
-// mostMeasuredCode replaces all higher codes, because webhooks could otherwise create any number of
+// maxMeasuredCode replaces all higher codes, because webhooks could otherwise create any number of
 // series.
-const mostMeasuredCode = 600
+const maxMeasuredCode = 600
 
 // measure counts one call of the hook and its outcome.
 func (h *hook) measure(s *shown, o outcome, took time.Duration) {
-	operation, code := string(s.Operation), min(o.code, mostMeasuredCode)
+	operation, code := string(s.Operation), min(o.code, maxMeasuredCode)
 	rejected := o.errorType != "" && (o.errorType != callingError || !h.ignoreFailure)
 	measure.Webhook(h.name, h.kind, operation, code, rejected, took)
-	if rejected && !o.left {
+	if rejected && !o.clientLeft {
 		measure.WebhookRejected(h.name, h.kind, operation, o.errorType, code)
 	}
 }
@@ -274,7 +274,7 @@ func (h *hook) measure(s *shown, o outcome, took time.Duration) {
 // The audit annotation has the hook's index: for mutating hooks among all, for validating ones
 // among the called ones.
 func (h *hook) failed(s *shown, kind string, round, place int, err error) error {
-	var broken *brokenCall
+	var broken *callError
 	switch {
 	case !errors.As(err, &broken):
 		return err

@@ -81,7 +81,7 @@ func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 			s.changed()
 			again.Changed(a)
 		}
-		if h.again {
+		if h.reinvoke {
 			again.Invoked(h.id())
 		}
 	}
@@ -99,7 +99,7 @@ func (p *Mutating) invoke(ctx context.Context, h *hook, s *shown, e *encoded) (c
 	answer, err := h.ask(ctx, e, uuid.NewString())
 	s.Webhooks(true, time.Since(since))
 	if err == nil {
-		changed, patch, err = p.follow(h, s, e, answer)
+		changed, patch, err = p.applyAnswer(h, s, e, answer)
 	}
 	h.measure(s, outcomeOf(answer, err), time.Since(since))
 	if err == nil {
@@ -111,8 +111,8 @@ func (p *Mutating) invoke(ctx context.Context, h *hook, s *shown, e *encoded) (c
 	return false, err
 }
 
-// follow applies the hook's answer. An invalid answer is a brokenCall.
-func (p *Mutating) follow(h *hook, s *shown, e *encoded, a *answer) (bool, jsonpatch.Patch, error) {
+// applyAnswer applies the hook's answer. An invalid answer is a callError.
+func (p *Mutating) applyAnswer(h *hook, s *shown, e *encoded, a *answer) (bool, jsonpatch.Patch, error) {
 	h.report(a, s)
 	if !a.allowed {
 		return false, nil, h.refusal(a.result)
@@ -123,13 +123,13 @@ func (p *Mutating) follow(h *hook, s *shown, e *encoded, a *answer) (bool, jsonp
 	patch, err := api.DecodeJSONPatch(a.patch)
 	switch {
 	case err != nil:
-		return false, nil, &brokenCall{fmt.Errorf("received undecodable patch in webhook response: %w", err), http.StatusServiceUnavailable}
+		return false, nil, &callError{fmt.Errorf("received undecodable patch in webhook response: %w", err), http.StatusServiceUnavailable}
 	case len(patch) == 0:
 		return false, nil, nil
 	case e.Object == nil:
 		return false, nil, apierrors.NewInternalError(fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation", h.name))
 	case a.patchType != admissionv1.PatchTypeJSONPatch:
-		return false, nil, &brokenCall{fmt.Errorf("unsupported patch type %q", a.patchType), refusalCode(a.result)}
+		return false, nil, &callError{fmt.Errorf("unsupported patch type %q", a.patchType), refusalCode(a.result)}
 	}
 	obj, err := patched(e, patch)
 	if err != nil {

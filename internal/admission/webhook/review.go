@@ -45,10 +45,10 @@ type answer struct {
 	warnings    []string
 }
 
-// newReview decodes the response said of the given version. As in API clients, said may be YAML,
-// and a response without a kind gets the expected one. into decodes said into an object.
-func newReview(version string, said []byte, into func(runtime.Object) error) (*admissionv1.AdmissionReview, error) {
-	if err := bounds.Aliases(said); err != nil {
+// newReview decodes the response data of the given version. As in API clients, data may be YAML,
+// and a response without a kind gets the expected one. into decodes data into an object.
+func newReview(version string, data []byte, into func(runtime.Object) error) (*admissionv1.AdmissionReview, error) {
+	if err := bounds.Aliases(data); err != nil {
 		return nil, err
 	}
 	if version == "v1" {
@@ -112,8 +112,8 @@ func strict(review *admissionv1.AdmissionReview, uid string, mutating bool) erro
 	return nil
 }
 
-// mostCode is the highest status code of an HTTP response.
-const mostCode = 999
+// maxCode is the highest status code of an HTTP response.
+const maxCode = 999
 
 // refusalCode returns the status code of a refusal, at least 400.
 func refusalCode(result *metav1.Status) int {
@@ -130,7 +130,7 @@ func (h *hook) refusal(result *metav1.Status) error {
 		status = *result
 	}
 	status.Code = int32(refusalCode(result))
-	if status.Code > mostCode {
+	if status.Code > maxCode {
 		status.Code = http.StatusInternalServerError
 	}
 	if status.Status == "" || status.Status == metav1.StatusSuccess {

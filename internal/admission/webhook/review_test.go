@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-func TestAnswersAreHeldToTheirVersion(t *testing.T) {
+func TestAnswersFollowTheRulesOfTheirVersion(t *testing.T) {
 	const patched, typed = `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u","patch":"W10="}}`,
 		`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"u","patchType":"JSONPatch"}}`
 	for _, test := range []struct{ name, version, body, err, validating string }{
@@ -72,7 +72,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-func TestRefusalsAreErrorsWhateverTheWebhookSays(t *testing.T) {
+func TestEveryRefusalIsAnError(t *testing.T) {
 	h := &hook{name: "a.b.c"}
 	for _, test := range []struct {
 		result *metav1.Status
@@ -104,7 +104,7 @@ func TestAWebhookWithSideEffectsRefusesDryRuns(t *testing.T) {
 	}
 }
 
-func TestAnAnswersPatchAndAnnotationsAreBounded(t *testing.T) {
+func TestPatchAndAnnotationsOfAnAnswerAreLimited(t *testing.T) {
 	obj := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, Data: map[string]string{"a": "b"}}
 	raw, err := json.Marshal(obj)
 	if err != nil {
@@ -146,7 +146,7 @@ func TestAnAnswersPatchAndAnnotationsAreBounded(t *testing.T) {
 	}
 }
 
-func TestAnAnswerInYAMLHasNoAliasesThatStandForTooMuch(t *testing.T) {
+func TestYAMLAnswersWithExcessiveAliasesAreRefused(t *testing.T) {
 	answer := func(n int) []byte {
 		return []byte("kind: AdmissionReview\napiVersion: admission.k8s.io/v1\nresponse:\n  uid: u\n  allowed: true\n  warnings: [&a " + strings.Repeat("x", 1<<20) + strings.Repeat(", *a", n) + "]\n")
 	}

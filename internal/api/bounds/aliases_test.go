@@ -16,7 +16,7 @@ func in16(text string) string {
 	return string(out)
 }
 
-func TestAliasesAreCountedByWhatTheyStandFor(t *testing.T) {
+func TestAliasesAreLimitedByTheirExpandedSize(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	nested := "a0: &a0 [x]\n"
 	for i := range 30 {

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestAQuantityIsReadWhenItIsWorthIt(t *testing.T) {
+func TestQuantitiesHaveLimitsOfDigitsAndExponent(t *testing.T) {
 	long := strings.Repeat("1", MaxQuantityDigits)
 	for _, text := range []string{"", "0", "1", "-1.5Gi", "1e3", "1E-9", "1E", "1Ei", "1e1000", "1e-1000", "1e+0000000000001", long, "0." + long[1:], "nonsense", "e", "1e000-100000000", strings.Repeat("x", 5000)} {
 		if err := Quantity(text); err != nil {
@@ -41,7 +41,7 @@ func podOf(name, q string) string {
 	return fmt.Sprintf(`{"metadata":{"name":"a","labels":{"e1e-1000000000":"1e-1000000000"}},"spec":{"volumes":[{"emptyDir":{"sizeLimit":"1"}}],"containers":[{"name":"c"},{"args":["1e-1000000000"],"resources":{%q:{"cpu":"1","memory":%s}}}]}}`, name, q)
 }
 
-func TestADocumentIsRefusedForItsQuantitiesAlone(t *testing.T) {
+func TestDocumentsWithCostlyQuantitiesAreRefused(t *testing.T) {
 	const path = "spec.containers[1].resources.limits[memory]: "
 	for doc, want := range map[string]string{
 		podOf("limits", `"1Gi"`):                                                        "",
@@ -83,7 +83,7 @@ func nines(n int) resource.Quantity {
 	return q
 }
 
-func TestAMessageIsRefusedForItsQuantitiesAlone(t *testing.T) {
+func TestMessagesWithCostlyQuantitiesAreRefused(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": strings.Repeat("9", 2000)}}}
 	pod.Spec.Containers = make([]corev1.Container, 2)
 	raw, err := pod.Marshal()
@@ -130,7 +130,7 @@ func mapsOf(key string, n int) []any {
 	return out
 }
 
-func TestAStrategicMergeIsRefusedForWhatItWouldCompare(t *testing.T) {
+func TestCostlyStrategicMergesAreRefused(t *testing.T) {
 	container := func(n int) []any { return []any{map[string]any{"name": "c", "env": mapsOf("name", n)}} }
 	object := func(ports, finalizers, env int) map[string]any {
 		return map[string]any{"metadata": map[string]any{"finalizers": mapsOf("x", finalizers)},
@@ -179,7 +179,7 @@ func within(levels int, number protowire.Number) []byte {
 	return slices.Concat(heads...)
 }
 
-func TestMessagesAreAsDeepAsDocuments(t *testing.T) {
+func TestMessagesHaveTheDepthLimitOfDocuments(t *testing.T) {
 	type schema = apiextensionsv1.JSONSchemaProps
 	for levels, refused := range map[int]bool{0: false, 5000: false, MaxDepth + 1: true, 400_000: true} {
 		// Field 28 is "not".
@@ -213,7 +213,7 @@ func TestATypesTagsAreReadOnce(t *testing.T) {
 	}
 }
 
-func TestLevelsAreCountedAsTheyAreRead(t *testing.T) {
+func TestLevelsReturnsDepthAndBytes(t *testing.T) {
 	for doc, want := range map[string]string{
 		``: "0 0", `1`: "0 0", `{}`: "1 1", `{"a":1}`: "1 6", `{"a":[1,2]}`: "2 14", `["{[\"{"]`: "1 8", `"{`: "0 0", `]]`: "0 -3",
 	} {
@@ -223,7 +223,7 @@ func TestLevelsAreCountedAsTheyAreRead(t *testing.T) {
 	}
 }
 
-func TestTheLongestListIsFound(t *testing.T) {
+func TestLongestListFindsTheLongestList(t *testing.T) {
 	for doc, want := range map[string]int{
 		``: 0, `1`: 0, `{"a":1,"b":2,"c":3}`: 0, `[]`: 1, `[1,2]`: 2, `[[1,2,3],{"a":[1,2,3,4],"b":",,,,,,,"}]`: 4, `["\"],,,,,,,"]`: 1, `]],,`: 0, `[,,`: 0, `["`: 0,
 	} {

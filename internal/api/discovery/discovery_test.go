@@ -195,7 +195,7 @@ func TestCustomGroupsFollowTheBuiltInOnes(t *testing.T) {
 	}
 }
 
-func TestALaterProviderStandsInForAnEarlierOneAndForTheTable(t *testing.T) {
+func TestALaterProviderReplacesEarlierOnesAndTheTable(t *testing.T) {
 	of := func(version, resource string) GroupVersion {
 		return GroupVersion{GroupVersion: schema.GroupVersion{Group: "apps", Version: version}, Resources: []metav1.APIResource{{Name: resource}}}
 	}

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestDescriptionsAreWholeWhereTheGeneratedDocumentationIsNot(t *testing.T) {
+func TestTruncatedDescriptionsAreRepaired(t *testing.T) {
 	doc, err := build2(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func groupsOf(s *schemas, name string) []string {
 	return list
 }
 
-func TestOptionsNameTheGroupVersionsTheyAreKnownIn(t *testing.T) {
+func TestOptionsListTheirGroupVersions(t *testing.T) {
 	const options = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
 	for _, c := range []struct {
 		name          string
@@ -89,7 +89,7 @@ func TestOptionsNameTheGroupVersionsTheyAreKnownIn(t *testing.T) {
 	}
 }
 
-func TestWhatAnIssuerTellsIsInTheDocuments(t *testing.T) {
+func TestIssuerDiscoveryIsDocumented(t *testing.T) {
 	all, err := build2(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -142,7 +142,7 @@ func BenchmarkDocuments(b *testing.B) {
 	}
 }
 
-func TestDocumentsAreGivenAsUpstreamGivesThem(t *testing.T) {
+func TestDocumentsAreServedAsUpstreamServesThem(t *testing.T) {
 	h := New(nil, nil)
 	const proto = mediaProto3 + ".v1.0+protobuf"
 	for _, c := range []struct {

@@ -29,7 +29,7 @@ func (l *library) Document(path string) (*spec3.OpenAPI, error) {
 	return &spec3.OpenAPI{Version: "3.0.0"}, nil
 }
 
-func TestADocumentStaysAsLongAsItsHashTellsAllOfIt(t *testing.T) {
+func TestADocumentIsKeptWhileItsWholeHashStays(t *testing.T) {
 	l := &library{hashes: map[string]Hash{"apis/ours/v1": {"A", true}, "apis/theirs/v1": {"B", false}}, made: map[string]int{}}
 	h := New(l, nil)
 	read := func() {
@@ -55,7 +55,7 @@ func TestADocumentStaysAsLongAsItsHashTellsAllOfIt(t *testing.T) {
 	}
 }
 
-func TestNothingIsMadeForWhoCanNotReadIt(t *testing.T) {
+func TestNoDocumentIsMadeForAnUnacceptableMediaType(t *testing.T) {
 	l := &library{hashes: map[string]Hash{"apis/theirs/v1": {"B", false}}, made: map[string]int{}}
 	h := New(l, nil)
 	for path, want := range map[string]int{"/openapi/v3/apis/theirs/v1": 406, "/openapi/v3/apis/batch/v1": 406, "/openapi/v2": 406, "/openapi/v3/apis/nowhere/v1": 404} {
