@@ -115,7 +115,7 @@ func (r *Remote) Serve(w http.ResponseWriter, req *http.Request, user auth.User)
 	}
 	location, err := r.location()
 	if err != nil {
-		r.aggregator.cfg.Logger.Debug("an extension server can not be reached", "apiservice", r.name, "err", err)
+		r.aggregator.cfg.Logger.Debug("an extension server cannot be reached", "apiservice", r.name, "err", err)
 		http.Error(w, "service unavailable", http.StatusServiceUnavailable)
 		return
 	}
@@ -165,7 +165,7 @@ func (r *Remote) Send(req *http.Request, user auth.User) (*http.Response, error)
 	return r.plain.RoundTrip(out)
 }
 
-var errNotOpen = errors.New("the Services are not known yet")
+var errNotOpen = errors.New("the Services are not loaded yet")
 
 // service returns the Service in the spec and its endpoints.
 func (r *Remote) service() (*corev1.Service, []*discoveryv1.EndpointSlice, error) {

@@ -144,7 +144,7 @@ func (s *specs) fetch(a *Aggregator) {
 	for range asked {
 		got := <-answers
 		if got.err != nil {
-			a.cfg.Logger.Debug("an extension server gives no OpenAPI", "groupVersion", got.gv.String(), "err", got.err)
+			a.cfg.Logger.Debug("an extension server returned no OpenAPI document", "groupVersion", got.gv.String(), "err", got.err)
 			continue
 		}
 		found[got.gv] = got.specOf
@@ -305,11 +305,11 @@ func (o OpenAPI) Extend(doc *spec.Swagger) error {
 		part, err := r.version2(ctx)
 		cancel()
 		if err != nil {
-			o.cfg.Logger.Debug("an extension server gives no OpenAPI", "groupVersion", gv.String(), "err", err)
+			o.cfg.Logger.Debug("an extension server returned no OpenAPI document", "groupVersion", gv.String(), "err", err)
 			continue
 		}
 		if err := mergePart(doc, part); err != nil {
-			o.cfg.Logger.Warn("an extension server's OpenAPI cannot be merged into the others'", "groupVersion", gv.String(), "err", err)
+			o.cfg.Logger.Warn("an extension server's OpenAPI document cannot be merged", "groupVersion", gv.String(), "err", err)
 		}
 	}
 	return nil

@@ -79,7 +79,7 @@ func (b *batches) Close() error {
 	case <-b.done:
 		return nil
 	case <-time.After(closeTimeout):
-		return errors.New("the last audit events were not taken in time")
+		return errors.New("the last audit events were not written in time")
 	}
 }
 

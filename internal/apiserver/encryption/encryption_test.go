@@ -269,8 +269,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzStored reads arbitrary stored values: each is decrypted, or stays as it is. The transformer
-// panics on some of them.
+// falls panics on every value.
 type falls struct{ value.Transformer }
 
 func (falls) TransformFromStorage(context.Context, []byte, value.Context) ([]byte, bool, error) {
@@ -311,6 +310,7 @@ func TestMetricsAreToldThoughAnotherLibraryCanNotCount(t *testing.T) {
 	}
 }
 
+// FuzzStored reads arbitrary stored values: each is one that a key has encrypted, or stays as it is.
 func FuzzStored(f *testing.F) {
 	config := func(kinds ...string) string {
 		text := "- resources: [secrets]\n  providers:\n"

@@ -31,7 +31,7 @@ func (s *Store) OnRepair(again func(ctx context.Context, prefix string) error) {
 }
 
 func (s *Store) noteBroken(key string, cause error) {
-	s.log.Warn("a changed object can not be decrypted now; it will be once its key management service answers", "key", key, "err", cause)
+	s.log.Warn("a changed object cannot be decrypted until its key management service answers", "key", key, "err", cause)
 	_, prefix, _ := s.resourceOf(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -116,7 +116,7 @@ func (s *Store) Snapshot(ctx context.Context, w io.Writer) error {
 	if under, ok := s.Store.(store.Snapshotter); ok {
 		return under.Snapshot(ctx, w)
 	}
-	return errors.New("this store makes no snapshots")
+	return errors.New("this store does not support snapshots")
 }
 
 // ruleOf returns the rule for a key: /registry/RESOURCE/..., or /registry/GROUP/RESOURCE/... for
@@ -184,7 +184,7 @@ func (s *Store) decrypt(ctx context.Context, kv *store.KeyValue) error {
 		if fallen := (*fallenError)(nil); errors.As(err, &fallen) {
 			log = log.With("stack", string(fallen.stack))
 		}
-		log.Error("an object can not be decrypted", "key", kv.Key, "err", err)
+		log.Error("an object cannot be decrypted", "key", kv.Key, "err", err)
 	}
 	return nil
 }

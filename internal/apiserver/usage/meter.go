@@ -119,7 +119,7 @@ func (m *Meter) read(ctx context.Context, name string, n *node) error {
 	return nil
 }
 
-var errNotMeasured = errors.New("the kubelet has measured nothing")
+var errNotMeasured = errors.New("the kubelet has no measurements")
 
 // Nodes measures several nodes concurrently. Nodes that fail are left out; failed is called for
 // them, one at a time.

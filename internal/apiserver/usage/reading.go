@@ -58,7 +58,7 @@ func Parse(r io.Reader) (*Reading, error) {
 func parseText(r io.Reader) (families map[string]*dto.MetricFamily, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			families, err = nil, fmt.Errorf("the text can not be read: %v", p)
+			families, err = nil, fmt.Errorf("the text cannot be parsed: %v", p)
 		}
 	}()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
