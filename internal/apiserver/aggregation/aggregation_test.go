@@ -37,7 +37,7 @@ func TestTheWayToAServerIsJudgedByItsService(t *testing.T) {
 		"a name outside of the cluster": {service("ExternalName", 1), nil, passed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := judgeService(ref, tc.service, tc.slices); got != tc.want {
+			if got := checkService(ref, tc.service, tc.slices); got != tc.want {
 				t.Errorf("got %+v, want %+v", got, tc.want)
 			}
 		})
@@ -62,8 +62,8 @@ func TestTheTimeOfAConditionIsThatOfItsLastTransition(t *testing.T) {
 }
 
 func TestOnlyManagedServicesAreCorrected(t *testing.T) {
-	start, always := local("a", "v1", 1, 1, managedStart), local("c.io", "v1", 1000, 100, managedAlways)
-	users := local("u.io", "v1", 1, 1, "")
+	start, always := newLocal("a", "v1", 1, 1, managedStart), newLocal("c.io", "v1", 1000, 100, managedAlways)
+	users := newLocal("u.io", "v1", 1, 1, "")
 	users.Labels = nil
 	bent := func(s *apiregistrationv1.APIService) *apiregistrationv1.APIService {
 		s = s.DeepCopy()
@@ -83,7 +83,7 @@ func TestOnlyManagedServicesAreCorrected(t *testing.T) {
 		"those of custom resources are corrected at any time":       {list(bent(always)), list(always), false, 0, 1, 0},
 		"those of custom resources that are gone are removed":       {list(always), nil, false, 0, 0, 1},
 		"those of groups that are not served any more are removed":  {list(start), nil, true, 0, 0, 1},
-		"a user's is left alone, even where a definition wants one": {list(users), list(local("u.io", "v1", 2, 2, managedAlways)), false, 0, 0, 0},
+		"a user's is left alone, even where a definition wants one": {list(users), list(newLocal("u.io", "v1", 2, 2, managedAlways)), false, 0, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := plan(tc.have, tc.wanted, tc.starting)
@@ -98,7 +98,7 @@ func TestServedVersionsOfCustomResourcesAreRegisteredOnce(t *testing.T) {
 	definition := func(versions ...apiextensionsv1.CustomResourceDefinitionVersion) *apiextensionsv1.CustomResourceDefinition {
 		return &apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{Group: "c.io", Versions: versions}}
 	}
-	list := custom([]*apiextensionsv1.CustomResourceDefinition{
+	list := customServices([]*apiextensionsv1.CustomResourceDefinition{
 		definition(apiextensionsv1.CustomResourceDefinitionVersion{Name: "v1", Served: true}, apiextensionsv1.CustomResourceDefinitionVersion{Name: "v2"}),
 		definition(apiextensionsv1.CustomResourceDefinitionVersion{Name: "v1", Served: true}),
 	})

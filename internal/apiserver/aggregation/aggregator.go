@@ -59,8 +59,8 @@ type Aggregator struct {
 	byName  map[string]*Remote
 	running sync.WaitGroup
 
-	opening sync.Mutex // guards the opening of network
-	network atomic.Pointer[networkViews]
+	networkMu sync.Mutex // guards the opening of network
+	network   atomic.Pointer[networkViews]
 }
 
 // New creates an Aggregator.
@@ -95,7 +95,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	a.view.Store(&view)
 	local := newRegistrar(a.cfg.Client, view, a.cfg.Logger, a.cfg.Switches)
 	synced, done := view.Subscribe(ctx, func(ev client.TypedEvent[*apiregistrationv1.APIService]) {
-		a.see(ctx, ev)
+		a.handle(ctx, ev)
 		local.wake()
 	})
 	a.running.Go(func() { local.run(ctx) })
@@ -113,8 +113,8 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	return nil
 }
 
-// see handles one change of an APIService.
-func (a *Aggregator) see(ctx context.Context, ev client.TypedEvent[*apiregistrationv1.APIService]) {
+// handle applies one change of an APIService.
+func (a *Aggregator) handle(ctx context.Context, ev client.TypedEvent[*apiregistrationv1.APIService]) {
 	object, have := ev.Object, a.byName[ev.Object.Name]
 	remote := ev.Type != client.Deleted && object.Spec.Service != nil
 	if have != nil && remote && have.uid == object.UID && equality.Semantic.DeepEqual(have.spec, object.Spec) {
@@ -133,7 +133,7 @@ func (a *Aggregator) see(ctx context.Context, ev client.TypedEvent[*apiregistrat
 	if remote {
 		next := newRemote(a, object)
 		a.byName[object.Name] = next
-		a.running.Go(func() { next.watchOver(ctx) })
+		a.running.Go(func() { next.monitor(ctx) })
 	}
 	table := make(map[schema.GroupVersion]*Remote, len(a.byName))
 	for _, r := range a.byName {
@@ -178,7 +178,7 @@ func (a *Aggregator) GroupVersions() []discovery.GroupVersion {
 		gv := discovery.GroupVersion{
 			GroupVersion: r.gv, GroupPriority: r.spec.GroupPriorityMinimum, VersionPriority: r.spec.VersionPriority, Stale: true,
 		}
-		if found := r.found.Load(); found != nil {
+		if found := r.discovered.Load(); found != nil {
 			gv.Resources, gv.Stale = found.resources, found.stale
 		}
 		list = append(list, gv)
@@ -197,8 +197,8 @@ const byService = "aggregation: service"
 
 // openNetwork opens the Views unless they are open. They stay open until the process ends.
 func (a *Aggregator) openNetwork(process context.Context) (err error) {
-	a.opening.Lock()
-	defer a.opening.Unlock()
+	a.networkMu.Lock()
+	defer a.networkMu.Unlock()
 	if a.network.Load() != nil {
 		return nil
 	}
@@ -240,7 +240,7 @@ func (a *Aggregator) openNetwork(process context.Context) (err error) {
 func (a *Aggregator) serviceChanged(namespace, name string) {
 	for _, r := range *a.remotes.Load() {
 		if r.spec.Service.Namespace == namespace && r.spec.Service.Name == name {
-			r.lookAgain()
+			r.checkNow()
 		}
 	}
 }

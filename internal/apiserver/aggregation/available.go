@@ -29,8 +29,8 @@ func unavailable(reason, format string, args ...any) verdict {
 	return verdict{apiregistrationv1.ConditionFalse, reason, fmt.Sprintf(format, args...)}
 }
 
-// judgeService checks the Service of the server and its endpoints.
-func judgeService(ref *apiregistrationv1.ServiceReference, service *corev1.Service, slices []*discoveryv1.EndpointSlice) verdict {
+// checkService checks the Service of the server and its endpoints.
+func checkService(ref *apiregistrationv1.ServiceReference, service *corev1.Service, slices []*discoveryv1.EndpointSlice) verdict {
 	if service == nil {
 		return unavailable("ServiceNotFound", "service/%s in %q is not present", ref.Name, ref.Namespace)
 	}
@@ -50,20 +50,20 @@ func judgeService(ref *apiregistrationv1.ServiceReference, service *corev1.Servi
 	return passed
 }
 
-// lookAgain checks the server now.
-func (r *Remote) lookAgain() {
+// checkNow checks the server now.
+func (r *Remote) checkNow() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-// slowest is the longest pause between two checks of a server that does not answer.
-const slowest = 30 * time.Second
+// maxRetryInterval is the longest pause between two checks of a server that does not answer.
+const maxRetryInterval = 30 * time.Second
 
-// watchOver checks the server on every change of its Service, and periodically, until the remote is
+// monitor checks the server on every change of its Service, and periodically, until the remote is
 // closed.
-func (r *Remote) watchOver(process context.Context) {
+func (r *Remote) monitor(process context.Context) {
 	ctx, cancel := context.WithCancel(process)
 	defer cancel()
 	defer context.AfterFunc(r.context, cancel)()
@@ -74,10 +74,10 @@ func (r *Remote) watchOver(process context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		r.conclude(ctx, v)
+		r.publish(ctx, v)
 		wait := r.aggregator.cfg.CheckEvery
 		if v != passed {
-			retry = min(max(2*retry, 250*time.Millisecond), slowest)
+			retry = min(max(2*retry, 250*time.Millisecond), maxRetryInterval)
 			wait = retry
 		} else {
 			retry = 0
@@ -103,7 +103,7 @@ func (r *Remote) check(ctx context.Context, err error) verdict {
 	if err != nil {
 		return unavailable("ServiceAccessError", "service/%s in %q cannot be checked due to: %v", r.spec.Service.Name, r.spec.Service.Namespace, err)
 	}
-	if v := judgeService(r.spec.Service, service, slices); v != passed {
+	if v := checkService(r.spec.Service, service, slices); v != passed {
 		return v
 	}
 	location, err := r.location()
@@ -120,8 +120,8 @@ func (r *Remote) check(ctx context.Context, err error) verdict {
 // discoveryTimeout limits a request for the discovery document.
 const discoveryTimeout = 5 * time.Second
 
-// ask requests a document as the aggregator itself.
-func (r *Remote) ask(ctx context.Context, url, accept string, timeout time.Duration) (*http.Response, error) {
+// request fetches a document as the aggregator itself.
+func (r *Remote) request(ctx context.Context, url, accept string, timeout time.Duration) (*http.Response, error) {
 	if r.transportErr != nil {
 		return nil, r.transportErr
 	}
@@ -137,7 +137,7 @@ func (r *Remote) ask(ctx context.Context, url, accept string, timeout time.Durat
 }
 
 func (r *Remote) discover(ctx context.Context, url string) error {
-	resp, err := r.ask(ctx, url, "application/json", discoveryTimeout)
+	resp, err := r.request(ctx, url, "application/json", discoveryTimeout)
 	if err != nil {
 		return err
 	}
@@ -147,37 +147,37 @@ func (r *Remote) discover(ctx context.Context, url string) error {
 	}
 	resources, err := readResources(resp.Body)
 	if err != nil {
-		r.learn(served{stale: true}) // it answers, but not with a discovery document
+		r.setResources(discoveryResult{stale: true}) // an answer without a document
 		return nil
 	}
-	r.learn(served{resources: resources})
+	r.setResources(discoveryResult{resources: resources})
 	return nil
 }
 
-// learn publishes what the server serves.
-func (r *Remote) learn(now served) {
-	before := r.found.Load()
+// setResources stores and announces what the server serves.
+func (r *Remote) setResources(now discoveryResult) {
+	before := r.discovered.Load()
 	if now.stale && before != nil && now.resources == nil {
 		now.resources = before.resources
 	}
 	if before != nil && before.stale == now.stale && equality.Semantic.DeepEqual(before.resources, now.resources) {
 		return
 	}
-	r.found.Store(&now)
+	r.discovered.Store(&now)
 	r.aggregator.revision.Add(1)
 }
 
-// conclude publishes the verdict: to requests, to discovery and in the APIService's status.
-func (r *Remote) conclude(ctx context.Context, v verdict) {
+// publish reports the verdict: to requests, to discovery and in the APIService's status.
+func (r *Remote) publish(ctx context.Context, v verdict) {
 	ok := v == passed
 	if !ok {
-		r.learn(served{stale: true})
+		r.setResources(discoveryResult{stale: true})
 	}
 	r.aggregator.metrics.observe(r, v)
 	if r.available.Swap(ok) != ok && ok {
 		r.aggregator.specs.refetch(r.aggregator)
 	}
-	r.judged.Store(true)
+	r.checked.Store(true)
 	if err := r.writeCondition(ctx, v); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 		r.aggregator.cfg.Logger.Warn("the condition of an APIService was not written", "apiservice", r.name, "err", err)
 	}

@@ -10,11 +10,11 @@ import (
 )
 
 func TestADocumentThatLacksSomethingIsRefused(t *testing.T) {
-	part, err := partOf([]byte(`{"paths":{"/apis/a.example.com/v1/":{"get":{}}}}`), schema.GroupVersion{Group: "a.example.com", Version: "v1"})
+	part, err := groupVersionPart([]byte(`{"paths":{"/apis/a.example.com/v1/":{"get":{}}}}`), schema.GroupVersion{Group: "a.example.com", Version: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if doc, err := converted(part); err == nil {
+	if doc, err := toVersion3(part); err == nil {
 		t.Errorf("an operation without responses became %+v", doc)
 	}
 }
@@ -37,16 +37,16 @@ func FuzzDocuments(f *testing.F) {
 	gv := schema.GroupVersion{Group: "a.example.com", Version: "v1"}
 	const ours = `{"swagger":"2.0","info":{"title":"t"},"paths":{"/apis/apps/v1/":{"get":{"responses":{}}}},"definitions":{"io.k8s.api.core.v1.Pod":{"type":"object"},"x.Widget":{"type":"string"}}}`
 	f.Fuzz(func(t *testing.T, data []byte) {
-		_, _ = listed(data, gv)
+		_, _ = findInIndex(data, gv)
 		three := &spec3.OpenAPI{}
 		if json.Unmarshal(data, three) == nil {
 			_, _ = three.MarshalJSON()
 		}
-		part, err := partOf(data, gv)
+		part, err := groupVersionPart(data, gv)
 		if err != nil {
 			return
 		}
-		if doc, err := converted(part); err == nil {
+		if doc, err := toVersion3(part); err == nil {
 			if _, err := doc.MarshalJSON(); err != nil {
 				t.Errorf("what was read as version 2 can not be written as version 3: %v", err)
 			}

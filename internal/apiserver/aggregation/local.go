@@ -37,12 +37,12 @@ func Local(on *api.Switches) []*apiregistrationv1.APIService {
 			// An extension server may register its own APIService for this group at any time.
 			continue
 		}
-		list = append(list, local(gv.Group, gv.Version, gv.GroupPriority, gv.VersionPriority, managedStart))
+		list = append(list, newLocal(gv.Group, gv.Version, gv.GroupPriority, gv.VersionPriority, managedStart))
 	}
 	return list
 }
 
-func local(group, version string, groupPriority, versionPriority int32, managed string) *apiregistrationv1.APIService {
+func newLocal(group, version string, groupPriority, versionPriority int32, managed string) *apiregistrationv1.APIService {
 	return &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: version + "." + group, Labels: map[string]string{managedLabel: managed}},
 		Spec: apiregistrationv1.APIServiceSpec{
@@ -58,11 +58,11 @@ type registrar struct {
 	services client.ViewOf[*apiregistrationv1.APIService]
 	log      *slog.Logger
 	changed  chan struct{}
-	on       *api.Switches
+	switches *api.Switches
 }
 
 func newRegistrar(c client.Interface, services client.ViewOf[*apiregistrationv1.APIService], log *slog.Logger, on *api.Switches) *registrar {
-	return &registrar{client: c, services: services, log: log, on: on, changed: make(chan struct{}, 1)}
+	return &registrar{client: c, services: services, log: log, switches: on, changed: make(chan struct{}, 1)}
 }
 
 func (g *registrar) wake() {
@@ -89,9 +89,9 @@ func (g *registrar) run(ctx context.Context) {
 	}
 	starting := true
 	for {
-		wanted := custom(definitions.List("", nil))
+		wanted := customServices(definitions.List("", nil))
 		if starting {
-			wanted = append(wanted, Local(g.on)...)
+			wanted = append(wanted, Local(g.switches)...)
 		}
 		retry := make(<-chan time.Time)
 		if err := g.apply(ctx, plan(g.services.List("", nil), wanted, starting)); err != nil {
@@ -111,13 +111,13 @@ func (g *registrar) run(ctx context.Context) {
 	}
 }
 
-// custom returns the APIServices of custom resources' served versions.
-func custom(definitions []*apiextensionsv1.CustomResourceDefinition) []*apiregistrationv1.APIService {
+// customServices returns the APIServices of custom resources' served versions.
+func customServices(definitions []*apiextensionsv1.CustomResourceDefinition) []*apiregistrationv1.APIService {
 	var list []*apiregistrationv1.APIService
 	seen := map[string]bool{}
 	for _, d := range definitions {
 		for i := range d.Spec.Versions {
-			s := local(d.Spec.Group, d.Spec.Versions[i].Name, discovery.CustomGroupPriority, discovery.CustomVersionPriority, managedAlways)
+			s := newLocal(d.Spec.Group, d.Spec.Versions[i].Name, discovery.CustomGroupPriority, discovery.CustomVersionPriority, managedAlways)
 			if d.Spec.Versions[i].Served && !seen[s.Name] {
 				seen[s.Name] = true
 				list = append(list, s)

@@ -47,7 +47,7 @@ func (a *Aggregator) Collect(ch chan<- prometheus.Metric) {
 			case r == nil || r.uid != object.UID:
 				continue // not known yet
 			case r.available.Load():
-			case r.judged.Load():
+			case r.checked.Load():
 				value = 1
 			default:
 				continue

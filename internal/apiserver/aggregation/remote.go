@@ -43,16 +43,16 @@ type Remote struct {
 	traced        http.RoundTripper // plain, with trace headers
 	transportErr  error
 
-	available atomic.Bool
-	judged    atomic.Bool // set after the first check of this process
-	found     atomic.Pointer[served]
-	wake      chan struct{}
-	end       context.CancelFunc
-	context   context.Context
+	available  atomic.Bool
+	checked    atomic.Bool // set after the first check of this process
+	discovered atomic.Pointer[discoveryResult]
+	wake       chan struct{}
+	cancel     context.CancelFunc
+	context    context.Context
 }
 
-// served is the content of a remote's discovery document.
-type served struct {
+// discoveryResult is the content of a remote's discovery document.
+type discoveryResult struct {
 	resources []metav1.APIResource
 	stale     bool
 }
@@ -63,7 +63,7 @@ func newRemote(a *Aggregator, object *apiregistrationv1.APIService) *Remote {
 		gv:   schema.GroupVersion{Group: object.Spec.Group, Version: object.Spec.Version},
 		wake: make(chan struct{}, 1),
 	}
-	r.context, r.end = context.WithCancel(context.Background())
+	r.context, r.cancel = context.WithCancel(context.Background())
 	// Until the first check ends, use the result of another server, or of this one before its
 	// restart.
 	r.available.Store(available(object))
@@ -81,7 +81,7 @@ func newRemote(a *Aggregator, object *apiregistrationv1.APIService) *Remote {
 
 // close ends the checks and the idle connections.
 func (r *Remote) close() {
-	r.end()
+	r.cancel()
 	r.plain.CloseIdleConnections()
 	r.stream.CloseIdleConnections()
 }
@@ -125,7 +125,7 @@ func (r *Remote) Serve(w http.ResponseWriter, req *http.Request, user auth.User)
 	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))
 	setUser(out, user)
 	upgrade := httpstream.IsUpgradeRequest(req)
-	handler := utilproxy.NewUpgradeAwareHandler(location, r.traced, true, upgrade, failed{r})
+	handler := utilproxy.NewUpgradeAwareHandler(location, r.traced, true, upgrade, errorResponder{r})
 	if upgrade {
 		handler.Transport = r.stream
 	}
@@ -135,12 +135,12 @@ func (r *Remote) Serve(w http.ResponseWriter, req *http.Request, user auth.User)
 	handler.ServeHTTP(w, out)
 }
 
-// failed answers when the server cannot be reached.
-type failed struct{ r *Remote }
+// errorResponder answers when the server cannot be reached.
+type errorResponder struct{ r *Remote }
 
-func (f failed) Error(w http.ResponseWriter, req *http.Request, err error) {
+func (f errorResponder) Error(w http.ResponseWriter, req *http.Request, err error) {
 	f.r.aggregator.cfg.Logger.Debug("a request to an extension server failed", "apiservice", f.r.name, "path", req.URL.Path, "err", err)
-	f.r.lookAgain()
+	f.r.checkNow()
 	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }
 
@@ -201,8 +201,8 @@ func (r *Remote) location() (*url.URL, error) {
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, port)}, nil
 }
 
-// attempts is how many endpoints a new connection tries.
-const attempts = 3
+// maxEndpoints is how many endpoints a new connection tries.
+const maxEndpoints = 3
 
 // dial connects to ready endpoints of the Service, one after the other, and finally to the address
 // itself.
@@ -218,7 +218,7 @@ func (r *Remote) dial(ctx context.Context, network, address string) (net.Conn, e
 			targets = client.ReadyAddresses(slices, name)
 		}
 		rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
-		for _, target := range targets[:min(attempts, len(targets))] {
+		for _, target := range targets[:min(maxEndpoints, len(targets))] {
 			conn, err := r.aggregator.cfg.Dial(ctx, network, target)
 			if err == nil {
 				return conn, nil

@@ -29,13 +29,13 @@ import (
 // requests OpenAPI. Afterwards the list is renewed in the background when it is older than
 // specsAge, or when a server becomes available again.
 type specs struct {
-	mu       sync.Mutex
-	asked    bool
-	fetched  time.Time
-	fetching bool
-	known    map[schema.GroupVersion]specOf
-	revision atomic.Uint64
-	wanted   chan struct{}
+	mu        sync.Mutex
+	requested bool
+	fetched   time.Time
+	fetching  bool
+	known     map[schema.GroupVersion]specOf
+	revision  atomic.Uint64
+	wanted    chan struct{}
 }
 
 // specOf is the location of a remote's version 3 document. An empty path means that it is converted
@@ -78,19 +78,19 @@ func (s *specs) refresh(a *Aggregator) {
 		return
 	}
 	s.mu.Lock()
-	first := !s.asked
+	first := !s.requested
 	due := first || time.Since(s.fetched) > specsAge
 	if !due || s.fetching {
 		s.mu.Unlock()
 		return
 	}
-	s.asked, s.fetching = true, true
+	s.requested, s.fetching = true, true
 	s.mu.Unlock()
 	if first {
 		s.fetch(a)
 		return
 	}
-	s.want()
+	s.wake()
 }
 
 // refetch fetches the list of a server that is available again, if a client has requested OpenAPI
@@ -98,13 +98,13 @@ func (s *specs) refresh(a *Aggregator) {
 func (s *specs) refetch(a *Aggregator) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.asked && !s.fetching {
+	if s.requested && !s.fetching {
 		s.fetching = true
-		s.want()
+		s.wake()
 	}
 }
 
-func (s *specs) want() {
+func (s *specs) wake() {
 	select {
 	case s.wanted <- struct{}{}:
 	default:
@@ -168,7 +168,7 @@ func (r *Remote) fetchJSON(ctx context.Context, path, query string) (body []byte
 		return nil, "", err
 	}
 	location.Path, location.RawQuery = path, query
-	resp, err := r.ask(ctx, location.String(), "application/json", specsTimeout)
+	resp, err := r.request(ctx, location.String(), "application/json", specsTimeout)
 	if err != nil {
 		return nil, "", err
 	}
@@ -195,11 +195,11 @@ func (r *Remote) findSpec(ctx context.Context) (specOf, error) {
 	if err != nil {
 		return specOf{}, err
 	}
-	return listed(body, r.gv)
+	return findInIndex(body, r.gv)
 }
 
-// listed finds the document of a group version in a version 3 index.
-func listed(body []byte, gv schema.GroupVersion) (specOf, error) {
+// findInIndex looks up the document of a group version in a version 3 index.
+func findInIndex(body []byte, gv schema.GroupVersion) (specOf, error) {
 	var index struct {
 		Paths map[string]struct {
 			ServerRelativeURL string `json:"serverRelativeURL"`
@@ -248,7 +248,7 @@ func (o OpenAPI) Document(path string) (*spec3.OpenAPI, error) {
 		if err != nil {
 			return nil, err
 		}
-		return converted(doc)
+		return toVersion3(doc)
 	}
 	body, _, err := r.fetchJSON(ctx, at.path, at.query)
 	if err != nil {
@@ -265,27 +265,27 @@ func (r *Remote) version2(ctx context.Context) (*spec.Swagger, error) {
 	if err != nil {
 		return nil, err
 	}
-	return partOf(body, r.gv)
+	return groupVersionPart(body, r.gv)
 }
 
-// partOf returns the part of a version 2 document for a group version.
-func partOf(body []byte, gv schema.GroupVersion) (*spec.Swagger, error) {
+// groupVersionPart returns the part of a version 2 document for a group version.
+func groupVersionPart(body []byte, gv schema.GroupVersion) (*spec.Swagger, error) {
 	doc := &spec.Swagger{}
 	if err := json.Unmarshal(body, doc); err != nil {
 		return nil, err
 	}
-	return guarded(func() (*spec.Swagger, error) {
+	return recoverPanics(func() (*spec.Swagger, error) {
 		return openapiaggregator.FilterSpecByPathsWithoutSideEffects(doc, []string{"/apis/" + gv.String() + "/"}), nil
 	})
 }
 
-func converted(doc *spec.Swagger) (*spec3.OpenAPI, error) {
-	return guarded(func() (*spec3.OpenAPI, error) { return openapiconv.ConvertV2ToV3(doc), nil })
+func toVersion3(doc *spec.Swagger) (*spec3.OpenAPI, error) {
+	return recoverPanics(func() (*spec3.OpenAPI, error) { return openapiconv.ConvertV2ToV3(doc), nil })
 }
 
-// guarded recovers panics of the library, which cannot handle some incomplete documents of other
-// servers, such as operations without responses.
-func guarded[T any](work func() (T, error)) (out T, err error) {
+// recoverPanics recovers panics of the library, which cannot handle some incomplete documents of
+// other servers, such as operations without responses.
+func recoverPanics[T any](work func() (T, error)) (out T, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("the document cannot be used: %v", cause)
@@ -319,7 +319,7 @@ func mergePart(doc, part *spec.Swagger) error {
 	if part.Paths == nil {
 		return nil
 	}
-	_, err := guarded(func() (*spec.Swagger, error) {
+	_, err := recoverPanics(func() (*spec.Swagger, error) {
 		return doc, openapiaggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(doc, part)
 	})
 	return err

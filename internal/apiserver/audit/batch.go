@@ -170,12 +170,12 @@ func Batched(sink Sink, b Batching, lost Lost) Sink {
 			}
 		}
 		return nil
-	}), under: sink}
+	}), sink: sink}
 }
 
 type batchedSink struct {
 	*batches
-	under Sink
+	sink Sink
 }
 
-func (b *batchedSink) Close() error { return errors.Join(b.batches.Close(), b.under.Close()) }
+func (b *batchedSink) Close() error { return errors.Join(b.batches.Close(), b.sink.Close()) }

@@ -27,8 +27,8 @@ const (
 
 const (
 	latencyPrefix = "apiserver.latency.k8s.io/"
-	// slow is the duration from which requests are annotated with their parts.
-	slow = 500 * time.Millisecond
+	// slowRequest is the duration from which requests are annotated with their parts.
+	slowRequest = 500 * time.Millisecond
 )
 
 var partNames = [parts]string{
@@ -50,7 +50,7 @@ func (rec *Record) Spent(part Part, took time.Duration) {
 func (rec *Record) Authenticated(took time.Duration) {
 	if rec != nil {
 		rec.Spent(Authentication, took)
-		rec.before = took
+		rec.authentication = took
 	}
 }
 
@@ -78,13 +78,14 @@ func AtLeast(longest *atomic.Int64, took time.Duration) {
 // LivesLong marks a long-running request, such as a watch or stream. Its duration is not explained.
 func (rec *Record) LivesLong() {
 	if rec != nil {
-		rec.livesLong = true
+		rec.longRunning = true
 	}
 }
 
-// explain annotates a slow request with the durations of its parts; parts without any are left out.
-func (rec *Record) explain(annotations map[string]string, total time.Duration) {
-	if total <= slow || rec.livesLong {
+// annotateLatency annotates a slow request with the durations of its parts; parts without any are
+// left out.
+func (rec *Record) annotateLatency(annotations map[string]string, total time.Duration) {
+	if total <= slowRequest || rec.longRunning {
 		return
 	}
 	annotations[latencyPrefix+"total"] = total.String()

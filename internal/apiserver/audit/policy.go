@@ -97,11 +97,13 @@ func (p *Policy) decide(a *auth.Attributes) decision {
 	return decision{level: auditv1.LevelNone}
 }
 
-func oneOf(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
+func emptyOrContains(list []string, value string) bool {
+	return len(list) == 0 || slices.Contains(list, value)
+}
 
 func matches(rule *auditv1.PolicyRule, a *auth.Attributes) bool {
 	inGroup := len(rule.UserGroups) == 0 || slices.ContainsFunc(a.User.Groups, func(g string) bool { return slices.Contains(rule.UserGroups, g) })
-	if !oneOf(rule.Users, a.User.Name) || !inGroup || !oneOf(rule.Verbs, a.Verb) {
+	if !emptyOrContains(rule.Users, a.User.Name) || !inGroup || !emptyOrContains(rule.Verbs, a.Verb) {
 		return false
 	}
 	switch {
@@ -121,7 +123,7 @@ func matchesPath(pattern, path string) bool {
 }
 
 func matchesResource(rule *auditv1.PolicyRule, a *auth.Attributes) bool {
-	if !oneOf(rule.Namespaces, a.Namespace) {
+	if !emptyOrContains(rule.Namespaces, a.Namespace) {
 		return false
 	}
 	if len(rule.Resources) == 0 {
@@ -139,7 +141,7 @@ func matchesResource(rule *auditv1.PolicyRule, a *auth.Attributes) bool {
 		if len(gr.Resources) == 0 {
 			return true
 		}
-		if !oneOf(gr.ResourceNames, a.Name) {
+		if !emptyOrContains(gr.ResourceNames, a.Name) {
 			continue
 		}
 		for _, pattern := range gr.Resources {

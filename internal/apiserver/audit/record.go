@@ -64,9 +64,9 @@ type Record struct {
 	event auditv1.Event
 	ended bool
 
-	latency   latency
-	before    time.Duration // duration of the request before the record began
-	livesLong bool
+	latency        latency
+	authentication time.Duration // duration of the request before the record began
+	longRunning    bool
 }
 
 // Begin starts the record of a request; nil if it is not recorded. r is nil for a request by
@@ -165,10 +165,10 @@ func (rec *Record) stage(stage auditv1.Stage, code int) (ok bool) {
 		return true
 	}
 	event := rec.event.DeepCopy()
-	event.RequestReceivedTimestamp.Time = event.RequestReceivedTimestamp.Add(-rec.before)
+	event.RequestReceivedTimestamp.Time = event.RequestReceivedTimestamp.Add(-rec.authentication)
 	event.Stage, event.StageTimestamp = stage, metav1.NewMicroTime(rec.log.Now())
 	if rec.ended {
-		rec.explain(event.Annotations, event.StageTimestamp.Sub(event.RequestReceivedTimestamp.Time))
+		rec.annotateLatency(event.Annotations, event.StageTimestamp.Sub(event.RequestReceivedTimestamp.Time))
 	}
 	if len(event.UserAgent) > maxUserAgent {
 		event.UserAgent = event.UserAgent[:maxUserAgent] + "...TRUNCATED"

@@ -34,14 +34,14 @@ type File struct {
 // file writes one line per event.
 type file struct {
 	mu     sync.Mutex
-	to     io.Writer
+	out    io.Writer
 	legacy bool
 }
 
 // OpenFile returns the Sink of a file.
 func OpenFile(f File) (Sink, error) {
 	if f.Path == "-" {
-		return &file{to: os.Stdout, legacy: f.Format == "legacy"}, nil
+		return &file{out: os.Stdout, legacy: f.Format == "legacy"}, nil
 	}
 	// Report a path that cannot be written now, not at the first event.
 	probe, err := os.OpenFile(f.Path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -54,7 +54,7 @@ func OpenFile(f File) (Sink, error) {
 	if f.MaxSize == 0 {
 		f.MaxSize = 1 << 40 // for the library, 0 means 100
 	}
-	return &file{legacy: f.Format == "legacy", to: &lumberjack.Logger{
+	return &file{legacy: f.Format == "legacy", out: &lumberjack.Logger{
 		Filename: f.Path, MaxAge: f.MaxAge, MaxBackups: f.MaxBackups, MaxSize: f.MaxSize, Compress: f.Compress,
 	}}, nil
 }
@@ -69,12 +69,12 @@ func (f *file) Put(event *auditv1.Event) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_, err = f.to.Write(append(line, '\n'))
+	_, err = f.out.Write(append(line, '\n'))
 	return err
 }
 
 func (f *file) Close() error {
-	if c, ok := f.to.(*lumberjack.Logger); ok {
+	if c, ok := f.out.(*lumberjack.Logger); ok {
 		return c.Close()
 	}
 	return nil
@@ -177,7 +177,7 @@ func (w *webhook) post(ctx context.Context, events []*auditv1.Event) error {
 	}
 	wait := w.backoff
 	for attempt := 1; ; attempt++ {
-		err := w.once(ctx, body)
+		err := w.send(ctx, body)
 		if err == nil || attempt == webhookAttempts {
 			return err
 		}
@@ -190,7 +190,7 @@ func (w *webhook) post(ctx context.Context, events []*auditv1.Event) error {
 	}
 }
 
-func (w *webhook) once(ctx context.Context, body []byte) error {
+func (w *webhook) send(ctx context.Context, body []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(body))
 	if err != nil {
 		return err

@@ -29,21 +29,21 @@ type rule struct {
 	value.Transformer
 }
 
-// fallenError is a panic of a transformer. Its stack is logged and not sent to clients.
-type fallenError struct {
+// panicError is a panic of a transformer. Its stack is logged and not sent to clients.
+type panicError struct {
 	cause any
 	stack []byte
 }
 
 // Error implements error.
-func (e *fallenError) Error() string { return fmt.Sprintf("the value cannot be read: %v", e.cause) }
+func (e *panicError) Error() string { return fmt.Sprintf("the value cannot be read: %v", e.cause) }
 
 // TransformFromStorage implements value.Transformer. It recovers panics: stored values may be
 // anything, and the library panics on a truncated aescbc value.
 func (r *rule) TransformFromStorage(ctx context.Context, data []byte, of value.Context) (plain []byte, stale bool, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = &fallenError{cause, debug.Stack()}
+			err = &panicError{cause, debug.Stack()}
 		}
 	}()
 	return r.Transformer.TransformFromStorage(ctx, data, of)
@@ -84,7 +84,7 @@ func parse(data []byte) (*apiserverconfig.EncryptionConfiguration, error) {
 }
 
 func build(ctx context.Context, config *apiserverconfig.EncryptionConfiguration, before *rules) (*rules, error) {
-	if err := unmasked(config.Resources); err != nil {
+	if err := checkMasked(config.Resources); err != nil {
 		return nil, err
 	}
 	out := &rules{}
@@ -97,7 +97,7 @@ func build(ctx context.Context, config *apiserverconfig.EncryptionConfiguration,
 		for j := range c.Providers {
 			made, err := out.provider(ctx, &c.Providers[j], before)
 			if err != nil {
-				out.endAllBut(before)
+				out.closeUnused(before)
 				return nil, fmt.Errorf("resources[%d].providers[%d]: %w", i, j, err)
 			}
 			all = append(all, made...)
@@ -117,9 +117,9 @@ func build(ctx context.Context, config *apiserverconfig.EncryptionConfiguration,
 	return out, nil
 }
 
-// unmasked refuses a resource that an earlier wildcard rule covers: its own rule would have no
+// checkMasked refuses a resource that an earlier wildcard rule covers: its own rule would have no
 // effect, and its objects might stay unencrypted.
-func unmasked(list []apiserverconfig.ResourceConfiguration) error {
+func checkMasked(list []apiserverconfig.ResourceConfiguration) error {
 	var wildcards []string
 	for i := range list {
 		for j, name := range list[i].Resources {
@@ -151,11 +151,11 @@ func parseResource(name string) schema.GroupResource {
 func (r *rules) provider(ctx context.Context, p *apiserverconfig.ProviderConfiguration, before *rules) ([]value.PrefixTransformer, error) {
 	switch {
 	case p.AESGCM != nil:
-		return blocks("aesgcm", p.AESGCM.Keys, aestransformer.NewGCMTransformer)
+		return newAESTransformers("aesgcm", p.AESGCM.Keys, aestransformer.NewGCMTransformer)
 	case p.AESCBC != nil:
-		return blocks("aescbc", p.AESCBC.Keys, func(b cipher.Block) (value.Transformer, error) { return aestransformer.NewCBCTransformer(b), nil })
+		return newAESTransformers("aescbc", p.AESCBC.Keys, func(b cipher.Block) (value.Transformer, error) { return aestransformer.NewCBCTransformer(b), nil })
 	case p.Secretbox != nil:
-		return keyed("secretbox", "Secretbox", p.Secretbox.Keys, func(key []byte) (value.Transformer, error) {
+		return newKeyTransformers("secretbox", "Secretbox", p.Secretbox.Keys, func(key []byte) (value.Transformer, error) {
 			if len(key) != 32 {
 				return nil, fmt.Errorf("a key of %d bytes, expected 32", len(key))
 			}
@@ -169,8 +169,8 @@ func (r *rules) provider(ctx context.Context, p *apiserverconfig.ProviderConfigu
 	return nil, errors.New("names no provider")
 }
 
-func blocks(kind string, keys []apiserverconfig.Key, make func(cipher.Block) (value.Transformer, error)) ([]value.PrefixTransformer, error) {
-	return keyed(kind, "AES", keys, func(key []byte) (value.Transformer, error) {
+func newAESTransformers(kind string, keys []apiserverconfig.Key, make func(cipher.Block) (value.Transformer, error)) ([]value.PrefixTransformer, error) {
+	return newKeyTransformers(kind, "AES", keys, func(key []byte) (value.Transformer, error) {
 		block, err := aes.NewCipher(key)
 		if err != nil {
 			return nil, err
@@ -179,8 +179,8 @@ func blocks(kind string, keys []apiserverconfig.Key, make func(cipher.Block) (va
 	})
 }
 
-// keyed returns one transformer for all keys; the first key encrypts.
-func keyed(kind, family string, keys []apiserverconfig.Key, make func(key []byte) (value.Transformer, error)) ([]value.PrefixTransformer, error) {
+// newKeyTransformers returns one transformer for all keys; the first key encrypts.
+func newKeyTransformers(kind, family string, keys []apiserverconfig.Key, make func(key []byte) (value.Transformer, error)) ([]value.PrefixTransformer, error) {
 	var all []value.PrefixTransformer
 	for _, k := range keys {
 		key, err := base64.StdEncoding.DecodeString(k.Secret)

@@ -303,14 +303,15 @@ func (halfBroken) Gather() ([]*dto.MetricFamily, error) {
 
 func TestMetricsAreToldThoughAnotherLibraryCanNotCount(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(counted{halfBroken{}})
+	registry.MustRegister(libraryMetrics{halfBroken{}})
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 || families[0].GetName() != "apiserver_storage_transformation_operations_total" {
 		t.Errorf("%v %v", families, err)
 	}
 }
 
-// FuzzStored reads arbitrary stored values: each is one that a key has encrypted, or stays as it is.
+// FuzzStored reads arbitrary stored values: each is one that a key has encrypted, or stays as it
+// is.
 func FuzzStored(f *testing.F) {
 	config := func(kinds ...string) string {
 		text := "- resources: [secrets]\n  providers:\n"
@@ -341,7 +342,7 @@ func FuzzStored(f *testing.F) {
 	f.Add([]byte("k8s:enc:kms:v2:a:\x0a\xff"))
 	f.Add([]byte("k8s:enc:"))
 	s := &Store{keyring: &keyring{log: slog.New(slog.DiscardHandler), builtin: map[string]schema.GroupResource{"/registry/secrets": {Resource: "secrets"}}}}
-	s.broken, s.wake = map[string]unread{}, make(chan struct{}, 1)
+	s.broken, s.wake = map[string]brokenValue{}, make(chan struct{}, 1)
 	s.rules.Store(all)
 	f.Fuzz(func(t *testing.T, stored []byte) {
 		kv := &store.KeyValue{Key: key, Value: slices.Clone(stored)}

@@ -11,11 +11,11 @@ import (
 	"github.com/knarr-project/knarr/internal/reload"
 )
 
-// followEvery is the interval of checks of the file and the plugins. repairEvery is the interval of
-// attempts to read what a plugin could not decrypt.
+// followInterval is the interval of checks of the file and the plugins. repairInterval is the
+// interval of attempts to read what a plugin could not decrypt.
 const (
-	followEvery = reload.Every
-	repairEvery = time.Second
+	followInterval = reload.Every
+	repairInterval = time.Second
 )
 
 // retireAfter is how long the connections of a replaced configuration stay open, for requests in
@@ -32,9 +32,9 @@ type retired struct {
 func (s *Store) follow(ctx context.Context, changes bool) {
 	looked := time.Now()
 	for {
-		pause := followEvery
+		pause := followInterval
 		if s.isBroken() {
-			pause = repairEvery
+			pause = repairInterval
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -44,9 +44,9 @@ func (s *Store) follow(ctx context.Context, changes bool) {
 		case <-s.wake:
 			timer.Stop()
 		case <-timer.C:
-			s.mend(ctx)
+			s.retryBroken(ctx)
 		}
-		if now := time.Now(); now.Sub(looked) >= followEvery {
+		if now := time.Now(); now.Sub(looked) >= followInterval {
 			looked = now
 			s.step(ctx, changes, now)
 		}
@@ -72,7 +72,7 @@ func (s *Store) step(ctx context.Context, changes bool, now time.Time) {
 			kept = append(kept, r)
 			continue
 		}
-		r.plugin.end()
+		r.plugin.close()
 	}
 	clear(s.retired[len(kept):])
 	s.retired = kept
@@ -90,7 +90,7 @@ func (s *Store) replace(ctx context.Context, data []byte) error {
 			continue
 		}
 		if err := p.refresh(ctx); err != nil {
-			next.endAllBut(before)
+			next.closeUnused(before)
 			return fmt.Errorf("key management service %s: %w", p.config.Name, err)
 		}
 	}
@@ -116,5 +116,5 @@ func (s *Store) Health(ctx context.Context) error {
 
 // Collectors returns the store's metrics.
 func (s *Store) Collectors() []prometheus.Collector {
-	return append(s.file.Collectors(), newCounted())
+	return append(s.file.Collectors(), newLibraryMetrics())
 }

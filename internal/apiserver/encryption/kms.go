@@ -29,9 +29,9 @@ type plugin struct {
 	config      apiserverconfig.KMSConfiguration
 	service     service.Service
 	transformer value.Transformer // with the decrypted seeds
-	end         context.CancelFunc
+	close       context.CancelFunc
 
-	asking sync.Mutex // held while the plugin's status is requested
+	askMu sync.Mutex // held while the plugin's status is requested
 
 	mu    sync.Mutex // guards the following fields
 	state kmsv2.State
@@ -40,17 +40,17 @@ type plugin struct {
 }
 
 // A seed is used as long as the plugin names the same key. The plugin is asked for it every
-// pluginAskEvery. If it does not answer, writes continue with the last seed for pluginGoodFor after
+// statusInterval. If it does not answer, writes continue with the last seed for seedValidFor after
 // it was confirmed.
 const (
-	pluginAskEvery = time.Minute
-	pluginGoodFor  = 3 * time.Minute
+	statusInterval = time.Minute
+	seedValidFor   = 3 * time.Minute
 )
 
 // How long a health check uses the plugin's last answer: a good one, or a bad one.
 const (
-	fineFor   = 20 * time.Second
-	brokenFor = 3 * time.Second
+	healthyFor   = 20 * time.Second
+	unhealthyFor = 3 * time.Second
 )
 
 // addPlugin reuses a plugin of an earlier configuration or connects to a new one.
@@ -84,11 +84,11 @@ func (r *rules) plugin(c *apiserverconfig.KMSConfiguration) *plugin {
 	return nil
 }
 
-// endAllBut closes the connections to the plugins that the other rules do not use.
-func (r *rules) endAllBut(others *rules) {
+// closeUnused closes the connections to the plugins that the other rules do not use.
+func (r *rules) closeUnused(others *rules) {
 	for _, p := range r.kms {
 		if others == nil || !slices.Contains(others.kms, p) {
-			p.end()
+			p.close()
 		}
 	}
 }
@@ -104,41 +104,41 @@ func connect(ctx context.Context, c *apiserverconfig.KMSConfiguration) (*plugin,
 		cancel()
 		return nil, err
 	}
-	p := &plugin{config: *c, service: s, end: cancel}
+	p := &plugin{config: *c, service: s, close: cancel}
 	p.transformer = kmsv2.NewEnvelopeTransformer(p.service, c.Name, p.current, zpages.Identity())
 	return p, nil
 }
 
 // refresh requests the current key, and creates a seed if the key is new.
 func (p *plugin) refresh(ctx context.Context) error {
-	p.asking.Lock()
-	defer p.asking.Unlock()
+	p.askMu.Lock()
+	defer p.askMu.Unlock()
 	return p.ask(ctx)
 }
 
-// silentError means that the plugin did not answer the request for its status.
-type silentError struct {
+// noAnswerError means that the plugin did not answer the request for its status.
+type noAnswerError struct {
 	plugin string
 	cause  error
 }
 
-func (e silentError) Error() string {
+func (e noAnswerError) Error() string {
 	return fmt.Sprintf("failed to perform status section of the healthz check for KMS Provider %s, error: %v", e.plugin, e.cause)
 }
 
-func (e silentError) Unwrap() error { return e.cause }
+func (e noAnswerError) Unwrap() error { return e.cause }
 
 // health returns the result of refresh, or a recent one. As upstream, a recent failure to answer is
 // reported by its cause alone.
 func (p *plugin) health(ctx context.Context) error {
-	p.asking.Lock() // concurrent callers share one request
-	defer p.asking.Unlock()
+	p.askMu.Lock() // concurrent callers share one request
+	defer p.askMu.Unlock()
 	p.mu.Lock()
 	asked, err := p.asked, p.err
 	p.mu.Unlock()
 	age := time.Since(asked)
-	if err == nil && age < fineFor || err != nil && age < brokenFor {
-		if silent := (silentError{}); errors.As(err, &silent) {
+	if err == nil && age < healthyFor || err != nil && age < unhealthyFor {
+		if silent := (noAnswerError{}); errors.As(err, &silent) {
 			return silent.cause
 		}
 		return err
@@ -161,7 +161,7 @@ func (p *plugin) ask(ctx context.Context) error {
 func (p *plugin) renew(ctx context.Context) error {
 	status, err := p.service.Status(ctx)
 	if err != nil {
-		return silentError{p.config.Name, err}
+		return noAnswerError{p.config.Name, err}
 	}
 	if result, err := kmsv2.ValidateKeyID(status.KeyID); err != nil {
 		envelope.RecordInvalidKeyIDFromStatus(p.config.Name, string(result))
@@ -174,7 +174,7 @@ func (p *plugin) renew(ctx context.Context) error {
 	p.mu.Lock()
 	same := p.state.Transformer != nil && p.state.EncryptedObjectKeyID == status.KeyID
 	if same {
-		p.state.ExpirationTimestamp = time.Now().Add(pluginGoodFor)
+		p.state.ExpirationTimestamp = time.Now().Add(seedValidFor)
 	}
 	p.mu.Unlock()
 	if same {
@@ -190,7 +190,7 @@ func (p *plugin) renew(ctx context.Context) error {
 	p.state = kmsv2.State{
 		Transformer: t, EncryptedObjectKeyID: object.KeyID, EncryptedObjectEncryptedDEKSource: object.EncryptedDEKSource,
 		EncryptedObjectAnnotations: object.Annotations, EncryptedObjectEncryptedDEKSourceType: object.EncryptedDEKSourceType,
-		UID: uid, ExpirationTimestamp: time.Now().Add(pluginGoodFor), CacheKey: cacheKey, KMSProviderName: p.config.Name,
+		UID: uid, ExpirationTimestamp: time.Now().Add(seedValidFor), CacheKey: cacheKey, KMSProviderName: p.config.Name,
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func checkStatus(s *service.StatusResponse) error {
 func (p *plugin) due(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.err != nil || now.Sub(p.asked) >= pluginAskEvery
+	return p.err != nil || now.Sub(p.asked) >= statusInterval
 }
 
 // current returns the state with which the envelope transformer encrypts.
@@ -239,11 +239,11 @@ func (e notReadyError) Error() string {
 
 var errNotAsked = errors.New("it has not answered yet")
 
-// passing reports whether a decryption may succeed later, because the plugin did not answer
+// temporary reports whether a decryption may succeed later, because the plugin did not answer
 // properly. An answer that refuses the request is final.
-func passing(err error) bool {
+func temporary(err error) bool {
 	if many, ok := err.(utilerrors.Aggregate); ok { // errors.As does not look into aggregates
-		return slices.ContainsFunc(many.Errors(), passing)
+		return slices.ContainsFunc(many.Errors(), temporary)
 	}
 	if errors.As(err, new(notReadyError)) {
 		return true

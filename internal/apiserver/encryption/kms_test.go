@@ -210,7 +210,7 @@ func TestANewKeyOfAPluginMakesValuesStale(t *testing.T) {
 	}
 	before := told(t, s)
 	f.rotate("key-2")
-	s.step(t.Context(), false, time.Now().Add(pluginAskEvery))
+	s.step(t.Context(), false, time.Now().Add(statusInterval))
 	mustRead(t, s, oneSecret, "hidden")
 	if stale, err := s.Stale(t.Context(), oneSecret); !stale || err != nil {
 		t.Fatalf("after the rotation: stale %v %v", stale, err)
@@ -336,7 +336,7 @@ func TestWhatAPluginSaysOfItselfIsJudged(t *testing.T) {
 			if err := s.Health(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%v, want %s", err, tc.want)
 			}
-			if err := commit(s, oneSecret, "x"); err == nil || !passing(err) {
+			if err := commit(s, oneSecret, "x"); err == nil || !temporary(err) {
 				t.Errorf("it encrypts all the same: %v", err)
 			}
 		})
@@ -430,7 +430,7 @@ func TestACacheGetsWhatCouldNotBeDecryptedOnceThePluginAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.rotate("key-2")
-	writer.step(t.Context(), false, time.Now().Add(pluginAskEvery))
+	writer.step(t.Context(), false, time.Now().Add(statusInterval))
 	f.set(func(f *fakeKMS) { f.err = status.Error(codes.Unavailable, "away") })
 	mustCommit(t, writer, oneSecret, "new") // with a seed that the reader does not have
 	revision, err := db.Revision(t.Context())
@@ -443,12 +443,12 @@ func TestACacheGetsWhatCouldNotBeDecryptedOnceThePluginAnswers(t *testing.T) {
 	if got := textOf(kind); !strings.HasPrefix(got, "k8s:enc:") || !reader.isBroken() {
 		t.Fatalf("without the plugin: %q", got)
 	}
-	reader.mend(t.Context()) // the plugin still does not answer
+	reader.retryBroken(t.Context()) // the plugin still does not answer
 	if !reader.isBroken() {
 		t.Fatal("forgotten")
 	}
 	f.set(func(f *fakeKMS) { f.err = nil })
-	reader.mend(t.Context())
+	reader.retryBroken(t.Context())
 	if got := textOf(kind); got != "new" || reader.isBroken() {
 		t.Errorf("with the plugin: %q", got)
 	}
@@ -470,8 +470,8 @@ func TestAStoreBesideHasTheSameKeys(t *testing.T) {
 	}
 	var again []string
 	s.OnRepair(func(_ context.Context, prefix string) error { again = append(again, prefix); return nil })
-	beside.noteBroken(oneSecret, status.Error(codes.Unavailable, "away"))
-	if s.mend(t.Context()); s.isBroken() || !slices.Equal(again, []string{"/registry/secrets"}) {
+	beside.addBroken(oneSecret, status.Error(codes.Unavailable, "away"))
+	if s.retryBroken(t.Context()); s.isBroken() || !slices.Equal(again, []string{"/registry/secrets"}) {
 		t.Errorf("told again: %v", again)
 	}
 	// The keys end with the first store, and only with that one.

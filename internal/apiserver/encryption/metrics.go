@@ -10,35 +10,35 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// counted collects the metrics of the libraries that transform values, under upstream's names. They
-// are global: two stores in one process share them.
-type counted struct{ from prometheus.Gatherer }
+// libraryMetrics collects the metrics of the libraries that transform values, under upstream's
+// names. They are global: two stores in one process share them.
+type libraryMetrics struct{ gatherer prometheus.Gatherer }
 
 var families = []string{"apiserver_envelope_encryption_", "apiserver_storage_transformation_", "apiserver_storage_data_key_generation_", "apiserver_storage_envelope_transformation_"}
 
-func newCounted() counted {
+func newLibraryMetrics() libraryMetrics {
 	value.RegisterMetrics()
 	envelope.RegisterMetrics()
-	return counted{legacyregistry.DefaultGatherer}
+	return libraryMetrics{legacyregistry.DefaultGatherer}
 }
 
 // Describe implements prometheus.Collector. It sends nothing, because the set of metrics varies.
-func (counted) Describe(chan<- *prometheus.Desc) {}
+func (libraryMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector. It ignores errors of the shared registry: they concern
 // other families.
-func (c counted) Collect(ch chan<- prometheus.Metric) {
-	all, _ := c.from.Gather()
+func (c libraryMetrics) Collect(ch chan<- prometheus.Metric) {
+	all, _ := c.gatherer.Gather()
 	for _, family := range all {
 		for _, prefix := range families {
 			if strings.HasPrefix(family.GetName(), prefix) {
-				tell(ch, family)
+				collectFamily(ch, family)
 			}
 		}
 	}
 }
 
-func tell(ch chan<- prometheus.Metric, family *dto.MetricFamily) {
+func collectFamily(ch chan<- prometheus.Metric, family *dto.MetricFamily) {
 	_, help, found := strings.Cut(family.GetHelp(), "] ") // without the stability level
 	if !found {
 		help = family.GetHelp()
@@ -48,21 +48,21 @@ func tell(ch chan<- prometheus.Metric, family *dto.MetricFamily) {
 		for _, l := range m.Label {
 			labels = append(labels, l.GetName())
 		}
-		ch <- gathered{m, prometheus.NewDesc(family.GetName(), help, labels, nil)}
+		ch <- gatheredMetric{m, prometheus.NewDesc(family.GetName(), help, labels, nil)}
 	}
 }
 
-// gathered is a metric of another registry.
-type gathered struct {
+// gatheredMetric is a metric of another registry.
+type gatheredMetric struct {
 	metric *dto.Metric
 	desc   *prometheus.Desc
 }
 
 // Desc implements prometheus.Metric.
-func (g gathered) Desc() *prometheus.Desc { return g.desc }
+func (g gatheredMetric) Desc() *prometheus.Desc { return g.desc }
 
 // Write implements prometheus.Metric.
-func (g gathered) Write(m *dto.Metric) error {
+func (g gatheredMetric) Write(m *dto.Metric) error {
 	m.Label, m.Gauge, m.Counter, m.Histogram = g.metric.Label, g.metric.Gauge, g.metric.Counter, g.metric.Histogram
 	return nil
 }

@@ -9,16 +9,16 @@ import (
 // repair tracks values that a stream returned encrypted, because a plugin did not answer at that
 // moment.
 type repair struct {
-	mu     sync.Mutex
-	broken map[string]unread // by the prefix of a resource
-	again  func(ctx context.Context, prefix string) error
-	wake   chan struct{} // signalled when broken becomes non-empty
+	mu       sync.Mutex
+	broken   map[string]brokenValue // by the prefix of a resource
+	onRepair func(ctx context.Context, prefix string) error
+	wake     chan struct{} // signalled when broken becomes non-empty
 }
 
-// unread is one of the values that could not be decrypted, and its store.
-type unread struct {
-	key string
-	in  *Store
+// brokenValue is one of the values that could not be decrypted, and its store.
+type brokenValue struct {
+	key   string
+	store *Store
 }
 
 // OnRepair sets the function to call when values below a prefix (/registry/secrets) that a stream
@@ -27,10 +27,10 @@ type unread struct {
 func (s *Store) OnRepair(again func(ctx context.Context, prefix string) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.again = again
+	s.onRepair = again
 }
 
-func (s *Store) noteBroken(key string, cause error) {
+func (s *Store) addBroken(key string, cause error) {
 	s.log.Warn("a changed object cannot be decrypted until its key management service answers", "key", key, "err", cause)
 	_, prefix, _ := s.resourceOf(key)
 	s.mu.Lock()
@@ -41,7 +41,7 @@ func (s *Store) noteBroken(key string, cause error) {
 		default:
 		}
 	}
-	s.broken[prefix] = unread{key, s}
+	s.broken[prefix] = brokenValue{key, s}
 }
 
 func (s *Store) isBroken() bool {
@@ -50,14 +50,14 @@ func (s *Store) isBroken() bool {
 	return len(s.broken) > 0
 }
 
-// mend tries to read the broken values.
-func (s *Store) mend(ctx context.Context) {
+// retryBroken tries to read the broken values.
+func (s *Store) retryBroken(ctx context.Context) {
 	s.mu.Lock()
-	again := s.again
+	again := s.onRepair
 	broken := maps.Clone(s.broken)
 	s.mu.Unlock()
 	for prefix, value := range broken {
-		if _, _, err := value.in.Get(ctx, value.key, 0); err != nil {
+		if _, _, err := value.store.Get(ctx, value.key, 0); err != nil {
 			continue
 		}
 		// Delete the entry first: changes from here on add it again, and must not be lost.
@@ -68,7 +68,7 @@ func (s *Store) mend(ctx context.Context) {
 			continue
 		}
 		if err := again(ctx, prefix); err != nil {
-			value.in.noteBroken(value.key, err)
+			value.store.addBroken(value.key, err)
 			continue
 		}
 		s.log.Info("objects can be decrypted again", "prefix", prefix)

@@ -24,7 +24,7 @@ import (
 type Store struct {
 	store.Store
 	*keyring
-	beside bool // uses another Store's keyring, which that one closes
+	sharesKeyring bool // uses another Store's keyring, which that one closes
 }
 
 // keyring is the configuration with which values are encrypted.
@@ -65,7 +65,7 @@ func Wrap(ctx context.Context, under store.Store, path string, reload bool, log 
 // ctx.
 func open(ctx context.Context, under store.Store, path string, log *slog.Logger) (*Store, error) {
 	s := &Store{Store: under, keyring: &keyring{log: log, end: func() {}, builtin: map[string]schema.GroupResource{}}}
-	s.broken, s.wake = map[string]unread{}, make(chan struct{}, 1)
+	s.broken, s.wake = map[string]brokenValue{}, make(chan struct{}, 1)
 	for _, k := range api.Kinds() {
 		if !k.Virtual {
 			if _, ok := s.builtin[k.Prefix]; !ok {
@@ -99,12 +99,12 @@ func open(ctx context.Context, under store.Store, path string, log *slog.Logger)
 // Beside returns a Store that encrypts another store with the same keyring. It must be closed
 // before s.
 func (s *Store) Beside(under store.Store) *Store {
-	return &Store{Store: under, keyring: s.keyring, beside: true}
+	return &Store{Store: under, keyring: s.keyring, sharesKeyring: true}
 }
 
 // Close implements store.Store.
 func (s *Store) Close() error {
-	if !s.beside {
+	if !s.sharesKeyring {
 		s.end()
 		s.done.Wait()
 	}
@@ -129,8 +129,9 @@ func (s *Store) ruleOf(key string) *rule {
 	return nil
 }
 
-// about adds the key's resource to ctx, for the metrics of the libraries that transform values.
-func (s *Store) about(ctx context.Context, key string) context.Context {
+// withResource adds the key's resource to ctx, for the metrics of the libraries that transform
+// values.
+func (s *Store) withResource(ctx context.Context, key string) context.Context {
 	gr, _, _ := s.resourceOf(key)
 	return request.WithRequestInfo(ctx, &request.RequestInfo{IsResourceRequest: true, APIGroup: gr.Group, Resource: gr.Resource})
 }
@@ -154,8 +155,8 @@ func (s *Store) resourceOf(key string) (gr schema.GroupResource, prefix string, 
 	return schema.GroupResource{Group: first, Resource: second}, prefix, ok
 }
 
-// place returns the key's location in the store, to which some ciphers bind the value.
-func (s *Store) place(key string) value.Context { return value.DefaultContext(s.Stored(key)) }
+// valueContext returns the key's location in the store, to which some ciphers bind the value.
+func (s *Store) valueContext(key string) value.Context { return value.DefaultContext(s.Stored(key)) }
 
 // Stored returns the location of a key: store.Stored.
 func (s *Store) Stored(key string) string { return store.Stored(s.Store, key) }
@@ -171,17 +172,17 @@ func (s *Store) decrypt(ctx context.Context, kv *store.KeyValue) error {
 		s.log.Error("an encrypted object has no provider in the configuration", "key", kv.Key)
 		return nil
 	}
-	plain, _, err := r.TransformFromStorage(s.about(ctx, kv.Key), kv.Value, s.place(kv.Key))
+	plain, _, err := r.TransformFromStorage(s.withResource(ctx, kv.Key), kv.Value, s.valueContext(kv.Key))
 	switch {
 	case err == nil:
 		kv.Value = plain
-	case passing(err) || ctx.Err() != nil:
+	case temporary(err) || ctx.Err() != nil:
 		return fmt.Errorf("decrypt %s: %w: %w", kv.Key, store.ErrUnavailable, err)
 	default:
 		// Only readers of this object get an error, when it cannot be decoded; all others are
 		// served.
 		log := s.log
-		if fallen := (*fallenError)(nil); errors.As(err, &fallen) {
+		if fallen := (*panicError)(nil); errors.As(err, &fallen) {
 			log = log.With("stack", string(fallen.stack))
 		}
 		log.Error("an object cannot be decrypted", "key", kv.Key, "err", err)
@@ -195,7 +196,7 @@ func (s *Store) Sealed(ctx context.Context, key string, value []byte) error {
 	if r == nil || !encrypted(value) {
 		return nil
 	}
-	_, _, err := r.TransformFromStorage(s.about(ctx, key), value, s.place(key))
+	_, _, err := r.TransformFromStorage(s.withResource(ctx, key), value, s.valueContext(key))
 	return err
 }
 
@@ -209,7 +210,7 @@ func (s *Store) Stale(ctx context.Context, key string) (bool, error) {
 	if err != nil || kv == nil {
 		return false, err
 	}
-	_, stale, err := r.TransformFromStorage(s.about(ctx, key), kv.Value, s.place(key))
+	_, stale, err := r.TransformFromStorage(s.withResource(ctx, key), kv.Value, s.valueContext(key))
 	if errors.Is(err, errNoProvider) && !encrypted(kv.Value) {
 		return true, nil // from before encryption, and no provider is "identity" any more
 	}
@@ -247,7 +248,7 @@ func (s *Store) Commit(ctx context.Context, conditions []store.Condition, ops ..
 		if r == nil {
 			continue
 		}
-		sealed, err := r.TransformToStorage(s.about(ctx, ops[i].Key), ops[i].Value, s.place(ops[i].Key))
+		sealed, err := r.TransformToStorage(s.withResource(ctx, ops[i].Key), ops[i].Value, s.valueContext(ops[i].Key))
 		if err != nil {
 			return store.TxnResult{}, fmt.Errorf("encrypt %s: %w", ops[i].Key, err)
 		}
@@ -282,7 +283,7 @@ func (d *decrypting) Next(ctx context.Context) (store.Batch, error) {
 		// The stream has the changes of all resources, so it does not wait for a plugin. OnRepair's
 		// function runs once the value can be read.
 		if err := d.store.decrypt(ctx, &batch.Events[i].KV); err != nil && ctx.Err() == nil {
-			d.store.noteBroken(batch.Events[i].KV.Key, err)
+			d.store.addBroken(batch.Events[i].KV.Key, err)
 		}
 	}
 	return batch, err

@@ -22,15 +22,15 @@ type schema struct {
 	spec     flowcontrolv1.FlowSchemaSpec
 	level    *level
 	levelUID types.UID
-	shape    shapeOf // of the level
+	shape    levelShape // of the level
 	served   atomic.Uint64
 	// Kept when the schema is reconfigured, because requests in progress refer to it.
-	live      *live
-	execution [2]series // in seconds: of other requests, and of watches until they have begun
-	width     series
-	wait      series // of requests that got seats; nil, like length, if none can wait
-	length    series
-	refusedBy [4]atomic.Uint64 // in the order of refusals
+	inProgress *inProgress
+	execution  [2]series // in seconds: of other requests, and of watches until they have begun
+	width      series
+	wait       series // of requests that got seats; nil, like length, if none can wait
+	length     series
+	refusedBy  [4]atomic.Uint64 // in the order of refusals
 }
 
 var refusals = [4]string{reasonConcurrency, reasonQueueFull, reasonTimeout, reasonCancelled}
@@ -39,8 +39,8 @@ func (s *schema) refused(reason string) {
 	s.refusedBy[slices.Index(refusals[:], reason)].Add(1)
 }
 
-// live counts a schema's requests in progress.
-type live struct {
+// inProgress counts a schema's requests in progress.
+type inProgress struct {
 	executing, waiting atomic.Int64 // requests
 	inUse, wanted      atomic.Int64 // seats
 }

@@ -90,7 +90,7 @@ func TestEveryHandThatTheAPIAllowsCanBeDealt(t *testing.T) {
 
 func TestAFloodDoesNotKeepOthersWaiting(t *testing.T) {
 	l := &level{}
-	l.configure("", shapeOf{queues: 64, handSize: 6, queueLength: 50, nominal: 4, lower: 4, upper: 4})
+	l.configure("", levelShape{queues: 64, handSize: 6, queueLength: 50, nominal: 4, lower: 4, upper: 4})
 	now := time.Unix(0, 0)
 	flood := &schema{name: "flood"}
 	other := &schema{name: "other"}
@@ -117,7 +117,7 @@ func TestAFloodDoesNotKeepOthersWaiting(t *testing.T) {
 
 func TestQueuesShareSeatsByTheTimeTheyUse(t *testing.T) {
 	l := &level{}
-	l.configure("", shapeOf{queues: 2, handSize: 1, queueLength: 1000, nominal: 1, lower: 1, upper: 1})
+	l.configure("", levelShape{queues: 2, handSize: 1, queueLength: 1000, nominal: 1, lower: 1, upper: 1})
 	now := time.Unix(0, 0)
 	_, first, _, _ := l.enter(1, 0, now, noDetails)
 	// A request in queue 0 needs three seats, which are the whole level; one in queue 1 needs one.
@@ -144,13 +144,13 @@ func TestQueuesShareSeatsByTheTimeTheyUse(t *testing.T) {
 func TestFullLevelsAndQueuesRefuse(t *testing.T) {
 	now := time.Unix(0, 0)
 	reject := &level{}
-	reject.configure("", shapeOf{nominal: 1, lower: 1, upper: 1})
+	reject.configure("", levelShape{nominal: 1, lower: 1, upper: 1})
 	reject.enter(1, 0, now, noDetails)
 	if outcome, _, _, reason := reject.enter(1, 0, now, noDetails); outcome != Refused || reason != reasonConcurrency {
 		t.Errorf("%v %s", outcome, reason)
 	}
 	short := &level{}
-	short.configure("", shapeOf{queues: 1, handSize: 1, queueLength: 1, nominal: 1, lower: 1, upper: 1})
+	short.configure("", levelShape{queues: 1, handSize: 1, queueLength: 1, nominal: 1, lower: 1, upper: 1})
 	short.enter(1, 0, now, noDetails)
 	_, _, w, _ := short.enter(1, 0, now, noDetails)
 	if outcome, _, _, reason := short.enter(1, 0, now, noDetails); outcome != Refused || reason != reasonQueueFull {
@@ -160,7 +160,7 @@ func TestFullLevelsAndQueuesRefuse(t *testing.T) {
 		t.Errorf("after it has withdrawn: %+v", short)
 	}
 	exempt := &level{}
-	exempt.configure("", shapeOf{exempt: true})
+	exempt.configure("", levelShape{exempt: true})
 	if outcome, _, _, _ := exempt.enter(1, 0, now, noDetails); outcome != Served {
 		t.Error("an exempt request has to wait")
 	}
@@ -168,7 +168,7 @@ func TestFullLevelsAndQueuesRefuse(t *testing.T) {
 
 func TestAWideRequestIsServedAlone(t *testing.T) {
 	l := &level{}
-	l.configure("", shapeOf{queues: 1, handSize: 1, queueLength: 9, nominal: 2, lower: 2, upper: 2})
+	l.configure("", levelShape{queues: 1, handSize: 1, queueLength: 9, nominal: 2, lower: 2, upper: 2})
 	now := time.Unix(0, 0)
 	_, first, _, _ := l.enter(1, 0, now, noDetails)
 	_, _, wide, _ := l.enter(10, 0, now, noDetails)
@@ -183,14 +183,14 @@ func TestAWideRequestIsServedAlone(t *testing.T) {
 }
 
 func TestIdleLevelsLendToBusyOnes(t *testing.T) {
-	idle := wants{shape: shapeOf{nominal: 300, lower: 30, upper: 900}}
-	busy := wants{shape: shapeOf{nominal: 300, lower: 200, upper: 900}, highest: 1000, smoothed: 1000}
-	got := divide([]wants{idle, busy, {shape: shapeOf{exempt: true}}}, 600)
+	idle := levelDemand{shape: levelShape{nominal: 300, lower: 30, upper: 900}}
+	busy := levelDemand{shape: levelShape{nominal: 300, lower: 200, upper: 900}, highest: 1000, smoothed: 1000}
+	got := divide([]levelDemand{idle, busy, {shape: levelShape{exempt: true}}}, 600)
 	if got[0] < 30 || got[0] > 40 || got[1] < 540 || got[0]+got[1] > 602 || got[2] != 1 {
 		t.Errorf("got %v", got)
 	}
 	idle.highest, idle.smoothed = 300, 300 // it claims its seats back
-	if got = divide([]wants{idle, busy}, 600); got[0] != 300 || got[1] != 300 {
+	if got = divide([]levelDemand{idle, busy}, 600); got[0] != 300 || got[1] != 300 {
 		t.Errorf("got %v", got)
 	}
 }

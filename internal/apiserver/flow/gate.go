@@ -43,7 +43,7 @@ const (
 	mutating
 )
 
-func does(r *Request) int {
+func requestKind(r *Request) int {
 	switch r.Verb {
 	case "get", "list", "watch":
 		return readOnly
@@ -118,7 +118,7 @@ var ErrTooMany = errors.New("Too many requests, please try again later.")
 // refuse counts a refusal.
 func (g *Gate) refuse(t Ticket, reason string) (Ticket, error) {
 	t.schema.refused(reason)
-	t.Later = t.level.later.refuse(g.cfg.Now())
+	t.Later = t.level.retryAfter.refuse(g.cfg.Now())
 	return t, ErrTooMany
 }
 
@@ -146,15 +146,15 @@ func (g *Gate) Enter(ctx context.Context, r *Request, width func(most int) int) 
 	case Refused:
 		return g.refuse(ticket, reason)
 	case Waiting:
-		s.live.waiting.Add(1)
-		s.live.wanted.Add(int64(wide))
-		g.queued[does(r)].Add(1)
+		s.inProgress.waiting.Add(1)
+		s.inProgress.wanted.Add(int64(wide))
+		g.queued[requestKind(r)].Add(1)
 		reason := g.wait(ctx, l, w)
-		s.live.waiting.Add(-1)
-		s.live.wanted.Add(-int64(wide))
-		g.queued[does(r)].Add(-1)
+		s.inProgress.waiting.Add(-1)
+		s.inProgress.wanted.Add(-int64(wide))
+		g.queued[requestKind(r)].Add(-1)
 		ticket.Waited = g.cfg.Now().Sub(now)
-		g.waits.waited(s, reason == "", ticket.Waited, w.company)
+		g.waits.waited(s, reason == "", ticket.Waited, w.queueLength)
 		if reason != "" {
 			return g.refuse(ticket, reason)
 		}
@@ -196,7 +196,7 @@ func (g *Gate) Configure(schemas []*flowcontrolv1.FlowSchema, levels []*flowcont
 	for _, o := range levels {
 		l := g.levels[o.Name]
 		if l == nil {
-			l = &level{name: o.Name, course: newCourse(g.cfg.Now)}
+			l = &level{name: o.Name, utilization: newUtilization(g.cfg.Now)}
 			g.levels[o.Name] = l
 		}
 		l.configure(o.UID, shape[o.Name])
@@ -220,11 +220,11 @@ func (g *Gate) Configure(schemas []*flowcontrolv1.FlowSchema, levels []*flowcont
 		if l == nil {
 			continue // dangling: ignored
 		}
-		s := &schema{name: o.Name, uid: o.UID, spec: o.Spec, level: l, levelUID: l.uid, shape: shape[l.name], live: &live{}}
+		s := &schema{name: o.Name, uid: o.UID, spec: o.Spec, level: l, levelUID: l.uid, shape: shape[l.name], inProgress: &inProgress{}}
 		g.waits.of(s)
 		if old := before[o.UID]; old != nil {
 			s.served.Store(old.served.Load())
-			s.live = old.live
+			s.inProgress = old.inProgress
 			for i := range s.refusedBy {
 				s.refusedBy[i].Store(old.refusedBy[i].Load())
 			}
@@ -257,13 +257,13 @@ func (g *Gate) adjust() {
 		return
 	}
 	levels := make([]*level, 0, len(t.levels))
-	want := make([]wants, 0, len(t.levels))
+	want := make([]levelDemand, 0, len(t.levels))
 	for _, l := range t.levels {
 		highest, smoothed := l.demand()
 		l.mu.Lock()
 		shape := l.shape
 		l.mu.Unlock()
-		levels, want = append(levels, l), append(want, wants{shape, highest, smoothed})
+		levels, want = append(levels, l), append(want, levelDemand{shape, highest, smoothed})
 	}
 	for i, limit := range divide(want, g.cfg.Seats) {
 		levels[i].setLimit(limit)

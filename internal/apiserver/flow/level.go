@@ -26,8 +26,8 @@ const (
 	reasonCancelled   = "cancelled"
 )
 
-// shapeOf is a level's configuration.
-type shapeOf struct {
+// levelShape is a level's configuration.
+type levelShape struct {
 	exempt                        bool
 	queues, handSize, queueLength int // queues is 0 if requests do not wait
 	nominal, lower, upper         int
@@ -38,22 +38,22 @@ type level struct {
 	name string
 	uid  types.UID
 
-	later later
+	retryAfter retryAfter
 
-	mu        sync.Mutex // guards the following fields
-	shape     shapeOf
-	limit     int // current seats: nominal, less lent ones, plus borrowed ones
-	executing int // requests
-	inUse     int // seats
-	waiting   int // requests
-	waitSeats int
-	queues    []queue
-	virtual   float64 // virtual time at which the last served request was due
-	typical   float64 // smoothed duration of requests in seconds
-	most      int     // highest demand for seats since the last adjustment
-	smoothed  float64 // demand over a longer time
-	counts    counts
-	course    course
+	mu             sync.Mutex // guards the following fields
+	shape          levelShape
+	limit          int // current seats: nominal, less lent ones, plus borrowed ones
+	executing      int // requests
+	inUse          int // seats
+	waiting        int // requests
+	waitSeats      int
+	queues         []queue
+	virtual        float64 // virtual time at which the last served request was due
+	typicalSeconds float64 // smoothed duration of requests in seconds
+	peakDemand     int     // highest demand for seats since the last adjustment
+	smoothed       float64 // demand over a longer time
+	counts         counts
+	utilization    utilization
 }
 
 type counts struct{ dispatched, refused, timedOut, cancelled uint64 }
@@ -76,8 +76,8 @@ type waiter struct {
 	about  Request
 	schema string
 	flow   string // its flow within the schema
-	// company is the length of the queue when it arrived, including itself.
-	company int
+	// queueLength is the length of the queue when it arrived, including itself.
+	queueLength int
 	// expected is its expected duration in seconds when it got its seats.
 	expected float64
 }
@@ -91,8 +91,8 @@ type seats struct {
 	expected     float64
 }
 
-// firstGuess is the expected duration in seconds before any request has ended.
-const firstGuess = 0.003
+// initialSeconds is the expected duration in seconds before any request has ended.
+const initialSeconds = 0.003
 
 // enter gives the request seats, a place in a queue, or a reason for its refusal. hash identifies
 // the flow.
@@ -100,7 +100,7 @@ func (l *level) enter(width int, hash uint64, now time.Time, about func() (r Req
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.elapseTo(now)
-	l.most = max(l.most, l.inUse+l.waitSeats+width)
+	l.peakDemand = max(l.peakDemand, l.inUse+l.waitSeats+width)
 	if l.shape.exempt || l.waiting == 0 && l.fits(width) {
 		l.take(width)
 		return Served, seats{width: width, queue: noQueue}, nil, ""
@@ -121,7 +121,7 @@ func (l *level) enter(width int, hash uint64, now time.Time, about func() (r Req
 	w := &waiter{width: width, queue: at, since: now, served: make(chan struct{})}
 	w.about, w.schema, w.flow = about()
 	q.waiters = append(q.waiters, w)
-	w.company = len(q.waiters)
+	w.queueLength = len(q.waiters)
 	q.seats += width
 	l.waiting++
 	l.waitSeats += width
@@ -196,10 +196,10 @@ func (l *level) dispatch() {
 }
 
 func (l *level) expected() float64 {
-	if l.typical == 0 {
-		return firstGuess
+	if l.typicalSeconds == 0 {
+		return initialSeconds
 	}
-	return l.typical
+	return l.typicalSeconds
 }
 
 // leave removes a waiter from its queue.
@@ -248,10 +248,10 @@ func (l *level) exit(s seats, took time.Duration) {
 	l.elapse()
 	l.inUse -= s.width
 	l.executing--
-	if l.typical == 0 {
-		l.typical = took.Seconds()
+	if l.typicalSeconds == 0 {
+		l.typicalSeconds = took.Seconds()
 	} else {
-		l.typical += (took.Seconds() - l.typical) / 16
+		l.typicalSeconds += (took.Seconds() - l.typicalSeconds) / 16
 	}
 	if s.queue != noQueue && s.queue < len(l.queues) {
 		q := &l.queues[s.queue]
@@ -264,7 +264,7 @@ func (l *level) exit(s seats, took time.Duration) {
 }
 
 // configure changes the level's shape. Requests in removed queues move to the remaining ones.
-func (l *level) configure(uid types.UID, s shapeOf) {
+func (l *level) configure(uid types.UID, s levelShape) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.elapse()
@@ -312,9 +312,9 @@ func (l *level) setLimit(limit int) {
 func (l *level) demand() (highest int, smoothed float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	highest = l.most
+	highest = l.peakDemand
 	l.period(highest)
-	l.most = l.inUse + l.waitSeats
+	l.peakDemand = l.inUse + l.waitSeats
 	// A rise counts at once, a fall slowly: half of it is forgotten after five minutes.
 	const keep = 0.977
 	l.smoothed = max(float64(highest), keep*l.smoothed+(1-keep)*float64(highest))

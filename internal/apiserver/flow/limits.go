@@ -7,14 +7,14 @@ import (
 )
 
 // shapes divides the server's seats among the levels by their shares.
-func shapes(levels []*flowcontrolv1.PriorityLevelConfiguration, total int) map[string]shapeOf {
+func shapes(levels []*flowcontrolv1.PriorityLevelConfiguration, total int) map[string]levelShape {
 	sum := int32(0)
 	for _, l := range levels {
 		sum += shares(l)
 	}
-	out := make(map[string]shapeOf, len(levels))
+	out := make(map[string]levelShape, len(levels))
 	for _, l := range levels {
-		var s shapeOf
+		var s levelShape
 		s.nominal = int(math.Ceil(float64(total) * float64(shares(l)) / float64(max(sum, 1))))
 		lendable, borrow := int32(0), (*int32)(nil)
 		switch l.Spec.Type {
@@ -64,9 +64,9 @@ func shares(l *flowcontrolv1.PriorityLevelConfiguration) int32 {
 	return 0
 }
 
-// wants is a level's demand for seats.
-type wants struct {
-	shape    shapeOf
+// levelDemand is a level's demand for seats.
+type levelDemand struct {
+	shape    levelShape
 	highest  int
 	smoothed float64
 }
@@ -74,7 +74,7 @@ type wants struct {
 // divide adjusts the seats of the levels that are not exempt to their demand. Levels borrow the
 // seats that others lend because they do not need them, in proportion to their demand (KEP-1040,
 // "Dispatching").
-func divide(levels []wants, total int) []int {
+func divide(levels []levelDemand, total int) []int {
 	least := make([]float64, len(levels))
 	target := make([]float64, len(levels))
 	spare := float64(total)

@@ -56,14 +56,14 @@ func (m waitMetrics) of(s *schema) {
 // began counts a request that gets seats.
 func (s *schema) began(t *Ticket) {
 	s.served.Add(1)
-	s.live.executing.Add(1)
-	s.live.inUse.Add(int64(t.seats.width))
+	s.inProgress.executing.Add(1)
+	s.inProgress.inUse.Add(int64(t.seats.width))
 	s.width().Observe(float64(t.seats.width))
 }
 
 func (s *schema) ended(t *Ticket, took time.Duration) {
-	s.live.executing.Add(-1)
-	s.live.inUse.Add(-int64(t.seats.width))
+	s.inProgress.executing.Add(-1)
+	s.inProgress.inUse.Add(-int64(t.seats.width))
 	kind := 0
 	if t.watch {
 		kind = 1
@@ -107,7 +107,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (g *Gate) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range append([]*prometheus.Desc{descExecuting, descInUse, descWaiting, descWanted, descTarget, descLimit, descNominal, descLower, descUpper, descSmoothed, descDispatched, descRejected}, descCourse...) {
+	for _, d := range append([]*prometheus.Desc{descExecuting, descInUse, descWaiting, descWanted, descTarget, descLimit, descNominal, descLower, descUpper, descSmoothed, descDispatched, descRejected}, descUtilization...) {
 		ch <- d
 	}
 	ch <- descInQueue
@@ -127,7 +127,7 @@ func (g *Gate) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, l := range t.levels {
 		l.mu.Lock()
-		shape, limit, smoothed, course := l.shape, l.limit, l.smoothed, l.told()
+		shape, limit, smoothed, course := l.shape, l.limit, l.smoothed, l.utilizationNow()
 		l.mu.Unlock()
 		course.collect(ch, l.name)
 		gauge(descLimit, float64(limit), l.name)
@@ -138,10 +138,10 @@ func (g *Gate) Collect(ch chan<- prometheus.Metric) {
 		gauge(descSmoothed, smoothed, l.name)
 	}
 	for _, s := range t.schemas {
-		gauge(descExecuting, float64(s.live.executing.Load()), s.level.name, s.name)
-		gauge(descInUse, float64(s.live.inUse.Load()), s.level.name, s.name)
-		gauge(descWaiting, float64(s.live.waiting.Load()), s.level.name, s.name)
-		gauge(descWanted, float64(s.live.wanted.Load()), s.level.name, s.name)
+		gauge(descExecuting, float64(s.inProgress.executing.Load()), s.level.name, s.name)
+		gauge(descInUse, float64(s.inProgress.inUse.Load()), s.level.name, s.name)
+		gauge(descWaiting, float64(s.inProgress.waiting.Load()), s.level.name, s.name)
+		gauge(descWanted, float64(s.inProgress.wanted.Load()), s.level.name, s.name)
 		if n := s.served.Load(); n > 0 {
 			ch <- prometheus.MustNewConstMetric(descDispatched, prometheus.CounterValue, float64(n), s.level.name, s.name)
 		}

@@ -13,7 +13,7 @@ import (
 
 // changes returns the fields that a write sets and those that it removes.
 func (t *Tracker) changes(live, obj runtime.Object, isNew bool) (set, removed *fieldpath.Set, ok bool) {
-	if isNew && zeroButKind(live) {
+	if isNew && isEmpty(live) {
 		set = fieldpath.NewSet()
 		l := lister{}
 		l.always(set, t.plan, reflect.ValueOf(obj).Elem())
@@ -22,7 +22,7 @@ func (t *Tracker) changes(live, obj runtime.Object, isNew bool) (set, removed *f
 		}
 		return t.filter(set), nil, true
 	}
-	before, after := differing(live, obj)
+	before, after := withoutEqualFields(live, obj)
 	c, err := t.compare(before, after)
 	if err != nil {
 		return nil, nil, false
@@ -57,8 +57,8 @@ func (t *Tracker) typed(obj any) (*typed.TypedValue, error) {
 	return typed.AsTyped(v, t.kind.Schema(), t.kind.TypeRef(), typed.AllowDuplicates)
 }
 
-// zeroButKind reports whether obj is a new object of the scheme: empty except for its TypeMeta.
-func zeroButKind(obj runtime.Object) bool {
+// isEmpty reports whether obj is a new object of the scheme: empty except for its TypeMeta.
+func isEmpty(obj runtime.Object) bool {
 	v := reflect.ValueOf(obj).Elem()
 	for i := range v.NumField() {
 		if v.Type().Field(i).Type != typeMetaType && !v.Field(i).IsZero() {
@@ -74,23 +74,23 @@ var (
 	objectMetaType = reflect.TypeFor[metav1.ObjectMeta]()
 )
 
-// differing copies two objects without their equal parts: whole top-level fields and whole fields
-// of the metadata. A field that is missing on both sides is neither set nor removed. managedFields
-// itself has no owner.
-func differing(live, obj runtime.Object) (before, after any) {
+// withoutEqualFields copies two objects without their equal parts: whole top-level fields and whole
+// fields of the metadata. A field that is missing on both sides is neither set nor removed.
+// managedFields itself has no owner.
+func withoutEqualFields(live, obj runtime.Object) (before, after any) {
 	old, changed := reflect.ValueOf(live).Elem(), reflect.ValueOf(obj).Elem()
 	l, r := reflect.New(old.Type()), reflect.New(old.Type())
-	copyDiffering(l.Elem(), r.Elem(), old, changed, true)
+	copyDifferences(l.Elem(), r.Elem(), old, changed, true)
 	return l.Interface(), r.Interface()
 }
 
-func copyDiffering(l, r, old, changed reflect.Value, descend bool) {
+func copyDifferences(l, r, old, changed reflect.Value, descend bool) {
 	for i := range old.NumField() {
 		a, b := old.Field(i), changed.Field(i)
 		switch {
 		case a.Type() == typeMetaType, a.Type() == managedType:
 		case descend && a.Type() == objectMetaType:
-			copyDiffering(l.Field(i), r.Field(i), a, b, false)
+			copyDifferences(l.Field(i), r.Field(i), a, b, false)
 		case !same(a, b):
 			l.Field(i).Set(a)
 			r.Field(i).Set(b)

@@ -93,9 +93,9 @@ func (l *lister) added(set *fieldpath.Set, pe fieldpath.PathElement, n *node, v 
 	}
 }
 
-// many is the number of elements from which they are sorted before insertion: an insertion into a
-// sorted set moves all elements behind it.
-const many = 256
+// sortThreshold is the number of elements from which they are sorted before insertion: an insertion
+// into a sorted set moves all elements behind it.
+const sortThreshold = 256
 
 // below lists the parts of a value. It returns false if there are none; the value is then owned as
 // a whole.
@@ -130,7 +130,7 @@ func (l *lister) below(set *fieldpath.Set, n *node, v reflect.Value) bool {
 
 // entries lists the entries of a map.
 func (l *lister) entries(set *fieldpath.Set, n *node, v reflect.Value) {
-	if v.Len() < many {
+	if v.Len() < sortThreshold {
 		for it := v.MapRange(); it.Next(); {
 			l.added(set, fieldpath.FieldNameElement(it.Key().String()), n.item, it.Value())
 		}
@@ -155,7 +155,7 @@ func (l *lister) items(set *fieldpath.Set, n *node, v reflect.Value) {
 		switch {
 		case l.unknown:
 			return
-		case v.Len() < many:
+		case v.Len() < sortThreshold:
 			l.item(set, n, element, v.Index(i))
 		default:
 			all = append(all, item{element, v.Index(i)})

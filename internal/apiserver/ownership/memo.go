@@ -12,12 +12,12 @@ import (
 type parsed struct {
 	set     *fieldpath.Set
 	encoded []byte // our encoding, which may differ from the client's
-	// blank is set if the key of some list item is an empty string.
-	blank bool
+	// emptyKey is set if the key of some list item is an empty string.
+	emptyKey bool
 }
 
-// blankKey is the encoding of such a key.
-const blankKey = `\":\"\"`
+// emptyKeyText is the encoding of such a key.
+const emptyKeyText = `\":\"\"`
 
 // Limits of the parsed sets that the process keeps.
 const (
@@ -72,7 +72,7 @@ func (t *Tracker) parse(raw string) (parsed, bool) {
 	if err := set.FromJSON(strings.NewReader(raw)); err != nil {
 		return parsed{}, false
 	}
-	p := parsed{set: &set, blank: strings.Contains(raw, blankKey)}
+	p := parsed{set: &set, emptyKey: strings.Contains(raw, emptyKeyText)}
 	reconciled, err := typed.ReconcileFieldSetWithSchema(p.set, t.kind)
 	if err != nil {
 		return parsed{}, false

@@ -43,8 +43,8 @@ func (t *Tracker) For(subresource string, reset fieldpath.Filter) *Tracker {
 	return &sub
 }
 
-// stripped are the fields without owners.
-var stripped = fieldpath.NewSet(
+// unownedFields are the fields without owners.
+var unownedFields = fieldpath.NewSet(
 	fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"),
 	fieldpath.MakePathOrDie("metadata", "name"), fieldpath.MakePathOrDie("metadata", "namespace"),
 	fieldpath.MakePathOrDie("metadata", "creationTimestamp"), fieldpath.MakePathOrDie("metadata", "selfLink"),
@@ -90,9 +90,9 @@ func (t *Tracker) Update(live, obj runtime.Object, manager string, now time.Time
 		newMeta.SetManagedFields(brought)
 		return false
 	}
-	entries = take(entries, set, removed)
-	entries = t.give(entries, set, manager, now)
-	if updaters(entries) > maxUpdaters {
+	entries = removeFromOwners(entries, set, removed)
+	entries = t.addToManager(entries, set, manager, now)
+	if countUpdaters(entries) > maxUpdaters {
 		newMeta.SetManagedFields(brought)
 		return false
 	}
@@ -127,7 +127,7 @@ func (t *Tracker) entries(stored, brought []metav1.ManagedFieldsEntry) ([]entry,
 		}
 		seen[writerOf(e)] = true
 		known, ok := t.parse(e.FieldsV1.GetRawString())
-		if !ok || known.blank || known.set.Has(managedFieldsPath) {
+		if !ok || known.emptyKey || known.set.Has(managedFieldsPath) {
 			return nil, false
 		}
 		out = append(out, entry{ManagedFieldsEntry: *e, set: known.set, encoded: known.encoded})
@@ -145,8 +145,8 @@ func writerOf(e *metav1.ManagedFieldsEntry) writer {
 	return writer{e.Manager, e.Subresource, e.Operation}
 }
 
-// updaters counts the managers that do not apply.
-func updaters(entries []entry) int {
+// countUpdaters counts the managers that do not apply.
+func countUpdaters(entries []entry) int {
 	n := 0
 	for i := range entries {
 		if entries[i].Operation == metav1.ManagedFieldsOperationUpdate {
@@ -156,8 +156,8 @@ func updaters(entries []entry) int {
 	return n
 }
 
-// take removes the fields that were set or removed from their previous owners.
-func take(entries []entry, set, removed *fieldpath.Set) []entry {
+// removeFromOwners removes the fields that were set or removed from their previous owners.
+func removeFromOwners(entries []entry, set, removed *fieldpath.Set) []entry {
 	left := entries[:0]
 	for _, e := range entries {
 		if taken := e.set.Intersection(set); !taken.Empty() {
@@ -173,9 +173,9 @@ func take(entries []entry, set, removed *fieldpath.Set) []entry {
 	return left
 }
 
-// give makes the manager the owner of the fields that were set.
-func (t *Tracker) give(entries []entry, set *fieldpath.Set, manager string, now time.Time) []entry {
-	if set = set.Difference(stripped); set.Empty() {
+// addToManager makes the manager the owner of the fields that were set.
+func (t *Tracker) addToManager(entries []entry, set *fieldpath.Set, manager string, now time.Time) []entry {
+	if set = set.Difference(unownedFields); set.Empty() {
 		return entries
 	}
 	if manager == "" {

@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// fresh is how long a usage is returned without a new measurement.
-	fresh = 5 * time.Second
-	// shortest is the least time between two readings: our kubelet measures at most once a second.
-	shortest = 1200 * time.Millisecond
-	// longest is the most time between two readings. A usage over a longer time would hide the
+	// maxAge is how long a usage is returned without a new measurement.
+	maxAge = 5 * time.Second
+	// minWindow is the least time between two readings: our kubelet measures at most once a second.
+	minWindow = 1200 * time.Millisecond
+	// maxWindow is the most time between two readings. A usage over a longer time would hide the
 	// current load.
-	longest = 90 * time.Second
-	// atOnce is how many nodes are read concurrently.
-	atOnce = 64
-	// patience limits the measurement of a node. Upstream's kubelet measures every ten to fifteen
-	// seconds.
-	patience = 20 * time.Second
+	maxWindow = 90 * time.Second
+	// maxConcurrent is how many nodes are read concurrently.
+	maxConcurrent = 64
+	// measureTimeout limits the measurement of a node. Upstream's kubelet measures every ten to
+	// fifteen seconds.
+	measureTimeout = 20 * time.Second
 )
 
 // Config configures a Meter.
@@ -65,19 +65,19 @@ func (m *Meter) Node(ctx context.Context, name string) (*Usage, error) {
 		return nil, ctx.Err()
 	}
 	defer func() { <-n.busy }()
-	if n.usage != nil && m.Now().Sub(n.usedAt) < fresh {
+	if n.usage != nil && m.Now().Sub(n.usedAt) < maxAge {
 		return n.usage, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
-	if n.reading == nil || m.Now().Sub(n.readAt) > longest {
+	if n.reading == nil || m.Now().Sub(n.readAt) > maxWindow {
 		if err := m.read(ctx, name, n); err != nil {
 			return nil, err
 		}
 	}
 	old := n.reading
 	for n.reading == old || !n.reading.node.at.After(old.node.at) {
-		if left := shortest - m.Now().Sub(n.readAt); left > 0 {
+		if left := minWindow - m.Now().Sub(n.readAt); left > 0 {
 			if err := m.Sleep(ctx, left); err != nil {
 				return nil, err
 			}
@@ -86,7 +86,7 @@ func (m *Meter) Node(ctx context.Context, name string) (*Usage, error) {
 			return nil, err
 		}
 	}
-	n.usage, n.usedAt = between(old, n.reading), n.readAt
+	n.usage, n.usedAt = usageBetween(old, n.reading), n.readAt
 	return n.usage, nil
 }
 
@@ -94,8 +94,8 @@ func (m *Meter) node(name string) *node {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.Now()
-	if now.Sub(m.swept) > longest {
-		maps.DeleteFunc(m.nodes, func(_ string, n *node) bool { return now.Sub(n.asked) > longest })
+	if now.Sub(m.swept) > maxWindow {
+		maps.DeleteFunc(m.nodes, func(_ string, n *node) bool { return now.Sub(n.asked) > maxWindow })
 		m.swept = now
 	}
 	n := m.nodes[name]
@@ -127,7 +127,7 @@ func (m *Meter) Nodes(ctx context.Context, names []string, failed func(name stri
 	out := make(map[string]*Usage, len(names))
 	var mu sync.Mutex
 	var group errgroup.Group
-	group.SetLimit(atOnce)
+	group.SetLimit(maxConcurrent)
 	for _, name := range names {
 		group.Go(func() error {
 			u, err := m.Node(ctx, name)

@@ -40,7 +40,7 @@ func Parse(r io.Reader) (*Reading, error) {
 	out := &Reading{containers: map[containerName]*counters{}}
 	each := func(family string, fn func(c *counters, m *dto.Metric)) {
 		for _, m := range families[family].GetMetric() {
-			fn(out.of(m), m)
+			fn(out.countersOf(m), m)
 		}
 	}
 	for _, prefix := range []string{"node_", "container_"} {
@@ -65,8 +65,9 @@ func parseText(r io.Reader) (families map[string]*dto.MetricFamily, err error) {
 	return parser.TextToMetricFamilies(r)
 }
 
-// of returns the counters for a metric's labels: a container's, or the node's if there are none.
-func (r *Reading) of(m *dto.Metric) *counters {
+// countersOf returns the counters for a metric's labels: a container's, or the node's if there are
+// none.
+func (r *Reading) countersOf(m *dto.Metric) *counters {
 	var name containerName
 	for _, l := range m.GetLabel() {
 		switch l.GetName() {

@@ -26,8 +26,8 @@ type Container struct {
 	Usage corev1.ResourceList
 }
 
-// between returns the usage between two readings of a node.
-func between(old, now *Reading) *Usage {
+// usageBetween returns the usage between two readings of a node.
+func usageBetween(old, now *Reading) *Usage {
 	u := &Usage{At: now.node.at, Window: now.node.at.Sub(old.node.at), Pods: make(map[types.NamespacedName][]Container)}
 	u.Node, _ = used(&old.node, &now.node)
 	partly := map[types.NamespacedName]bool{}
@@ -53,7 +53,7 @@ func between(old, now *Reading) *Usage {
 // used returns CPU and memory of a node or container; ok is false if one of them is unknown.
 func used(old, now *counters) (list corev1.ResourceList, ok bool) {
 	cores, known := rate(old, now)
-	if !known || !sane(cores*1e9) || !sane(now.memory) {
+	if !known || !plausible(cores*1e9) || !plausible(now.memory) {
 		return nil, false
 	}
 	return corev1.ResourceList{
@@ -62,11 +62,11 @@ func used(old, now *counters) (list corev1.ResourceList, ok bool) {
 	}, true
 }
 
-// most is more than any node has of billionths of cores, or of bytes.
-const most = 1 << 53
+// maxAmount is more than any node has of billionths of cores, or of bytes.
+const maxAmount = 1 << 53
 
-// sane reports whether a kubelet's number can be an amount.
-func sane(amount float64) bool { return amount >= 0 && amount < most }
+// plausible reports whether a kubelet's number can be an amount.
+func plausible(amount float64) bool { return amount >= 0 && amount < maxAmount }
 
 // rate returns the used cores: between the readings, or on average since the start of a container
 // that (re)started after the older one.

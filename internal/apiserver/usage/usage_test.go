@@ -75,13 +75,13 @@ func TestWhatANodeUses(t *testing.T) {
 				t.Errorf("%s: the kubelet was asked %d times, the window is %s", what, asked, u.Window)
 			}
 		}
-		expect("the first question waits for two readings", 2, shortest, 1000)
+		expect("the first question waits for two readings", 2, minWindow, 1000)
 		time.Sleep(time.Second)
-		expect("soon afterwards nobody is asked", 2, shortest, 1000)
+		expect("soon afterwards nobody is asked", 2, minWindow, 1000)
 		time.Sleep(14 * time.Second)
 		expect("then once, and what was restarted is measured since then", 3, 15*time.Second, 250)
 		time.Sleep(time.Hour)
-		expect("a reading of long ago is none", 5, shortest, 250)
+		expect("a reading of long ago is none", 5, minWindow, 250)
 		if usages := m.Nodes(t.Context(), []string{"one", "two"}, func(name string, err error) {
 			if name != "two" {
 				t.Errorf("%s: %v", name, err)
@@ -89,7 +89,7 @@ func TestWhatANodeUses(t *testing.T) {
 		}); len(usages) != 1 || usages["one"] == nil {
 			t.Errorf("of two nodes, one of which does not answer: %v", usages)
 		}
-		time.Sleep(2 * longest)
+		time.Sleep(2 * maxWindow)
 		m.node("three")
 		if len(m.nodes) != 1 {
 			t.Errorf("nodes that nobody asks about are kept: %d", len(m.nodes))
@@ -121,7 +121,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, u := range []*Usage{between(&Reading{}, r), between(r, r)} {
+		for _, u := range []*Usage{usageBetween(&Reading{}, r), usageBetween(r, r)} {
 			for pod, list := range u.Pods {
 				for _, c := range list {
 					if c.Usage.Cpu().Sign() < 0 || c.Usage.Memory().Sign() < 0 {

@@ -11,8 +11,8 @@ import (
 
 func TestALevelTellsHowBusyItWasOverTime(t *testing.T) {
 	now := time.Unix(0, 0)
-	l := &level{name: "l", course: newCourse(func() time.Time { return now })}
-	l.configure("", shapeOf{queues: 1, handSize: 1, queueLength: 10, nominal: 4, lower: 4, upper: 4})
+	l := &level{name: "l", utilization: newUtilization(func() time.Time { return now })}
+	l.configure("", levelShape{queues: 1, handSize: 1, queueLength: 10, nominal: 4, lower: 4, upper: 4})
 	enter := func(width int) seats {
 		_, s, _, _ := l.enter(width, 0, now, noDetails)
 		return s
@@ -25,8 +25,8 @@ func TestALevelTellsHowBusyItWasOverTime(t *testing.T) {
 	l.exit(two, time.Second)
 	l.exit(rest, time.Second) // now the wide one has its seats
 	now = now.Add(time.Second)
-	c := l.told()
-	seconds := func(w weighed, bound float64) uint64 {
+	c := l.utilizationNow()
+	seconds := func(w timeWeighted, bound float64) uint64 {
 		return w.counts[slices.Index(w.bounds, bound)] / uint64(time.Second)
 	}
 	if idle, full := seconds(c.seats, 0), seconds(c.seats, 1); idle != 2 || full != 3 {
@@ -40,7 +40,7 @@ func TestALevelTellsHowBusyItWasOverTime(t *testing.T) {
 	}
 	l.demand()
 	// Over five seconds: 0, 0, 4, 8, 4.
-	if c := l.course; c.average != 3.2 || math.Abs(c.deviation-math.Sqrt(96.0/5-3.2*3.2)) > 1e-9 || c.highest != 8 {
+	if c := l.utilization; c.average != 3.2 || math.Abs(c.deviation-math.Sqrt(96.0/5-3.2*3.2)) > 1e-9 || c.highest != 8 {
 		t.Errorf("demand was %v ± %v, %v at most", c.average, c.deviation, c.highest)
 	}
 	var out dto.Metric

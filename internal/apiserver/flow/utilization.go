@@ -8,20 +8,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// weighed is a histogram of a value over time: each nanosecond counts as one observation of the
-// value. This is how upstream reports utilization.
-type weighed struct {
+// timeWeighted is a histogram of a value over time: each nanosecond counts as one observation of
+// the value. This is how upstream reports utilization.
+type timeWeighted struct {
 	bounds []float64
 	counts []uint64 // nanoseconds by bucket; the last one is for values above all bounds
 	sum    float64
 }
 
-func newWeighed(bounds []float64) weighed {
-	return weighed{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
+func newTimeWeighted(bounds []float64) timeWeighted {
+	return timeWeighted{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
 }
 
-// was adds that the value lasted for the given time.
-func (w *weighed) was(value float64, nanoseconds int64) {
+// observeFor adds that the value lasted for the given time.
+func (w *timeWeighted) observeFor(value float64, nanoseconds int64) {
 	i := 0
 	for i < len(w.bounds) && value > w.bounds[i] {
 		i++
@@ -31,7 +31,7 @@ func (w *weighed) was(value float64, nanoseconds int64) {
 }
 
 // metric returns the current histogram.
-func (w *weighed) metric(d *prometheus.Desc, labels ...string) prometheus.Metric {
+func (w *timeWeighted) metric(d *prometheus.Desc, labels ...string) prometheus.Metric {
 	total, buckets := uint64(0), make(map[float64]uint64, len(w.bounds))
 	for i, n := range w.counts {
 		total += n
@@ -42,7 +42,7 @@ func (w *weighed) metric(d *prometheus.Desc, labels ...string) prometheus.Metric
 	return prometheus.MustNewConstHistogram(d, total, w.sum, buckets, labels...)
 }
 
-func (w weighed) clone() weighed {
+func (w timeWeighted) clone() timeWeighted {
 	w.counts = slices.Clone(w.counts)
 	return w
 }
@@ -53,12 +53,12 @@ var (
 	requestBounds = []float64{0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 1}
 )
 
-// course is how busy a level was.
-type course struct {
+// utilization is how busy a level was.
+type utilization struct {
 	clock func() time.Time // nil disables the figures
 	since time.Time        // when the figures last changed
 
-	demand, seats, executing, waiting weighed
+	demand, seats, executing, waiting timeWeighted
 
 	// Of the current period between two adjustments: demand × seconds, its square × seconds,
 	// seconds.
@@ -67,21 +67,21 @@ type course struct {
 	average, deviation, highest float64
 }
 
-func newCourse(clock func() time.Time) course {
-	return course{clock: clock, since: clock(), demand: newWeighed(demandBounds), seats: newWeighed(seatBounds), executing: newWeighed(requestBounds), waiting: newWeighed(requestBounds)}
+func newUtilization(clock func() time.Time) utilization {
+	return utilization{clock: clock, since: clock(), demand: newTimeWeighted(demandBounds), seats: newTimeWeighted(seatBounds), executing: newTimeWeighted(requestBounds), waiting: newTimeWeighted(requestBounds)}
 }
 
 // elapse accounts for the time since the figures last changed. It is called, with the level locked,
 // before they change again.
 func (l *level) elapse() {
-	if l.course.clock != nil {
-		l.elapseTo(l.course.clock())
+	if l.utilization.clock != nil {
+		l.elapseTo(l.utilization.clock())
 	}
 }
 
 // elapseTo is elapse at a given time.
 func (l *level) elapseTo(now time.Time) {
-	c := &l.course
+	c := &l.utilization
 	if c.clock == nil {
 		return
 	}
@@ -94,10 +94,10 @@ func (l *level) elapseTo(now time.Time) {
 	c.sum += demand * float64(took) / 1e9
 	c.squares += demand * demand * float64(took) / 1e9
 	c.seconds += float64(took) / 1e9
-	c.demand.was(share(l.inUse+l.waitSeats, l.shape.nominal), took)
-	c.seats.was(share(l.inUse, l.limit), took)
-	c.executing.was(share(l.executing, l.limit), took)
-	c.waiting.was(share(l.waiting, l.shape.queues*l.shape.queueLength), took)
+	c.demand.observeFor(share(l.inUse+l.waitSeats, l.shape.nominal), took)
+	c.seats.observeFor(share(l.inUse, l.limit), took)
+	c.executing.observeFor(share(l.executing, l.limit), took)
+	c.waiting.observeFor(share(l.waiting, l.shape.queues*l.shape.queueLength), took)
 }
 
 // share returns n as a fraction of a limit, or n itself if there is no limit.
@@ -111,7 +111,7 @@ func share(n, of int) float64 {
 // period ends a period between two adjustments.
 func (l *level) period(highest int) {
 	l.elapse()
-	c := &l.course
+	c := &l.utilization
 	c.average, c.deviation, c.highest = 0, 0, float64(highest)
 	if c.seconds > 0 {
 		c.average = c.sum / c.seconds
@@ -121,24 +121,24 @@ func (l *level) period(highest int) {
 }
 
 var (
-	descDemand    = describe("demand_seats", "Observations, at the end of every nanosecond, of (the number of seats each priority level could use) / (nominal number of seats for that level)", "priority_level")
-	descHighest   = describe("demand_seats_high_watermark", "High watermark, over last adjustment period, of demand_seats", "priority_level")
-	descAverage   = describe("demand_seats_average", "Time-weighted average, over last adjustment period, of demand_seats", "priority_level")
-	descDeviation = describe("demand_seats_stdev", "Time-weighted standard deviation, over last adjustment period, of demand_seats", "priority_level")
-	descSeats     = describe("priority_level_seat_utilization", "Observations, at the end of every nanosecond, of utilization of seats for any stage of execution (but only initial stage for WATCHes)", "priority_level", "phase")
-	descRequests  = describe("priority_level_request_utilization", "Observations, at the end of every nanosecond, of number of requests (as a fraction of the relevant limit) waiting or in any stage of execution (but only initial stage for WATCHes)", "priority_level", "phase")
-	descCourse    = []*prometheus.Desc{descDemand, descHighest, descAverage, descDeviation, descSeats, descRequests}
+	descDemand      = describe("demand_seats", "Observations, at the end of every nanosecond, of (the number of seats each priority level could use) / (nominal number of seats for that level)", "priority_level")
+	descHighest     = describe("demand_seats_high_watermark", "High watermark, over last adjustment period, of demand_seats", "priority_level")
+	descAverage     = describe("demand_seats_average", "Time-weighted average, over last adjustment period, of demand_seats", "priority_level")
+	descDeviation   = describe("demand_seats_stdev", "Time-weighted standard deviation, over last adjustment period, of demand_seats", "priority_level")
+	descSeats       = describe("priority_level_seat_utilization", "Observations, at the end of every nanosecond, of utilization of seats for any stage of execution (but only initial stage for WATCHes)", "priority_level", "phase")
+	descRequests    = describe("priority_level_request_utilization", "Observations, at the end of every nanosecond, of number of requests (as a fraction of the relevant limit) waiting or in any stage of execution (but only initial stage for WATCHes)", "priority_level", "phase")
+	descUtilization = []*prometheus.Desc{descDemand, descHighest, descAverage, descDeviation, descSeats, descRequests}
 )
 
-// told returns a copy of the course up to now.
-func (l *level) told() course {
+// utilizationNow returns a copy of the utilization up to now.
+func (l *level) utilizationNow() utilization {
 	l.elapse()
-	c := l.course
+	c := l.utilization
 	c.demand, c.seats, c.executing, c.waiting = c.demand.clone(), c.seats.clone(), c.executing.clone(), c.waiting.clone()
 	return c
 }
 
-func (c *course) collect(ch chan<- prometheus.Metric, level string) {
+func (c *utilization) collect(ch chan<- prometheus.Metric, level string) {
 	if c.clock == nil {
 		return
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 func TestWhoIsRefusedOftenIsToldToStayAwayLonger(t *testing.T) {
-	var l later
+	var l retryAfter
 	told := func(second int64, times int) (seconds int) {
 		for range times {
 			seconds = l.refuse(time.Unix(second, 0))
