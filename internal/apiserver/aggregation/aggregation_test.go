@@ -12,7 +12,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-func TestTheWayToAServerIsJudgedByItsService(t *testing.T) {
+func TestAvailabilityDependsOnServiceAndEndpoints(t *testing.T) {
 	ref := &apiregistrationv1.ServiceReference{Namespace: "default", Name: "s", Port: ptr(int32(443))}
 	service := func(kind corev1.ServiceType, port int32) *corev1.Service {
 		return &corev1.Service{Spec: corev1.ServiceSpec{Type: kind, Ports: []corev1.ServicePort{{Name: "https", Port: port}}}}
@@ -44,7 +44,7 @@ func TestTheWayToAServerIsJudgedByItsService(t *testing.T) {
 	}
 }
 
-func TestTheTimeOfAConditionIsThatOfItsLastTransition(t *testing.T) {
+func TestConditionKeepsTheTimeOfItsLastTransition(t *testing.T) {
 	object := &apiregistrationv1.APIService{Status: apiregistrationv1.APIServiceStatus{Conditions: []apiregistrationv1.APIServiceCondition{{Type: "Other"}}}}
 	at := func(s int64) metav1.Time { return metav1.Unix(s, 0) }
 	if !setCondition(object, unavailable("A", "a"), at(1)) || !setCondition(object, unavailable("B", "b"), at(2)) {
@@ -61,7 +61,7 @@ func TestTheTimeOfAConditionIsThatOfItsLastTransition(t *testing.T) {
 	}
 }
 
-func TestOnlyManagedServicesAreCorrected(t *testing.T) {
+func TestOnlyManagedAPIServicesAreCorrected(t *testing.T) {
 	start, always := newLocal("a", "v1", 1, 1, managedStart), newLocal("c.io", "v1", 1000, 100, managedAlways)
 	users := newLocal("u.io", "v1", 1, 1, "")
 	users.Labels = nil
@@ -94,7 +94,7 @@ func TestOnlyManagedServicesAreCorrected(t *testing.T) {
 	}
 }
 
-func TestServedVersionsOfCustomResourcesAreRegisteredOnce(t *testing.T) {
+func TestServedCustomVersionsAreRegisteredOnce(t *testing.T) {
 	definition := func(versions ...apiextensionsv1.CustomResourceDefinitionVersion) *apiextensionsv1.CustomResourceDefinition {
 		return &apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{Group: "c.io", Versions: versions}}
 	}
@@ -107,7 +107,7 @@ func TestServedVersionsOfCustomResourcesAreRegisteredOnce(t *testing.T) {
 	}
 }
 
-func TestTheTablesGroupsAreRegisteredWithUpstreamsPriorities(t *testing.T) {
+func TestBuiltInGroupsHaveUpstreamsPriorities(t *testing.T) {
 	got := map[string][2]int32{}
 	for _, s := range Local(nil) {
 		got[s.Name] = [2]int32{s.Spec.GroupPriorityMinimum, s.Spec.VersionPriority}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-func TestADocumentThatLacksSomethingIsRefused(t *testing.T) {
+func TestIncompleteOpenAPIDocumentIsRefused(t *testing.T) {
 	part, err := groupVersionPart([]byte(`{"paths":{"/apis/a.example.com/v1/":{"get":{}}}}`), schema.GroupVersion{Group: "a.example.com", Version: "v1"})
 	if err != nil {
 		t.Fatal(err)

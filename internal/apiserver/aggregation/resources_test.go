@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestADiscoveryDocumentIsReadUpToABound(t *testing.T) {
+func TestDiscoveryDocumentIsLimited(t *testing.T) {
 	many := func(n int) string { return strings.TrimSuffix(strings.Repeat(`{},`, n), ",") }
 	for name, tc := range map[string]struct {
 		document string

@@ -50,7 +50,7 @@ rules:
   namespaces: [default]
 `
 
-func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
+func TestFirstMatchingPolicyRuleDecides(t *testing.T) {
 	policy, err := ParsePolicy([]byte(policyText))
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 	}
 }
 
-func TestPoliciesThatCanNotBeMeantAreRefused(t *testing.T) {
+func TestInvalidPoliciesAreRefused(t *testing.T) {
 	const head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 	for text, want := range map[string]string{
 		head:                         "no rules",
@@ -103,7 +103,7 @@ func TestPoliciesThatCanNotBeMeantAreRefused(t *testing.T) {
 	}
 }
 
-func TestFieldsOfAPolicyThatNobodyKnowsAreToldAndLeftOut(t *testing.T) {
+func TestUnknownPolicyFieldsAreReportedAndIgnored(t *testing.T) {
 	const head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 	for text, want := range map[string]string{
 		head + "rules: [{level: Metadata}]\nrulez: []":           `unknown field "rulez"`,
@@ -125,7 +125,7 @@ func TestFieldsOfAPolicyThatNobodyKnowsAreToldAndLeftOut(t *testing.T) {
 	}
 }
 
-func TestManagedFieldsAreLeftOutWhereverTheyStand(t *testing.T) {
+func TestManagedFieldsAreRemovedFromObjectsListsAndTables(t *testing.T) {
 	const with, without = `{"metadata":{"managedFields":[{}],"name":"a"}}`, `{"metadata":{"name":"a"}}`
 	for sent, want := range map[string]string{
 		with: without, `{"items":[` + with + `]}`: `{"items":[` + without + `]}`,
@@ -159,7 +159,7 @@ func newLog(t *testing.T, sinks ...Sink) *Log {
 	return &Log{Policy: policy, Sinks: to, Metrics: NewMetrics(), Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: func() time.Time { return time.Unix(1, 0) }}
 }
 
-func TestAFileHasOneLineAnEvent(t *testing.T) {
+func TestFileHasOneLinePerEvent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	sink, err := OpenFile(File{Path: path, Format: "json"})
 	if err != nil {
@@ -192,7 +192,7 @@ func TestAFileHasOneLineAnEvent(t *testing.T) {
 	}
 }
 
-func TestANilRecordDoesNothing(t *testing.T) {
+func TestNilRecordDoesNothing(t *testing.T) {
 	var log *Log
 	rec := log.Begin("", nil, nil)
 	rec.Stage(auditv1.StageResponseComplete, 200)
@@ -205,7 +205,7 @@ func TestANilRecordDoesNothing(t *testing.T) {
 	log.Close()
 }
 
-func TestAWebhookGetsBatchesAndIsTriedAgain(t *testing.T) {
+func TestWebhookGetsBatchesAndIsRetried(t *testing.T) {
 	var mu sync.Mutex
 	var sizes []int
 	fail := true
@@ -300,7 +300,7 @@ func TestLargeEventsAreTruncated(t *testing.T) {
 	}
 }
 
-func TestLongUserAgentsAreCut(t *testing.T) {
+func TestLongUserAgentsAreTruncated(t *testing.T) {
 	to := &kept{}
 	for length, want := range map[int]string{1024: strings.Repeat("x", 1024), 1025: strings.Repeat("x", 1024) + "...TRUNCATED"} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -331,7 +331,7 @@ func TestBatchesAreSplitBySize(t *testing.T) {
 	}
 }
 
-func TestAnEventAfterTheEndIsNotLostSilently(t *testing.T) {
+func TestCloseWritesEveryAcceptedEvent(t *testing.T) {
 	taken := 0
 	b := newBatches(Batching{Buffer: 1000, MaxSize: 10}, func(int, error) {}, func(_ context.Context, events []*auditv1.Event) error { taken += len(events); return nil })
 	var accepted atomic.Int64
@@ -370,7 +370,7 @@ func (f *fussy) Put(event *auditv1.Event) error {
 
 func (f *fussy) Close() error { return nil }
 
-func TestOnlyWhatWasNotWrittenIsLost(t *testing.T) {
+func TestOnlyFailedEventsAreReportedAsLost(t *testing.T) {
 	under, lost := &fussy{}, 0
 	b := Batched(under, Batching{Buffer: 10, MaxSize: 10, MaxWait: time.Hour}, func(events int, _ error) { lost += events })
 	for _, verb := range []string{"get", "delete", "list"} {
@@ -402,7 +402,7 @@ func TestOnlyStrictDestinationsRefuseRequests(t *testing.T) {
 	}
 }
 
-func TestTheWebhookIsAskedAgainWhateverItAnswers(t *testing.T) {
+func TestWebhookIsRetriedAfterAnyError(t *testing.T) {
 	for _, code := range []int{302, 400, 404, 429, 500} {
 		var asked atomic.Int32
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -16,7 +16,7 @@ type keeper struct{ events []*auditv1.Event }
 func (k *keeper) Put(e *auditv1.Event) error { k.events = append(k.events, e); return nil }
 func (k *keeper) Close() error               { return nil }
 
-func TestSlowRequestsAreToldWhereTheirTimeWent(t *testing.T) {
+func TestSlowRequestsAreAnnotatedWithLatencies(t *testing.T) {
 	for name, tc := range map[string]struct {
 		took time.Duration
 		do   func(*Record)

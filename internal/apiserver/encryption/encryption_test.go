@@ -60,13 +60,13 @@ func provider(kind, name, key string) string {
 	return fmt.Sprintf("  - %s: {keys: [{name: %s, secret: %s}]}\n", kind, name, key)
 }
 
-func TestTheContractHoldsWithEncryption(t *testing.T) {
+func TestStoreContractHoldsWithEncryption(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) store.Store {
 		return wrap(t, engine(t), "- resources: ['*.*']\n  providers:\n"+provider("secretbox", "a", keyA))
 	})
 }
 
-func TestValuesLieEncryptedAndAreRotated(t *testing.T) {
+func TestValuesAreStoredEncryptedAndRotated(t *testing.T) {
 	for _, kind := range []string{"aescbc", "aesgcm", "secretbox"} {
 		t.Run(kind, func(t *testing.T) {
 			db := engine(t)
@@ -135,7 +135,7 @@ func TestValuesLieEncryptedAndAreRotated(t *testing.T) {
 	}
 }
 
-func TestAValueIsBoundToWhereItLies(t *testing.T) {
+func TestValueIsBoundToItsKey(t *testing.T) {
 	db := engine(t)
 	defer func() { _ = db.Close() }()
 	const rules = "- resources: [secrets]\n  providers:\n"
@@ -159,7 +159,7 @@ func TestAValueIsBoundToWhereItLies(t *testing.T) {
 	}
 }
 
-func TestAChangedFileCountsAndABadOneDoesNot(t *testing.T) {
+func TestChangedFileIsLoadedAndInvalidOneIgnored(t *testing.T) {
 	db := engine(t)
 	defer func() { _ = db.Close() }()
 	path := filepath.Join(t.TempDir(), "config")
@@ -174,7 +174,7 @@ func TestAChangedFileCountsAndABadOneDoesNot(t *testing.T) {
 	}
 }
 
-func TestARuleThatAnEarlierOneMasksIsRefused(t *testing.T) {
+func TestMaskedRuleIsRefused(t *testing.T) {
 	for name, c := range map[string]struct{ rules, masked, by string }{
 		"all of a kind, behind everything":             {"*.*|secrets", "secrets", "*.*"},
 		"a kind of a group, behind its group":          {"*.apps|deployments.apps", "deployments.apps", "*.apps"},
@@ -200,9 +200,9 @@ func TestARuleThatAnEarlierOneMasksIsRefused(t *testing.T) {
 	}
 }
 
-// TestAResourceMayBeNamedTwice: as upstream, the providers of both rules are joined; the first one
+// TestResourceMayHaveTwoRules: as upstream, the providers of both rules are joined; the first one
 // encrypts, and the second one's values can still be read.
-func TestAResourceMayBeNamedTwice(t *testing.T) {
+func TestResourceMayHaveTwoRules(t *testing.T) {
 	db := engine(t)
 	const key = "/registry/secrets/a/b"
 	before := wrap(t, db, "- resources: [secrets]\n  providers:\n"+provider("aescbc", "a", keyA))
@@ -221,7 +221,7 @@ func TestAResourceMayBeNamedTwice(t *testing.T) {
 	}
 }
 
-func TestAnAttemptMayBeRepeated(t *testing.T) {
+func TestCommitDoesNotChangeTheCallersOperations(t *testing.T) {
 	s := wrap(t, engine(t), "- resources: [secrets]\n  providers:\n"+provider("aescbc", "a", keyA))
 	defer func() { _ = s.Close() }()
 	ops := []store.Op{{Key: "/registry/secrets/a/b", Value: []byte("x")}}
@@ -235,7 +235,7 @@ func TestAnAttemptMayBeRepeated(t *testing.T) {
 	}
 }
 
-func TestResourcesAreFoundByTheirKeys(t *testing.T) {
+func TestRulesAreFoundByKey(t *testing.T) {
 	s := wrap(t, engine(t), "- resources: [secrets, 'widgets.example.com', '*.apps']\n  providers:\n"+provider("aescbc", "a", keyA)+"- resources: ['*.']\n  providers:\n  - identity: {}\n")
 	defer func() { _ = s.Close() }()
 	for key, want := range map[string]int{
@@ -276,7 +276,7 @@ func (falls) TransformFromStorage(context.Context, []byte, value.Context) ([]byt
 	panic("fallen")
 }
 
-func TestTheLogTellsWhereATransformerFell(t *testing.T) {
+func TestPanicOfATransformerIsLoggedWithItsStack(t *testing.T) {
 	var text strings.Builder
 	s := &Store{keyring: &keyring{log: slog.New(slog.NewTextHandler(&text, nil)), builtin: map[string]schema.GroupResource{"/registry/secrets": {Resource: "secrets"}}}}
 	s.rules.Store(&rules{list: []rule{{resource: schema.GroupResource{Resource: "secrets"}, Transformer: falls{}}}})
@@ -301,7 +301,7 @@ func (halfBroken) Gather() ([]*dto.MetricFamily, error) {
 	}, errors.New("a library can not count")
 }
 
-func TestMetricsAreToldThoughAnotherLibraryCanNotCount(t *testing.T) {
+func TestMetricsAreCollectedDespiteErrorsOfOtherLibraries(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(libraryMetrics{halfBroken{}})
 	families, err := registry.Gather()

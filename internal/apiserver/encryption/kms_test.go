@@ -175,7 +175,7 @@ func mustRead(t *testing.T, s store.Store, key, want string) {
 	}
 }
 
-func TestTheContractHoldsWithAPlugin(t *testing.T) {
+func TestStoreContractHoldsWithAPlugin(t *testing.T) {
 	f := startKMS(t)
 	db := engine(t)
 	defer func() { _ = db.Close() }()
@@ -199,7 +199,7 @@ func TestTheContractHoldsWithAPlugin(t *testing.T) {
 	}
 }
 
-func TestANewKeyOfAPluginMakesValuesStale(t *testing.T) {
+func TestNewPluginKeyMakesValuesStale(t *testing.T) {
 	f := startKMS(t)
 	db := engine(t)
 	defer func() { _ = db.Close() }()
@@ -236,7 +236,7 @@ func TestANewKeyOfAPluginMakesValuesStale(t *testing.T) {
 	mustRead(t, sealed(t, db, filepath.Join(t.TempDir(), "config"), rulesOf(f)), oneSecret, "hidden")
 }
 
-func TestAPluginThatDoesNotAnswer(t *testing.T) {
+func TestPluginThatDoesNotAnswer(t *testing.T) {
 	for name, break_ := range map[string]struct {
 		off, on func(t *testing.T, f *fakeKMS)
 		health  string
@@ -294,7 +294,7 @@ func TestAPluginThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestAHealthCheckThatAsksNobodySaysOnlyWhyAPluginDidNotAnswer(t *testing.T) {
+func TestCachedHealthCheckReportsOnlyTheCause(t *testing.T) {
 	f := startKMS(t)
 	db := engine(t)
 	defer func() { _ = db.Close() }()
@@ -317,7 +317,7 @@ func TestAHealthCheckThatAsksNobodySaysOnlyWhyAPluginDidNotAnswer(t *testing.T) 
 	}
 }
 
-func TestWhatAPluginSaysOfItselfIsJudged(t *testing.T) {
+func TestPluginStatusIsValidated(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(f *fakeKMS)
 		want   string
@@ -343,7 +343,7 @@ func TestWhatAPluginSaysOfItselfIsJudged(t *testing.T) {
 	}
 }
 
-func TestAFailedReloadIsTriedAgainAndLeavesNoConnection(t *testing.T) {
+func TestFailedReloadIsRetriedAndLeavesNoConnection(t *testing.T) {
 	old, late := startKMS(t), startKMS(t)
 	late.set(func(f *fakeKMS) { f.err = status.Error(codes.Unavailable, "starting") })
 	db := engine(t)
@@ -415,7 +415,7 @@ func textOf(kind *cache.Kind) (text string) {
 }
 
 // A value that a stream could not decrypt becomes readable without another write.
-func TestACacheGetsWhatCouldNotBeDecryptedOnceThePluginAnswers(t *testing.T) {
+func TestCacheGetsUndecryptedValuesOnceThePluginAnswers(t *testing.T) {
 	f := startKMS(t)
 	db := engine(t)
 	defer func() { _ = db.Close() }()
@@ -455,7 +455,7 @@ func TestACacheGetsWhatCouldNotBeDecryptedOnceThePluginAnswers(t *testing.T) {
 }
 
 // A store beside has the same keys, and its unreadable values are repaired, too.
-func TestAStoreBesideHasTheSameKeys(t *testing.T) {
+func TestStoreBesideHasTheSameKeys(t *testing.T) {
 	f := startKMS(t)
 	db, other := engine(t), engine(t)
 	s := sealed(t, db, filepath.Join(t.TempDir(), "config"), rulesOf(f))

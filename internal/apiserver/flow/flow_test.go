@@ -46,7 +46,7 @@ var queues = &flowcontrolv1.QueuingConfiguration{Queues: 64, HandSize: 6, QueueL
 
 func noDetails() (Request, string, string) { return Request{}, "", "" }
 
-func TestSharesBecomeUpstreamsSeats(t *testing.T) {
+func TestSharesGiveUpstreamsNumberOfSeats(t *testing.T) {
 	lend := func(l *flowcontrolv1.PriorityLevelConfiguration, percent int32) *flowcontrolv1.PriorityLevelConfiguration {
 		l.Spec.Limited.LendablePercent = &percent
 		return l
@@ -65,7 +65,7 @@ func TestSharesBecomeUpstreamsSeats(t *testing.T) {
 	}
 }
 
-func TestAHandHasDifferentQueues(t *testing.T) {
+func TestHandHasDifferentQueues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 200).Draw(t, "queues")
 		size := rapid.IntRange(1, min(n, maxHand)).Draw(t, "hand")
@@ -80,7 +80,7 @@ func TestAHandHasDifferentQueues(t *testing.T) {
 	})
 }
 
-func TestEveryHandThatTheAPIAllowsCanBeDealt(t *testing.T) {
+func TestEveryAllowedHandSizeCanBeDealt(t *testing.T) {
 	for size := 1; size <= 64; size++ { // the fewest queues allow the largest hands
 		if bits := math.Ceil(math.Log2(float64(size)) * float64(size)); bits <= 60 && size > maxHand {
 			t.Errorf("a hand of %d takes %v bits of the hash, and is too large", size, bits)
@@ -88,7 +88,7 @@ func TestEveryHandThatTheAPIAllowsCanBeDealt(t *testing.T) {
 	}
 }
 
-func TestAFloodDoesNotKeepOthersWaiting(t *testing.T) {
+func TestFloodDoesNotDelayOtherFlows(t *testing.T) {
 	l := &level{}
 	l.configure("", levelShape{queues: 64, handSize: 6, queueLength: 50, nominal: 4, lower: 4, upper: 4})
 	now := time.Unix(0, 0)
@@ -115,7 +115,7 @@ func TestAFloodDoesNotKeepOthersWaiting(t *testing.T) {
 	}
 }
 
-func TestQueuesShareSeatsByTheTimeTheyUse(t *testing.T) {
+func TestQueuesShareSeatsByUsedTime(t *testing.T) {
 	l := &level{}
 	l.configure("", levelShape{queues: 2, handSize: 1, queueLength: 1000, nominal: 1, lower: 1, upper: 1})
 	now := time.Unix(0, 0)
@@ -141,7 +141,7 @@ func TestQueuesShareSeatsByTheTimeTheyUse(t *testing.T) {
 	}
 }
 
-func TestFullLevelsAndQueuesRefuse(t *testing.T) {
+func TestFullLevelsAndQueuesRefuseRequests(t *testing.T) {
 	now := time.Unix(0, 0)
 	reject := &level{}
 	reject.configure("", levelShape{nominal: 1, lower: 1, upper: 1})
@@ -166,7 +166,7 @@ func TestFullLevelsAndQueuesRefuse(t *testing.T) {
 	}
 }
 
-func TestAWideRequestIsServedAlone(t *testing.T) {
+func TestRequestWiderThanTheLevelRunsAlone(t *testing.T) {
 	l := &level{}
 	l.configure("", levelShape{queues: 1, handSize: 1, queueLength: 9, nominal: 2, lower: 2, upper: 2})
 	now := time.Unix(0, 0)
@@ -182,7 +182,7 @@ func TestAWideRequestIsServedAlone(t *testing.T) {
 	}
 }
 
-func TestIdleLevelsLendToBusyOnes(t *testing.T) {
+func TestIdleLevelsLendSeatsToBusyOnes(t *testing.T) {
 	idle := levelDemand{shape: levelShape{nominal: 300, lower: 30, upper: 900}}
 	busy := levelDemand{shape: levelShape{nominal: 300, lower: 200, upper: 900}, highest: 1000, smoothed: 1000}
 	got := divide([]levelDemand{idle, busy, {shape: levelShape{exempt: true}}}, 600)
@@ -204,7 +204,7 @@ func newGate(patience time.Duration, seats int) *Gate {
 
 func one(int) int { return 1 }
 
-func TestRequestsAreSortedAndWait(t *testing.T) {
+func TestRequestsAreClassifiedAndWait(t *testing.T) {
 	g := newGate(time.Minute, 2)
 	dev := &Request{User: auth.User{Name: "alice", Groups: []string{"dev", "system:authenticated"}}, Verb: "get", Resource: "pods", Namespace: "a"}
 	first, err := g.Enter(t.Context(), dev, one)
@@ -252,7 +252,7 @@ func TestRequestsAreSortedAndWait(t *testing.T) {
 	}
 }
 
-func TestPatienceEnds(t *testing.T) {
+func TestWaitingRequestTimesOut(t *testing.T) {
 	g := newGate(time.Millisecond, 2)
 	dev := &Request{User: auth.User{Groups: []string{"dev"}}, Verb: "get", Path: "/x"}
 	if _, err := g.Enter(t.Context(), dev, one); err != nil {
@@ -287,7 +287,7 @@ func TestSeatsAreNeverLost(t *testing.T) {
 	}
 }
 
-func TestPathsAndScopes(t *testing.T) {
+func TestRulesMatchPathsAndScopes(t *testing.T) {
 	rule := &flowcontrolv1.PolicyRulesWithSubjects{Subjects: []flowcontrolv1.Subject{{ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: "a", Name: "*"}}},
 		ResourceRules:    []flowcontrolv1.ResourcePolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"nodes/status", "pods"}, ClusterScope: true, Namespaces: []string{"a"}}},
 		NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{{Verbs: []string{"*"}, NonResourceURLs: []string{"/healthz", "/apis/*"}}}}
@@ -313,7 +313,7 @@ func TestPathsAndScopes(t *testing.T) {
 	}
 }
 
-func TestAnUncontendedRequestAllocatesNothing(t *testing.T) {
+func TestUncontendedRequestAllocatesNothing(t *testing.T) {
 	g := newGate(time.Minute, 600)
 	dev := &Request{User: auth.User{Name: "alice", Groups: []string{"dev"}}, Verb: "get", Resource: "pods", Namespace: "a"}
 	ctx := t.Context()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestWhoIsRefusedOftenIsToldToStayAwayLonger(t *testing.T) {
+func TestRetryAfterGrowsWithRefusals(t *testing.T) {
 	var l retryAfter
 	told := func(second int64, times int) (seconds int) {
 		for range times {

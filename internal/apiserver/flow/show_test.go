@@ -34,7 +34,7 @@ func sums(t *testing.T, c prometheus.Collector, family string) map[string][2]flo
 	return out
 }
 
-func TestWaitsAreTold(t *testing.T) {
+func TestWaitMetrics(t *testing.T) {
 	g := newGate(time.Minute, 2)
 	dev := &Request{User: auth.User{Name: "alice", Groups: []string{"dev"}}, Verb: "update", Resource: "pods"}
 	first, err := g.Enter(t.Context(), dev, one)
@@ -76,7 +76,7 @@ func TestWaitsAreTold(t *testing.T) {
 
 // Upstream's tests use the last series of a level. An unused series of watches there would mean
 // that nothing was executed.
-func TestASeriesIsThereWhenItTellsOfSomething(t *testing.T) {
+func TestSeriesAppearWithTheirFirstRequest(t *testing.T) {
 	g := newGate(time.Minute, 2)
 	families := []string{"request_execution_seconds", "work_estimated_seats", "request_wait_duration_seconds", "request_queue_length_after_enqueue"}
 	for _, family := range families {

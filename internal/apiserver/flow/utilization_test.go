@@ -9,7 +9,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-func TestALevelTellsHowBusyItWasOverTime(t *testing.T) {
+func TestUtilizationIsWeightedByTime(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := &level{name: "l", utilization: newUtilization(func() time.Time { return now })}
 	l.configure("", levelShape{queues: 1, handSize: 1, queueLength: 10, nominal: 4, lower: 4, upper: 4})

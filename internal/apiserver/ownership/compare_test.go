@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestFieldsAreTheSameWhereTheyAreDeeplyEqual(t *testing.T) {
+func TestSameAgreesWithDeepEqual(t *testing.T) {
 	seven, other := int64(7), int64(7)
 	objects := []corev1.ConfigMap{
 		{},

@@ -51,7 +51,7 @@ func meter(asked *int, text func(at time.Time) string) *Meter {
 
 func millicores(list corev1.ResourceList) int64 { return list.Cpu().MilliValue() }
 
-func TestWhatANodeUses(t *testing.T) {
+func TestUsageOfANode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		m := meter(&asked, kubelet)
@@ -97,7 +97,7 @@ func TestWhatANodeUses(t *testing.T) {
 	})
 }
 
-func TestAKubeletThatMeasuresSeldomIsAskedUntilItHas(t *testing.T) {
+func TestSlowKubeletIsReadUntilItHasANewMeasurement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		m := meter(&asked, func(at time.Time) string { return kubelet(at.Truncate(10 * time.Second)) })
