@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/admission"
 )
 
-// meddler is a mutating plugin that says what it is shown and may change it.
+// meddler is a mutating plugin that records what it is shown and may change it.
 type meddler struct {
 	shown  []string
 	change func(a *admission.Attributes)
@@ -106,7 +106,7 @@ func TestOptionsOfADeletionMayBeOfTheGroupThatDefinesThem(t *testing.T) {
 	}
 }
 
-// readable issues a token that can be read.
+// readable issues a token that can be parsed.
 type readable struct{}
 
 func (readable) Issue(ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {

@@ -95,7 +95,7 @@ func extension(t *testing.T, s *Server) (service *corev1.Service, object *apireg
 	return service, object
 }
 
-// aggregating is a server with an extension server registered.
+// aggregating is a server with a registered extension server.
 func aggregating(t *testing.T, opts ...func(*Config)) (*Server, *httptest.Server) {
 	t.Helper()
 	s := newTestServer(t, append(opts, withServices)...)

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestNoAliasesAreReadThatStandForTooMuch: a hundred thousand times a megabyte would end the process, for anybody who may ask what they may do.
+// TestNoAliasesAreReadThatStandForTooMuch: a hundred thousand aliases of a megabyte would exhaust
+// the memory, and any user may send a self review.
 func TestNoAliasesAreReadThatStandForTooMuch(t *testing.T) {
 	s := newTestServer(t)
 	bomb := func(head string) string {

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// asked is one request and what upstream answers to it, as `make compare-api` found.
+// asked is one request and upstream's answer to it, as `make compare-api` found.
 type asked struct {
 	name               string
 	method, path, body string
@@ -39,21 +39,21 @@ func TestRequestsAreAnsweredAsUpstreamAnswersThem(t *testing.T) {
 	const scalers = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
 	v2 := `{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"A","name":"b"},"targetCPUUtilizationPercentage":5}}`
 	for _, a := range []asked{
-		// The options of a watch come before its form.
+		// Errors in the options of a watch come before errors in its format.
 		{"a watch in YAML", "GET", maps + "?watch=1", "", yaml, 406, "only the following media types are accepted: application/json;stream=watch", "", ""},
 		{"a watch in YAML with a limit that is no number", "GET", maps + "?watch=1&limit=x", "", yaml, 400, `strconv.ParseInt: parsing "x"`, "", ""},
 		{"a watch in YAML with a match that is for lists", "GET", maps + "?watch=1&resourceVersionMatch=Exact", "", yaml, 422, "resourceVersionMatch is forbidden for watch", "", ""},
 		{"a watch in YAML from no revision", "GET", maps + "?watch=1&resourceVersion=x", "", yaml, 500, "strconv.ParseUint", "", ""},
 		{"a watch in YAML of a field that is not selected by", "GET", maps + "?watch=1&fieldSelector=x=y", "", yaml, 400, "is not a known field selector", "", ""},
-		// Accept knows small letters only.
+		// Media types and parameters in Accept are case-sensitive.
 		{"a media type in capitals", "GET", maps, "", []string{"Accept", "application/JSON"}, 406, "406: Not Acceptable", "", ""},
 		{"parameters in capitals say nothing", "GET", maps, "", []string{"Accept", "application/json;AS=Table;G=meta.k8s.io;V=v1"}, 200, `"kind":"ConfigMapList"`, "", ""},
 		{"a stream of something else", "GET", maps, "", []string{"Accept", "application/json;stream=x"}, 406, "only the following media types are accepted", "", ""},
 		{"a stream of events, of what is none", "GET", maps, "", []string{"Accept", "application/json;stream=watch"}, 200, "ConfigMapList", "", ""},
-		// Revisions that are none.
+		// Invalid revisions.
 		{"an event at no revision", "GET", "/api/v1/namespaces/default/events/a?resourceVersion=x", "", nil, 400, "invalid resource version: ", "", ""},
 		{"anything else at no revision", "GET", maps + "/a?resourceVersion=x", "", nil, 500, "resourceVersion: Invalid value", "", ""},
-		// What a body says it is.
+		// The kind of a body.
 		{"another kind of another group", "POST", maps, `{"apiVersion":"apps/v1","kind":"Deployment"}`, nil, 400, "converting (v1.Deployment) to (core.ConfigMap): unknown conversion", "", ""},
 		{"and wrong in itself", "POST", maps, `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":"a"}}`, nil, 400, `Deployment in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal`, "", ""},
 		{"a token request that is a pod", "POST", "/api/v1/namespaces/default/serviceaccounts/a/token", `{"apiVersion":"v1","kind":"Pod"}`, nil, 400, "converting (v1.Pod) to (authentication.TokenRequest)", "", ""},
@@ -64,7 +64,7 @@ func TestRequestsAreAnsweredAsUpstreamAnswersThem(t *testing.T) {
 		{"a binding elsewhere", "POST", "/api/v1/namespaces/default/pods/a/binding", `{"metadata":{"name":"a","namespace":"other"},"target":{"name":"n"}}`, nil, 400, "the namespace of the provided object does not match", "", ""},
 		{"another version with a field that it does not have", "POST", scalers, v2, nil, 400, "the API version in the data (autoscaling/v2) does not match", "", "unknown field"},
 		{"the same for somebody strict", "POST", scalers + "?fieldValidation=Strict", v2, nil, 400, `HorizontalPodAutoscaler in version \"v2\" cannot be handled as a HorizontalPodAutoscaler: strict decoding error`, "", ""},
-		// Reviews are asked, not kept.
+		// Reviews are answered and not stored.
 		{"a review in a namespace is of that namespace", "POST", "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews", `{"spec":{"user":"a","resourceAttributes":{"namespace":"default","verb":"get","resource":"pods"}}}`, nil, 201, `"metadata":{"namespace":"default"`, "", ""},
 		{"a table of events is one of the core group's", "GET", "/apis/events.k8s.io/v1/namespaces/default/events", "", []string{"Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}, 406, "the requested object is a list (*core.EventList)", "", ""},
 		{"a made map", "POST", maps, `{"metadata":{"name":"linked","selfLink":"x"}}`, nil, 201, `"name":"linked"`, "selfLink", ""},
@@ -76,26 +76,26 @@ func TestRequestsAreAnsweredAsUpstreamAnswersThem(t *testing.T) {
 		{"a new phase and when it came", "PATCH", volumes + "/v/status", `{"status":{"phase":"Released","lastPhaseTransitionTime":"2024-01-01T00:00:00Z"}}`, merge, 200, `"lastPhaseTransitionTime":"2024-01-01T00:00:00Z"`, "", ""},
 		{"a time alone", "PATCH", volumes + "/v/status", `{"status":{"lastPhaseTransitionTime":"2023-01-01T00:00:00Z"}}`, merge, 200, `"lastPhaseTransitionTime":"2023-01-01T00:00:00Z"`, "", ""},
 		{"a new phase alone", "PATCH", volumes + "/v/status", `{"status":{"phase":"Failed"}}`, merge, 200, `"phase":"Failed"`, "2023-01-01", ""},
-		// Who is not named.
+		// An empty name of a field manager.
 		{"a writer without a name", "POST", maps, `{"metadata":{"name":"nobody"},"data":{"a":"b"}}`, []string{"User-Agent", "/1"}, 201, `"manager":"unknown"`, "", ""},
-		// Fields that do nothing.
+		// Fields without effect.
 		{"a node with an external ID", "POST", nodes, `{"metadata":{"name":"n"},"spec":{"externalID":"a"}}`, nil, 201, "externalID", "", "spec.externalID: this field is deprecated"},
 		{"whenever it is written", "PATCH", nodes + "/n", `{"metadata":{"labels":{"a":"b"}}}`, merge, 200, "externalID", "", "spec.externalID: this field is deprecated"},
 		{"but not with its status", "PATCH", nodes + "/n/status", `{"metadata":{"labels":{"a":"c"}}}`, merge, 200, "externalID", "", ""},
-		// What goes with a namespace.
+		// Dependents of a namespace.
 		{"a namespace", "POST", "/api/v1/namespaces", `{"metadata":{"name":"held","finalizers":["a.example/held"]}}`, nil, 201, "held", "", ""},
 		{"its dependents go before it, says who orphans none", "DELETE", "/api/v1/namespaces/held", `{"orphanDependents":false}`, nil, 202, `"finalizers":["a.example/held","foregroundDeletion"]`, "", ""},
 		// The parent of an address.
 		{"an address of a parent in capitals", "POST", "/apis/networking.k8s.io/v1/ipaddresses", `{"metadata":{"name":"192.168.0.1"},"spec":{"parentRef":{"resource":"Pods","namespace":"B","name":"A"}}}`, nil, 201, "Pods", "", ""},
 		{"whose kind a table has in small letters", "GET", "/apis/networking.k8s.io/v1/ipaddresses/192.168.0.1?includeObject=None", "", []string{"Accept", "application/json;as=Table;g=meta.k8s.io;v=v1"}, 200, `"cells":["192.168.0.1","pods/B/A",`, "", ""},
-		// The names that statuses may have.
+		// Names in updates of a status.
 		{"a name that could not be made, with a volume's status", "PATCH", volumes + "/v/status?dryRun=All", `{"metadata":{"generateName":"UPPER"}}`, merge, 200, "UPPER", "", ""},
 		{"and with the volume", "PATCH", volumes + "/v?dryRun=All", `{"metadata":{"generateName":"UPPER"}}`, merge, 422, "metadata.generateName: Invalid value", "", ""},
 		{"a definition whose name could only be another one", "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All", `{"metadata":{"name":"as.b.example","generateName":"a/"},"spec":{"group":"b.example","scope":"Cluster","names":{"plural":"as","kind":"A"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`, nil, 422,
 			`metadata.generateName: Invalid value: \"a/\": must be spec.names.plural+\".\"+spec.group`, "may not contain", ""},
 		{"a conversion of which nothing is said", "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All", `{"metadata":{"name":"as.b.example"},"spec":{"conversion":{"strategy":"None","webhook":{"conversionReviewVersions":[]}},"group":"b.example","scope":"Cluster","names":{"plural":"as","kind":"A"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`, nil, 201,
 			`"conversion":{"strategy":"None"}`, "webhook", ""},
-		// The key of what is only played through.
+		// The key in errors of dry runs.
 		{"another uid", "PUT", maps + "/nobody", `{"metadata":{"name":"nobody","uid":"u"}}`, nil, 409, "Key: /registry/configmaps/default/nobody,", "", ""},
 		{"another uid in a dry run", "PUT", maps + "/nobody?dryRun=All", `{"metadata":{"name":"nobody","uid":"u"}}`, nil, 409, "Key: /configmaps/default/nobody,", "", ""},
 	} {

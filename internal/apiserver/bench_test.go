@@ -93,7 +93,7 @@ func BenchmarkListPods(b *testing.B) {
 	}
 }
 
-// The ConfigMaps that test/compare makes and patches, in protobuf as its load does.
+// The ConfigMaps that test/compare creates and patches, in protobuf as in its load.
 func benchConfigMap(b *testing.B, i int64) string {
 	obj := &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// nested is a protobuf message whose fields hold one another, the last one the text.
+// nested is a protobuf message with nested fields; the innermost one has the text.
 func nested(text string, numbers ...protowire.Number) []byte {
 	out := []byte(text)
 	for i := len(numbers) - 1; i >= 0; i-- {
@@ -22,7 +22,7 @@ func nested(text string, numbers ...protowire.Number) []byte {
 	return out
 }
 
-// wrapped is an envelope that says no more of its message's kind than it is given.
+// wrapped is an envelope with the given parts of its message's kind.
 func wrapped(apiVersion, kind string, message []byte) []byte {
 	var typed []byte
 	if apiVersion != "" {
@@ -34,7 +34,8 @@ func wrapped(apiVersion, kind string, message []byte) []byte {
 	return slices.Concat([]byte(protobufPrefix), nested(string(typed), 1), nested(string(message), 2))
 }
 
-// TestNoQuantityIsReadThatTakesForever: each of these would compute ten to the power of a thousand millions, so this ends when all of them are refused.
+// TestNoQuantityIsReadThatTakesForever: each of these would compute 10^1000000000. The test only
+// ends if all are refused.
 func TestNoQuantityIsReadThatTakesForever(t *testing.T) {
 	s := newTestServer(t)
 	const pods, endless = "/api/v1/namespaces/default/pods", "1e-1000000000"
@@ -84,7 +85,8 @@ func TestNoQuantityIsReadThatTakesForever(t *testing.T) {
 	}
 }
 
-// TestJSONWithinObjectsCanBeRead: where it could not, the library of field owners panicked, for anybody who may write one of these.
+// TestJSONWithinObjectsCanBeRead: with invalid JSON, the library of field owners panicked for any
+// writer.
 func TestJSONWithinObjectsCanBeRead(t *testing.T) {
 	s := newTestServer(t)
 	const revisions, definitions = "/apis/apps/v1/namespaces/default/controllerrevisions", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -121,13 +123,15 @@ func TestJSONWithinObjectsCanBeRead(t *testing.T) {
 	}
 }
 
-// TestAMessageIsNotReadThatIsDeeperThanTheStack: anybody may ask what they may do, and the kind of the body is looked at when it has been read. The process would end.
+// TestAMessageIsNotReadThatIsDeeperThanTheStack: any user may send a self review, and a body is
+// decoded before its kind is checked. A stack overflow would end the process.
 func TestAMessageIsNotReadThatIsDeeperThanTheStack(t *testing.T) {
 	s := newTestServer(t)
 	var heads [][]byte
 	size := 0
 	for range 500_000 {
-		head := protowire.AppendVarint(protowire.AppendTag(nil, 28, protowire.BytesType), uint64(size)) // not: another schema
+		// No string, which would be another schema.
+		head := protowire.AppendVarint(protowire.AppendTag(nil, 28, protowire.BytesType), uint64(size))
 		heads = append(heads, head)
 		size += len(head)
 	}
@@ -149,7 +153,8 @@ func TestAMessageIsNotReadThatIsDeeperThanTheStack(t *testing.T) {
 	}
 }
 
-// Each of these would make the patch library keep some gigabytes, since it keeps what is within a level once for each level.
+// Each of these would make the patch library hold gigabytes: it keeps the content of a level once
+// per level.
 func TestAPatchIsBoundedByWhatItsLevelsHoldTogether(t *testing.T) {
 	s := newTestServer(t)
 	const maps = "/api/v1/namespaces/default/configmaps"
@@ -165,7 +170,9 @@ func TestAPatchIsBoundedByWhatItsLevelsHoldTogether(t *testing.T) {
 	for i := range 3000 {
 		moves = append(moves, fmt.Sprintf(`{"op":"add","path":"/%d","value":{}},{"op":"move","from":"/%d","path":"/%d/a"}`, i+1, i, i+1))
 	}
-	var shifts, spelt []string // an element that is put before what was moved moves that back; the other has two ways to write a key
+	// A new first element makes the next move undo the last one; spelt has two ways to write one
+	// key.
+	var shifts, spelt []string
 	for range 3000 {
 		shifts = append(shifts, `{"op":"move","from":"/L/1","path":"/L/0/b"},{"op":"add","path":"/L/0","value":{}}`)
 		spelt = append(spelt, `{"op":"add","path":"/q","value":{}},{"op":"move","from":"/p~","path":"/q/b"},{"op":"move","from":"/q","path":"/p~0"}`)
@@ -261,7 +268,8 @@ func TestListsWhoseElementsHaveOwnersAreBounded(t *testing.T) {
 	}
 }
 
-// TestVeryManyErrorsAreToldInTime: the library copies what has been told for each error that follows, which for so many takes a core for an hour.
+// TestVeryManyErrorsAreToldInTime: the library copies all earlier errors for each new one. For so
+// many this would take an hour of CPU time.
 func TestVeryManyErrorsAreToldInTime(t *testing.T) {
 	s := newTestServer(t)
 	finalizers := `"A_B"` + strings.Repeat(`,"A_B"`, 400_000)

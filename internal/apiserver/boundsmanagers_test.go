@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// repeated writes a format with the numbers up to n, parted by commas.
+// repeated formats the numbers up to n, separated by commas.
 func repeated(format string, n int) string {
 	var out strings.Builder
 	for i := range n {
@@ -23,7 +23,7 @@ func repeated(format string, n int) string {
 	return out.String()
 }
 
-// managersOf are an object's.
+// managersOf returns an object's field managers.
 func managersOf(t *testing.T, body string) []metav1.ManagedFieldsEntry {
 	t.Helper()
 	var obj metav1.PartialObjectMetadata
@@ -33,7 +33,7 @@ func managersOf(t *testing.T, body string) []metav1.ManagedFieldsEntry {
 	return obj.ManagedFields
 }
 
-// TestVeryManyOwnersAreToldApart: compared two by two, these are five thousand million pairs.
+// TestVeryManyOwnersAreToldApart: a comparison in pairs would need five thousand million steps.
 func TestVeryManyOwnersAreToldApart(t *testing.T) {
 	yes := true
 	var meta metav1.ObjectMeta
@@ -58,7 +58,8 @@ func TestVeryManyOwnersAreToldApart(t *testing.T) {
 	}
 }
 
-// TestVeryManyManagersDoNotKeepTheServerBusy: the library makes the object anew for each of them, gigabytes each time.
+// TestVeryManyManagersDoNotKeepTheServerBusy: the library copies the object for each manager,
+// gigabytes each time.
 func TestVeryManyManagersDoNotKeepTheServerBusy(t *testing.T) {
 	s := newTestServer(t)
 	const path, n = "/api/v1/namespaces/default/configmaps", 6000

@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// What admission finds in a claim is told together with what is wrong besides.
+// Errors that admission finds in a claim are reported together with the other field errors.
 func TestAClaimForAdministratorsIsToldAllThatIsWrongAtOnce(t *testing.T) {
 	s := newTestServer(t)
 	chain, err := admission.Default(t.Context(), s.Client(auth.Component("tester", auth.GroupMasters)), admission.Config{Disable: []string{"ServiceAccount"}, Authorizer: auth.Masters{}})
@@ -30,7 +30,7 @@ func TestAClaimForAdministratorsIsToldAllThatIsWrongAtOnce(t *testing.T) {
 	}
 }
 
-// everything lets a user do everything.
+// everything allows all requests.
 type everything struct{}
 
 func (everything) ReviewRules(_ auth.User, review *authorizationv1.SelfSubjectRulesReview) error {

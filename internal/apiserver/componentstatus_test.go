@@ -41,7 +41,7 @@ func TestComponentsAreAskedAtTheSameTimeAndAloneWhenOneIsWanted(t *testing.T) {
 	var both sync.WaitGroup
 	both.Add(2)
 	waits := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		both.Done() // more than twice it panics
+		both.Done() // panics if it is called more than twice
 		both.Wait()
 	}))
 	t.Cleanup(waits.Close)

@@ -111,7 +111,7 @@ func TestWhatIsProxiedHasACleanPath(t *testing.T) {
 	}
 }
 
-// reader is allowed everything but to create.
+// reader allows everything but create.
 type reader struct{}
 
 func (reader) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, string, error) {

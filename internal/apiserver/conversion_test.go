@@ -12,7 +12,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// TestAWatchThatIsSlowConvertsByTheDefinitionThatItBeganWith: its objects are from before the definition changed. No connection is left of that.
+// TestAWatchThatIsSlowConvertsByTheDefinitionThatItBeganWith: its objects are from before the
+// definition changed. Afterwards no connection remains.
 func TestAWatchThatIsSlowConvertsByTheDefinitionThatItBeganWith(t *testing.T) {
 	var open atomic.Int64
 	hook := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("converted")) }))

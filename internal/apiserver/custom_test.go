@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// wire is a server that one talks to over HTTP.
+// wire is a server to which a test talks over HTTP.
 type wire struct {
 	t *testing.T
 	*httptest.Server
 }
 
-// newAPI is a server in which definitions are established.
+// newAPI is a server in which definitions become established.
 func newAPI(t *testing.T) wire {
 	t.Helper()
 	s := newTestServer(t)
@@ -30,7 +30,7 @@ func newAPI(t *testing.T) wire {
 
 type object = map[string]any
 
-// do sends YAML and gives the answer's code, object and headers.
+// do sends YAML and returns the response's code, object and headers.
 func (a wire) do(method, path, body string, headers ...string) (int, object, http.Header) {
 	a.t.Helper()
 	var reader io.Reader
@@ -78,7 +78,7 @@ func (a wire) want(code int, method, path, body string, headers ...string) objec
 	return out
 }
 
-// define makes a definition and waits until it is established.
+// define creates a definition and waits until it is established.
 func (a wire) define(crd string) {
 	a.t.Helper()
 	out := a.want(http.StatusCreated, "POST", definitionsPath, crd)

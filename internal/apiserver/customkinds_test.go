@@ -227,7 +227,8 @@ func TestSelectableFieldsOfCustomResources(t *testing.T) {
 	w := a.watch(crontabsPath + "?watch=1&fieldSelector=spec.cronSpec%3Da&resourceVersion=" + rv)
 	merge := []string{"Content-Type", "application/merge-patch+json"}
 	a.want(http.StatusOK, "PATCH", crontabsPath+"/two", "{spec: {cronSpec: a}}", merge...)
-	if kind, name := w.next(); kind+" "+name != "ADDED two" { // and the watch has no events left, as most have most of the time
+	// Now the watch has no pending events, as most watches most of the time.
+	if kind, name := w.next(); kind+" "+name != "ADDED two" {
 		t.Errorf("%s %s at first", kind, name)
 	}
 	a.want(http.StatusOK, "PATCH", crontabsPath+"/two", "{spec: {replicas: 2}}", merge...)
@@ -282,7 +283,7 @@ func TestVersionsWithoutConversion(t *testing.T) {
 	if out = a.want(http.StatusOK, "GET", hostsIn("v1")+"/h", ""); out["hostPort"] != "a:1" || out["old"] != "x" {
 		t.Errorf("%v", out)
 	}
-	// What the storage version does not have is lost, and its defaults are those that count.
+	// Fields that the storage version lacks are lost, and the storage version's defaults apply.
 	out = a.want(http.StatusCreated, "POST", hostsIn("v2"), "{apiVersion: two.example.com/v2, kind: Host, metadata: {name: i}, host: b}")
 	if out["host"] != nil {
 		t.Errorf("the answer is not what was stored: %v", out)

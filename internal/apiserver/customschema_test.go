@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// defining is a definition of namespaced kinds in stable.example.com/v1 whose objects have the properties.
+// defining returns a definition of namespaced kinds in stable.example.com/v1 whose objects have the
+// properties.
 func defining(plural, singular, kind, properties string) string {
 	return fmt.Sprintf(`
 apiVersion: apiextensions.k8s.io/v1
@@ -72,7 +73,7 @@ func TestANullThatIsAppliedIsRefusedWhereThereMayBeNone(t *testing.T) {
 				t.Errorf("%s: %d %v", name, code, out)
 			}
 		}
-		// What is created, and not applied, has no owner of the null, which is dropped.
+		// In a create, which is no apply, the null is dropped and has no owner.
 		spec := object{"filled": object{"a": "x"}}
 		if field == "nullable" {
 			spec["nullable"] = nil
@@ -143,7 +144,8 @@ func TestAWatchHearsOfEveryObjectThatGoesWithItsDefinition(t *testing.T) {
 	}
 }
 
-// What waits for a client that does not read is more than what the kernel keeps, and is still to be sent when the definition has gone.
+// The events for a client that does not read are more than the kernel buffers, and some are still
+// to be sent when the definition is gone.
 func TestASlowWatchHearsOfEveryObjectThatGoesWithItsDefinition(t *testing.T) {
 	a := newAPI(t)
 	a.define(crontabs)

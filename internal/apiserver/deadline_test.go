@@ -15,7 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// A client that sends a byte now and then would else keep its seats for as long as it likes.
+// Otherwise a client that sends a byte now and then would keep its seats as long as it likes.
 func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, s *Server) {
 		url, _, _ := running(t, s)
@@ -45,13 +45,14 @@ func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
 	}, func(c *Config) { c.RequestTimeout = 12 * time.Minute })
 }
 
-// Who is turned away and sends no body would else keep its connection, and with it the server, until the server breaks everything off.
+// Otherwise a refused client that sends no body would keep its connection, and delay the server's
+// shutdown until its timeout.
 func TestABodyThatDoesNotComeDoesNotKeepALeavingServer(t *testing.T) {
 	s := newTestServer(t, func(c *Config) {
 		c.ShutdownRetryAfter, c.RequestTimeout, c.ShutdownTimeout = true, 12*time.Second, time.Hour
 	})
 	url, stop, ended := running(t, s)
-	s.underWay.Add(1) // a request that takes its time
+	s.underWay.Add(1) // a request in progress
 	stop()
 	eventually(t, func() error {
 		if !s.leaving.Load() {
@@ -83,17 +84,18 @@ func TestABodyThatDoesNotComeDoesNotKeepALeavingServer(t *testing.T) {
 	}
 }
 
-// A client that asks and does not read would else keep the answer in memory and its seats.
+// Otherwise a client that does not read the response would keep it in memory, and its seats.
 func TestAnAnswerThatNobodyReadsIsGivenUp(t *testing.T) {
 	s := newTestServer(t, func(c *Config) { c.RequestTimeout = 200 * time.Millisecond })
-	for i := range 24 { // more than what the kernel keeps
+	for i := range 24 { // more than the kernel buffers
 		large := configMap(fmt.Sprint("large-", i))
 		large.Data["a"] = strings.Repeat("x", 1<<20-1)
 		if _, err := client.Create(t.Context(), s.own(), large); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, query := range []string{"?watch=1", ""} { // the watch has its answer in its first events
+	// The watch sends the objects in its initial events.
+	for _, query := range []string{"?watch=1", ""} {
 		ended := make(chan struct{})
 		ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer close(ended)
@@ -128,7 +130,7 @@ func TestWhatAClientMayAskOfTime(t *testing.T) {
 			"?timeout=10h":               "200",
 			"?timeout=-1s":               "200",
 			"?watch=1&timeoutSeconds=-1": "200",
-			// More than fits into nanoseconds: such a watch ends at once, as upstream.
+			// This overflows nanoseconds: as upstream, such a watch ends at once.
 			"?watch=1&timeoutSeconds=9999999999": "200",
 			"?watch=1&timeout=abc":               "200",
 			"?timeoutSeconds=x":                  `400 strconv.ParseInt: parsing \"x\": invalid syntax`,

@@ -39,7 +39,7 @@ func TestDevicesSaySinceWhenTheyAreTainted(t *testing.T) {
 	}
 }
 
-// A write counts as a change when it gives a taint another time than it had.
+// A write is a change if it sets another time of a taint.
 func TestATaintOfTheSameSecondIsNoChange(t *testing.T) {
 	var later atomic.Int64
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

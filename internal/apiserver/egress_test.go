@@ -22,7 +22,7 @@ import (
 	"github.com/knarr-project/knarr/internal/egress/egresstest"
 )
 
-// Addresses where nothing listens (RFC 5737): only a proxy knows what is meant.
+// Addresses that are not reachable (RFC 5737): only a proxy can connect to them.
 const (
 	farKubelet = "192.0.2.10:10250"
 	farPod     = "192.0.2.20:8080"
@@ -99,7 +99,7 @@ func TestNodesAndPodsAreReachedThroughTheClustersProxy(t *testing.T) {
 	}
 }
 
-// talk sends a line over a stream and returns what comes back.
+// talk sends a line over a stream and returns the answer.
 func talk(t *testing.T, ts *httptest.Server, path string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", ts.Listener.Addr().String())
@@ -186,7 +186,7 @@ func TestWebhooksAreReachedThroughTheProxyOfTheirNetwork(t *testing.T) {
 			converting := &converter{client: s.webhookClient}
 			_, err = converting.call(t.Context(), config, []byte("{}"))
 			converting.close()
-			_ = err // what it says is not of interest, only that it was asked
+			_ = err // only the request matters
 			if asked := of.proxy.Asked(); !slices.Equal(asked, []string{want}) {
 				t.Errorf("for a conversion, the proxy was asked for %v, want %s: %v", asked, want, err)
 			}

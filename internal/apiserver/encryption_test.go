@@ -38,7 +38,8 @@ func TestHealthTellsOfKeyManagementServices(t *testing.T) {
 	}
 }
 
-// What is said is upstream's; objects that can be read are served, and those that are broken otherwise are told of as ever.
+// The messages are upstream's. Readable objects are served, and other broken objects have their
+// usual errors.
 func TestWhoAsksForWhatCanNotBeDecryptedIsToldWhy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	config := "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n- resources: [secrets]\n  providers:\n" +

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// FuzzOpenEnvelope holds the reader of envelopes to that of the library, which copies what it reads.
+// FuzzOpenEnvelope compares the reader of envelopes with the library's, which copies its input.
 func FuzzOpenEnvelope(f *testing.F) {
 	raw, err := marshalProtobuf(configMap("one"))
 	if err != nil {

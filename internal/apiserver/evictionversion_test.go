@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestAnEvictionOfAnotherStateOfThePodIsRefused: who names the state that may go does not mean the one after it.
+// TestAnEvictionOfAnotherStateOfThePodIsRefused: a precondition on the resourceVersion refuses the
+// eviction of a later state.
 func TestAnEvictionOfAnotherStateOfThePodIsRefused(t *testing.T) {
 	s := newTestServer(t)
 	const pods = "/api/v1/namespaces/default/pods"

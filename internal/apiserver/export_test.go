@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestAnExportIsRefused: until Kubernetes 1.18 it was an object without what is the cluster's own.
+// TestAnExportIsRefused: until Kubernetes 1.18, an export was an object without the cluster's own
+// fields.
 func TestAnExportIsRefused(t *testing.T) {
 	s := newTestServer(t)
 	if code, _, answer := do(t, s, "POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`, "Content-Type", mediaJSON); code != http.StatusCreated {

@@ -17,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// gated is a server with few seats, whose levels are known.
+// gated is a server with few seats, whose levels are loaded.
 func gated(t *testing.T) (*Server, string) {
 	s := newTestServer(t, func(c *Config) { c.MaxRequests = 8 })
 	url, _, _ := running(t, s)
@@ -32,7 +32,7 @@ func gated(t *testing.T) (*Server, string) {
 
 func TestMoreThanTheSeatsIsRefusedOrWaits(t *testing.T) {
 	s, url := gated(t)
-	// Anonymous requests are of the schema global-default; give it one seat and no queue.
+	// Anonymous requests match the schema global-default; give its level one seat and no queue.
 	level, err := client.Get[*flowcontrolv1.PriorityLevelConfiguration](t.Context(), s.own(), "", "global-default")
 	if err != nil {
 		t.Fatal(err)
@@ -47,9 +47,11 @@ func TestMoreThanTheSeatsIsRefusedOrWaits(t *testing.T) {
 	var sending sync.WaitGroup
 	t.Cleanup(sending.Wait)
 	sending.Go(func() {
-		for ; t.Context().Err() == nil; time.Sleep(10 * time.Millisecond) { // it has its seat for as long as it sends; at first another may have it
+		// The request holds its seat while it sends; at first another request may have it.
+		for ; t.Context().Err() == nil; time.Sleep(10 * time.Millisecond) {
 			body, send := io.Pipe()
-			stop := context.AfterFunc(t.Context(), func() { _ = send.Close() }) // a request that is broken off does not end before its reading of the body
+			// An aborted request does not end before its read of the body.
+			stop := context.AfterFunc(t.Context(), func() { _ = send.Close() })
 			sending.Go(func() { _, _ = io.WriteString(send, "{") })
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/api/v1/namespaces/default/configmaps", body)
 			if err != nil {
@@ -73,7 +75,7 @@ func TestMoreThanTheSeatsIsRefusedOrWaits(t *testing.T) {
 	if resp.Header.Get("Retry-After") != "1" || text != "Too many requests, please try again later.\n" || resp.Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") != string(level.UID) {
 		t.Errorf("%v %q", resp.Header, text)
 	}
-	_, text = fetch(t, url+"/livez") // is of another level, as are the cluster's own
+	_, text = fetch(t, url+"/livez") // it has another level, as have the cluster's own requests
 	if text != "ok" {
 		t.Errorf("health says %q", text)
 	}
@@ -114,7 +116,7 @@ func TestSchemasThatLeadNowhereSaySoAndMandatoryOnesComeBack(t *testing.T) {
 	if want := `"manager":"api-priority-and-fairness-config-consumer-v1","operation":"Apply"`; !strings.Contains(body, want) || !strings.Contains(body, `"subresource":"status"`) {
 		t.Errorf("the conditions are not theirs who applied them: %s", body)
 	}
-	// Another's condition stays another's when ours changes.
+	// The condition of another manager stays when ours changes.
 	const path = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/lost"
 	if code, _, answer := do(t, s, "PATCH", path+"/status?fieldManager=another", `{"status":{"conditions":[{"type":"Theirs","status":"True","lastTransitionTime":"2020-01-01T00:00:00Z","reason":"R","message":"m"}]}}`,
 		"Content-Type", "application/strategic-merge-patch+json"); code != http.StatusOK {

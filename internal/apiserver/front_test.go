@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestPagesOfOtherServers: as upstream's kube-apiserver v1.36.3 answers.
+// TestPagesOfOtherServers: the answers are those of upstream's kube-apiserver v1.36.3.
 func TestPagesOfOtherServers(t *testing.T) {
 	s := newTestServer(t, func(c *Config) { c.Front.Origins = []*regexp.Regexp{regexp.MustCompile(`//example\.com(:|$)`)} })
 	allowed := []string{"Access-Control-Allow-Credentials", "Access-Control-Allow-Headers", "Access-Control-Allow-Methods", "Access-Control-Allow-Origin", "Access-Control-Expose-Headers"}

@@ -25,7 +25,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// fuzzedKinds are those whose decoders have something of their own: quantities, int-or-strings, raw JSON, schemas that hold themselves.
+// fuzzedKinds are kinds with special decoders: quantities, int-or-strings, raw JSON, recursive
+// schemas.
 var fuzzedKinds = []schema.GroupVersionKind{
 	{Version: "v1", Kind: "Pod"}, {Version: "v1", Kind: "Service"}, {Version: "v1", Kind: "Secret"}, {Version: "v1", Kind: "ConfigMap"},
 	{Group: "apps", Version: "v1", Kind: "Deployment"}, {Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
@@ -71,7 +72,7 @@ func FuzzDecodeBody(f *testing.F) {
 	})
 }
 
-// patchable is an operation on a Pod that nothing is stored of.
+// patchable is an operation on a Pod that is not stored.
 func patchable(f *testing.F) (*operation, *corev1.Pod) {
 	s := newTestServer(f)
 	e, ok := s.endpoints.find(corev1.SchemeGroupVersion.WithResource("pods"))
@@ -120,7 +121,8 @@ func FuzzPatch(f *testing.F) {
 	})
 }
 
-// FuzzManagedFields applies to and updates an object whose managed fields may be anything: they are kept in an order that can be stored, or dropped.
+// FuzzManagedFields applies to and updates an object with arbitrary managed fields: they are kept
+// in a form that can be stored, or dropped.
 func FuzzManagedFields(f *testing.F) {
 	const entry = `[{"manager":"a","operation":"Apply","apiVersion":"v1","time":"2020-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":%s}]`
 	for _, fields := range []string{
@@ -150,7 +152,7 @@ func FuzzManagedFields(f *testing.F) {
 	})
 }
 
-// FuzzAccept: whatever a client says that it accepts, the answer has one of the forms that there are.
+// FuzzAccept sends arbitrary Accept headers: the response has one of the server's formats.
 func FuzzAccept(f *testing.F) {
 	for _, accept := range []string{"application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/vnd.kubernetes.protobuf;stream=watch;q=0.5, */*;q=NaN", "application/yaml;pretty=1",
 		"application/json;as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io;pretty", `application/json;a="\`, ",;=,*/*;q=1e999", "application/apply-patch+cbor, application/cbor"} {
@@ -171,7 +173,7 @@ func FuzzAccept(f *testing.F) {
 	})
 }
 
-// FuzzDeleteOptions: the body of a deletion is refused, or says what can be checked.
+// FuzzDeleteOptions decodes arbitrary bodies of deletions: each is refused, or can be validated.
 func FuzzDeleteOptions(f *testing.F) {
 	for _, body := range []string{`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":-1,"preconditions":{"uid":"x","resourceVersion":"1"},"propagationPolicy":"Orphan","dryRun":["All"]}`,
 		"orphanDependents: true\npropagationPolicy: Foreground\n", "k8s\x00\n\x13\n\x02v1\x12\rDeleteOptions\x12\x02\x08\x05", `{"gracePeriodSeconds":1e999}`, `null`, ``} {
@@ -183,7 +185,8 @@ func FuzzDeleteOptions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, media byte, body []byte) {
 		opts, err := decodeDeleteOptions(medias[int(media)%len(medias)], body)
 		if err != nil {
-			if !isStatus(err) && !runtime.IsNotRegisteredError(err) { // that one is answered as upstream answers it
+			// Upstream answers this one in the same way.
+			if !isStatus(err) && !runtime.IsNotRegisteredError(err) {
 				t.Errorf("the error is no answer: %v", err)
 			}
 			return
@@ -228,7 +231,8 @@ func FuzzListQuery(f *testing.F) {
 	})
 }
 
-// FuzzRequests sends anything to a whole server: it may refuse, but it does not panic, and it ends.
+// FuzzRequests sends arbitrary requests to a whole server: it may refuse them, but must not panic
+// or hang.
 func FuzzRequests(f *testing.F) {
 	for _, p := range fuzzedPatches {
 		f.Add("PATCH", "/api/v1/namespaces/default/pods/a?fieldManager=f&force=true", string(p.kind), "application/json", []byte(p.data))
@@ -249,7 +253,7 @@ func FuzzRequests(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, method, target, contentType, accept string, body []byte) {
 		if strings.Contains(target, "/debug/pprof") {
-			return // profiles take as long as they are asked to
+			return // profiles take as long as requested
 		}
 		u, err := url.ParseRequestURI(target)
 		if err != nil || !strings.HasPrefix(u.Path, "/") {

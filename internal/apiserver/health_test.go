@@ -12,7 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// reluctant is a store that writes no key with any of those parts.
+// reluctant is a store that fails writes of keys with any of these parts.
 type reluctant struct {
 	store.Store
 	not atomic.Pointer[[]string]

@@ -27,7 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// overHTTP serves the Server for as long as the test runs.
+// overHTTP serves the Server until the test ends.
 func overHTTP(t *testing.T, s *Server, contentType string) (*rest.Config, kubernetes.Interface) {
 	t.Helper()
 	ts := httptest.NewServer(s.Handler())
@@ -304,7 +304,7 @@ func TestUnstructuredAndMetadataClients(t *testing.T) {
 	}
 }
 
-// do makes a plain request and gives the answer's code and body.
+// do sends a plain request and returns the response's code and body.
 func do(t *testing.T, s *Server, method, path, body string, header ...string) (int, http.Header, string) {
 	t.Helper()
 	r := httptest.NewRequest(method, path, bytes.NewBufferString(body))

@@ -21,7 +21,8 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/token"
 )
 
-// granted allows users what stands behind their names, as "VERB RESOURCE[/SUBRESOURCE] NAME"; "*" stands for any name.
+// granted allows each user the listed permissions, as "VERB RESOURCE[/SUBRESOURCE] NAME"; "*"
+// stands for any name.
 type granted map[string][]string
 
 func (g granted) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, string, error) {
@@ -40,7 +41,8 @@ func (g granted) Authorize(_ context.Context, a auth.Attributes) (auth.Decision,
 	return auth.NoOpinion, "", nil
 }
 
-// as authenticates everybody as who the header says; the agent's token is of a pod on node n1.
+// as authenticates each request as the user in its header; the agent's token is of a pod on node
+// n1.
 type as struct{}
 
 func (as) Authenticate(r *http.Request) (auth.User, bool, error) {
@@ -163,7 +165,7 @@ func TestImpersonation(t *testing.T) {
 			}
 		})
 	}
-	// However many ways are tried for a request, it is one attempt.
+	// A request counts as one attempt, whatever the number of modes tried.
 	attempts := func(mode impersonation, decision string) float64 {
 		var m dto.Metric
 		if err := s.metrics.security.impersonations.count.WithLabelValues(string(mode), decision).Write(&m); err != nil {
@@ -208,7 +210,7 @@ func FuzzImpersonationHeaders(f *testing.F) {
 	})
 }
 
-// failing authorizes nothing and says that it could not.
+// failing authorizes nothing and returns an error.
 type failing struct {
 	decision auth.Decision
 	err      error

@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// oddObject is a request's body of the endpoint's kind, taken as requests take it; nil when it is refused.
+// oddObject decodes a request's body of the endpoint's kind like a request; nil if it is refused.
 func oddObject(t *testing.T, e *endpoint, o *odd) runtime.Object {
 	obj, err := api.Scheme.New(e.gvk)
 	if err != nil {
@@ -39,7 +39,8 @@ func oddObject(t *testing.T, e *endpoint, o *odd) runtime.Object {
 	return hub
 }
 
-// checkKept: what has been stored is read again, shown in every form and selected by its fields.
+// checkKept checks that a stored object can be read again, shown in every form and selected by its
+// fields.
 func checkKept(t *testing.T, e *endpoint, obj runtime.Object) {
 	e.header(obj)
 	shown, err := e.fromHub(obj)
@@ -70,7 +71,7 @@ func checkKept(t *testing.T, e *endpoint, obj runtime.Object) {
 	}
 }
 
-// everyEndpoint are those of all built-in kinds in all their versions, in an order that stays.
+// everyEndpoint returns the endpoints of all built-in kinds in all versions, in a stable order.
 func everyEndpoint(s *Server) (all []*endpoint) {
 	for _, e := range s.endpoints.builtin {
 		all = append(all, e)
@@ -79,7 +80,7 @@ func everyEndpoint(s *Server) (all []*endpoint) {
 	return all
 }
 
-// FuzzStoredObjects reads what anybody who can write to the store may have put there; what can be read can be shown.
+// FuzzStoredObjects decodes arbitrary stored values; a value that can be decoded can be shown.
 func FuzzStoredObjects(f *testing.F) {
 	all := everyEndpoint(newTestServer(f))
 	for i, e := range all {
@@ -105,7 +106,8 @@ func FuzzStoredObjects(f *testing.F) {
 	})
 }
 
-// FuzzKinds makes objects of every kind whose fields hold anything at all, and does with them what requests do: there is an answer to each of them.
+// FuzzKinds sends objects of every kind with arbitrary fields through the steps of requests: each
+// has an answer.
 func FuzzKinds(f *testing.F) {
 	all := everyEndpoint(newTestServer(f))
 	for i := range all {
@@ -144,7 +146,7 @@ func FuzzKinds(f *testing.F) {
 	})
 }
 
-// updateOdd holds the change from old to obj to the rules of the kind and all its subresources.
+// updateOdd validates the change from old to obj by the rules of the kind and all its subresources.
 func updateOdd(e *endpoint, obj, old runtime.Object) {
 	subresources := []string{"", "status"}
 	for name := range e.strategy.Subresource {

@@ -16,7 +16,8 @@ import (
 )
 
 func TestTheAuditLogSaysWhereTheTimeOfASlowRequestWent(t *testing.T) {
-	var seconds atomic.Int64 // each look at the audit log's clock is a second later: every request is slow
+	// Each read of the audit log's clock is a second later: every request is slow.
+	var seconds atomic.Int64
 	s, sink := recorded(t)
 	s.cfg.Audit.Now = func() time.Time { return time.Unix(seconds.Add(1), 0) }
 	c := s.Client(auth.Component("tester"))

@@ -10,7 +10,8 @@ func TestAServerIsAliveWhileItStarts(t *testing.T) {
 	now := time.Now()
 	s := newTestServer(t, func(c *Config) { c.LivezGrace, c.Clock = time.Minute, func() time.Time { return now } })
 	ask := func(path string) int {
-		code, _, _ := do(t, s, "GET", path, "") // what every cluster has is never made: the server does not run
+		// The bootstrap objects are never created, because the server does not run.
+		code, _, _ := do(t, s, "GET", path, "")
 		return code
 	}
 	if livez, healthz, readyz := ask("/livez"), ask("/healthz"), ask("/readyz"); livez != http.StatusOK || healthz != http.StatusInternalServerError || readyz != http.StatusInternalServerError {

@@ -15,11 +15,11 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// TestMergingAnObjectIsMergingItsDocument holds the short way of a merge patch to the long one.
+// TestMergingAnObjectIsMergingItsDocument compares mergeObject with a merge of the JSON document.
 func TestMergingAnObjectIsMergingItsDocument(t *testing.T) {
 	patches := []struct {
 		patch string
-		short bool // the short way takes it
+		short bool // mergeObject handles it
 	}{
 		{`{}`, true},
 		{`{"metadata":{"labels":{"a":"b"}}}`, true},
@@ -70,7 +70,7 @@ func TestMergingAnObjectIsMergingItsDocument(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		old, err := e.codec.decode(stored, 1) // as it is found in the cache
+		old, err := e.codec.decode(stored, 1) // as in the cache
 		if err != nil {
 			t.Fatal(err)
 		}

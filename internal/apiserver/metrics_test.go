@@ -10,7 +10,8 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// families are what dashboards and alerts ask upstream's API server v1.36 for, with the labels of their series in order; "le" is left out.
+// families are the metrics of upstream's API server v1.36 that dashboards and alerts use, with
+// their labels in order, without "le".
 var families = map[string]string{
 	"aggregator_unavailable_apiservice":                              "name",
 	"apiserver_admission_step_admission_duration_seconds":            "operation rejected type",
@@ -96,7 +97,7 @@ var families = map[string]string{
 	"kube_apiserver_pod_logs_backend_tls_failure_total":              "",
 }
 
-// shown gives the families of a page with the labels of their series.
+// shown returns the families of a page with their labels.
 func shown(page string) map[string]string {
 	found := map[string]string{}
 	label := regexp.MustCompile(`([a-z_]+)="`)

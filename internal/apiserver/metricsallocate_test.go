@@ -12,12 +12,13 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// fewServices gives a server ranges for Services: 14 addresses, 4 ports.
+// fewServices gives a server small ranges for Services: 14 addresses, 4 ports.
 func fewServices(c *Config) {
 	c.ServiceCIDRs, c.NodePorts = []netip.Prefix{netip.MustParsePrefix("10.47.0.0/28")}, PortRange{Base: 30000, Size: 4}
 }
 
-// TestAllocationsAreTold: upstream's API server v1.36.3 counts a port of no range as an error, and an address of no range not, since there is nobody to allocate it.
+// TestAllocationsAreTold: upstream's API server v1.36.3 counts a port outside the range as an
+// error, but not an address outside all ranges, because no allocator exists for it.
 func TestAllocationsAreTold(t *testing.T) {
 	s := newTestServer(t, fewServices)
 	h := httptest.NewServer(s.Handler())
@@ -57,7 +58,7 @@ func TestAllocationsAreTold(t *testing.T) {
 	}
 }
 
-// closed is a store that can not be asked any more.
+// closed is a store that returns errors only.
 type closed struct {
 	store.Store
 	since atomic.Bool

@@ -14,7 +14,7 @@ func TestSizesOfWatchEventsFallIntoUpstreamsBuckets(t *testing.T) {
 	}
 }
 
-// TestAKeyNamesItsKind: as metrics call it, whatever its key does.
+// TestAKeyNamesItsKind: by the name in metrics, which may differ from that in the key.
 func TestAKeyNamesItsKind(t *testing.T) {
 	for key, want := range map[string]string{
 		"/registry/pods/default/p":                          "pods",

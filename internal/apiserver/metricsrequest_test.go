@@ -11,7 +11,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// doorman knows one token, and lets nobody else than anonymous in without.
+// doorman knows one token, and treats requests without a token as anonymous.
 type doorman struct{}
 
 func (doorman) Authenticate(r *http.Request) (auth.User, bool, error) {
@@ -26,7 +26,8 @@ func (doorman) Authenticate(r *http.Request) (auth.User, bool, error) {
 	return auth.User{}, false, errors.New("it is none of ours")
 }
 
-// TestWhatFiguresOfRequestsAreAbout: the series are those of upstream's API server v1.36.3 after the same requests.
+// TestWhatFiguresOfRequestsAreAbout: the series are those of upstream's API server v1.36.3 after
+// the same requests.
 func TestWhatFiguresOfRequestsAreAbout(t *testing.T) {
 	s, ts := aggregating(t)
 	eventually(t, func() error {
@@ -44,7 +45,8 @@ func TestWhatFiguresOfRequestsAreAbout(t *testing.T) {
 	} {
 		fetch(t, ts.URL+request.path, "Authorization", request.token)
 	}
-	resp, err := http.Post(ts.URL+"/api/v1/namespaces/default/configmaps", "application/json", strings.NewReader(`{"metadata":{"name":"a"}}`)) // a reader may not
+	// A reader may not create.
+	resp, err := http.Post(ts.URL+"/api/v1/namespaces/default/configmaps", "application/json", strings.NewReader(`{"metadata":{"name":"a"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

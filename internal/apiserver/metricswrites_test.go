@@ -33,7 +33,7 @@ func hasMetrics(t *testing.T, s *Server, lines ...string) {
 func TestWhatIsShownBeforeThereIsAnythingToCount(t *testing.T) {
 	w := httptest.NewRecorder()
 	newTestServer(t).metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	for _, want := range []string{ // the figures are the process's
+	for _, want := range []string{ // these figures are global to the process
 		`pod_security_exemptions_total{request_operation="create",resource="pod",subresource=""} `,
 		`pod_security_exemptions_total{request_operation="update",resource="controller",subresource=""} `,
 		`pod_security_evaluations_total{decision="allow",mode="enforce",policy_level="privileged",policy_version="latest",request_operation="update",resource="pod",subresource=""} `,
@@ -112,7 +112,7 @@ func TestComparisonsOfTimesAreMeasured(t *testing.T) {
 	}
 }
 
-// TestLogsOfKubeletsThatDoNotProveWhoTheyAre are shown to those who ask for them all the same.
+// TestLogsOfKubeletsThatDoNotProveWhoTheyAre: such logs are shown on request.
 func TestLogsOfKubeletsThatDoNotProveWhoTheyAre(t *testing.T) {
 	s := newTestServer(t)
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "from "+r.URL.Path) }))

@@ -9,13 +9,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The range has a hundred ports; 30050 is somebody else's, and so is what a service held before.
+// The range has a hundred ports. Another Service holds 30050, and the ports that a service held
+// before are taken, too.
 func TestServicesGetTheNodePortsThatTheyAskFor(t *testing.T) {
-	const none, free, same = 0, -1, -2 // no port; one that nobody asked for; such a one, which the port before it has as well
+	// No port; any free port that was not requested; the same free port as the one before.
+	const none, free, same = 0, -1, -2
 	const outside = "provided port is not in the valid range. The range of valid ports is 30000-30099"
 	cases := []struct {
 		name, old, obj string
-		want           []int32 // the last one is that of the health check
+		want           []int32 // the last one is the health check's
 		refused        string
 	}{
 		{"one that says nothing", "", "{type: NodePort, ports: [{port: 80}]}", []int32{free, none}, ""},

@@ -12,11 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// odd fills objects with what nobody would write: each choice is a byte of the input, and after its end chance.
+// odd fills objects with unusual values. Each choice is a byte of the input; after its end choices
+// are pseudo-random.
 type odd struct {
 	data []byte
 	rest *rand.Rand
-	left int // of what may hold something
+	left int // how many more values may be nested
 }
 
 func newOdd(data []byte) *odd {
@@ -52,7 +53,8 @@ var (
 	oddBytes   = [][]byte{nil, {}, []byte("a"), {0, 255}, []byte("-----BEGIN CERTIFICATE-----\nYQ==\n-----END CERTIFICATE-----\n"), []byte("-----BEGIN CERTIFICATE REQUEST-----\nMAA=\n-----END CERTIFICATE REQUEST-----\n"), []byte(`{"auths":{}}`)}
 )
 
-// oddWords are values of types that have some of their own, by the type's name: what else is in a field often counts with one of them only.
+// oddWords are the valid values of string types, by type name: other fields often matter with one
+// of them only.
 var oddWords = map[string][]string{
 	"Protocol": {"TCP", "UDP", "SCTP"}, "PullPolicy": {"Always", "Never", "IfNotPresent"}, "RestartPolicy": {"Always", "Never", "OnFailure"}, "ContainerRestartPolicy": {"Always", "Never", "OnFailure"},
 	"DNSPolicy": {"ClusterFirst", "Default", "None"}, "ServiceType": {"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"}, "ServiceAffinity": {"None", "ClientIP"}, "IPFamily": {"IPv4", "IPv6"},
@@ -72,13 +74,13 @@ var oddWords = map[string][]string{
 	"UnhealthyPodEvictionPolicyType": {"AlwaysAllow", "IfHealthyBudget"}, "ConditionStatus": {"True", "False", "Unknown"}, "ContainerResizePolicy": {"NotRequired", "RestartContainer"}, "NamespacePhase": {"Active", "Terminating"},
 }
 
-// more tells whether something is to be held once more: there are kinds that hold themselves (schemas).
+// more reports whether to nest another value; some kinds are recursive (schemas).
 func (o *odd) more(depth int) bool {
 	o.left--
 	return o.left > 0 && depth < 20
 }
 
-// fill gives the value something; what has no form in JSON gets what has one.
+// fill gives v a value that has a JSON form.
 func (o *odd) fill(v reflect.Value, depth int) {
 	if o.known(v) {
 		return
@@ -127,7 +129,7 @@ func (o *odd) fill(v reflect.Value, depth int) {
 	}
 }
 
-// known fills types that have a form of their own.
+// known fills types with their own JSON form.
 func (o *odd) known(v reflect.Value) bool {
 	switch at := v.Addr().Interface().(type) {
 	case *metav1.Time:
@@ -150,9 +152,10 @@ func (o *odd) known(v reflect.Value) bool {
 		*at = []byte(one(o, oddRaw))
 	case *[]byte:
 		*at = one(o, oddBytes)
-	case *metav1.TypeMeta: // the path says what it is
+	case *metav1.TypeMeta: // the path decides it
 	default:
-		if v.Kind() == reflect.Struct && v.NumField() == 1 && v.Type().Field(0).Name == "Raw" { // JSON of definitions
+		// Raw JSON in definitions.
+		if v.Kind() == reflect.Struct && v.NumField() == 1 && v.Type().Field(0).Name == "Raw" {
 			v.Field(0).SetBytes([]byte(one(o, oddRaw)))
 			return true
 		}

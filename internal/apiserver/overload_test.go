@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// byHeader takes a request's word for who sends it: "NAME GROUP".
+// byHeader trusts the user in a request's header: "NAME GROUP".
 type byHeader struct{}
 
 func (byHeader) Authenticate(r *http.Request) (auth.User, bool, error) {
@@ -27,8 +27,9 @@ func (byHeader) Authenticate(r *http.Request) (auth.User, bool, error) {
 	return auth.User{Name: name, Groups: []string{group, user.AllAuthenticated}}, true, nil
 }
 
-// Ten times as many requests as there are seats, of clients that take their time: health, leases and the cluster's own parts are
-// answered all the same, the rest is told to come later, and when the flood is over the server serves as before.
+// Ten times as many requests as seats, from slow clients: health checks, leases and the cluster's
+// own components are served all the same, the rest is refused with Retry-After. After the flood the
+// server serves as before.
 func TestAFloodDoesNotDrownHealthLeasesAndSystemClients(t *testing.T) {
 	const seats = 8
 	s := newTestServer(t, func(c *Config) {
@@ -86,7 +87,8 @@ func TestAFloodDoesNotDrownHealthLeasesAndSystemClients(t *testing.T) {
 	var ebb atomic.Bool
 	for range 10 * seats {
 		flood.Go(func() {
-			for pour(); !ebb.Load() && t.Context().Err() == nil; pour() { // again, or those that wait would have had to go before they are seen
+			// Repeated, because waiting requests may leave before they are seen.
+			for pour(); !ebb.Load() && t.Context().Err() == nil; pour() {
 				time.Sleep(50 * time.Millisecond)
 			}
 		})

@@ -19,8 +19,8 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// tracked are the managed fields that the tracker and the field manager make of the same write; ok is false when the tracker
-// leaves it to the field manager.
+// tracked returns the managed fields of the tracker and of the field manager for the same write; ok
+// is false if the tracker leaves it to the field manager.
 func tracked(t *testing.T, op *operation, live, obj runtime.Object) (own, reference runtime.Object, ok bool) {
 	t.Helper()
 	m, err := op.manager()
@@ -41,7 +41,7 @@ func tracked(t *testing.T, op *operation, live, obj runtime.Object) (own, refere
 	return own, reference, ok
 }
 
-// sameTimes gives all entries one time: the two computations do not run at the same moment.
+// sameTimes sets all entries to one time: the two computations run at different moments.
 func sameTimes(obj runtime.Object) []metav1.ManagedFieldsEntry {
 	entries := accessor(obj).GetManagedFields()
 	for i := range entries {
@@ -68,7 +68,7 @@ func randomObject(e *endpoint, fill *randfill.Filler) runtime.Object {
 	return obj
 }
 
-// mixed is an object with some of its parts from another one.
+// mixed returns an object with some of its parts from another one.
 func mixed(a, b runtime.Object, random *rand.Rand) runtime.Object {
 	out := a.DeepCopyObject()
 	to, from := reflect.ValueOf(out).Elem(), reflect.ValueOf(b.DeepCopyObject()).Elem()
@@ -152,7 +152,7 @@ func count(ok bool, done, left *int) {
 	}
 }
 
-// TestManyElementsAreOwnedAsFewAre: from a few hundred on they are put in order first.
+// TestManyElementsAreOwnedAsFewAre: many elements are sorted first.
 func TestManyElementsAreOwnedAsFewAre(t *testing.T) {
 	s := newTestServer(t)
 	e, ok := s.endpoints.find(corev1.SchemeGroupVersion.WithResource("pods"))

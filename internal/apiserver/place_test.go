@@ -22,7 +22,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
 
-// elsewhere is a server's second store, in which the resources lie.
+// elsewhere gives a server a second store for the resources.
 func elsewhere(t *testing.T, c *Config, resources ...schema.GroupResource) store.Store {
 	t.Helper()
 	db, err := etcd.Open(t.Context(), etcd.Options{DataDir: t.TempDir(), UnsafeNoSync: true, Log: slog.New(slog.DiscardHandler)})
@@ -38,7 +38,7 @@ func eventOf(name string) *corev1.Event {
 	return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, InvolvedObject: corev1.ObjectReference{Namespace: "default", Name: "x"}}
 }
 
-// keysBelow are the keys of a store.
+// keysBelow returns the keys of a store.
 func keysBelow(t *testing.T, db store.Store, prefix string) (keys []string) {
 	t.Helper()
 	res, err := db.Range(t.Context(), prefix, store.RangeOptions{})
@@ -57,7 +57,7 @@ func TestKindsThatLieInAStoreOfTheirOwn(t *testing.T) {
 		main, other = c.Store, elsewhere(t, c, schema.GroupResource{Resource: "events"}, schema.GroupResource{Group: "apps", Resource: "*"})
 	})
 	ctx, c := t.Context(), s.Client(auth.Component("tester"))
-	for range 20 { // so that revisions of the one are not those of the other
+	for range 20 { // so that the two stores have different revisions
 		if _, err := other.Commit(ctx, nil, store.Op{Key: "/elsewhere", Value: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}

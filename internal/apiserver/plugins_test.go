@@ -16,13 +16,14 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// pluginRequest shows what an admission plugin does: where it is on the answer has the text, and where it is off it has not.
+// pluginRequest shows the effect of an admission plugin: the answer has the text if the plugin is
+// on, and lacks it if it is off.
 type pluginRequest struct {
 	who, method, path, body string
 	text                    string
 }
 
-// pluginObjects are there before any plugin is.
+// pluginObjects are created before any plugin is on.
 var pluginObjects = []struct{ method, path, body string }{
 	{"POST", "/api/v1/namespaces", `{"metadata": {"name": "ns"}}`},
 	{"POST", "/api/v1/namespaces", `{"metadata": {"name": "limits"}}`},
@@ -107,7 +108,7 @@ var pluginRequests = map[string]pluginRequest{
 	"PodTolerationRestriction":             {"", "POST", "/api/v1/namespaces/placed/pods", plainPod, `"key":"ours"`},
 }
 
-// pluginsWithoutRequest do nothing that a request could show, and why.
+// pluginsWithoutRequest are the plugins that a request cannot show, with the reason.
 var pluginsWithoutRequest = map[string]string{
 	"AlwaysAdmit":              "it lets everything pass",
 	"ClusterTrustBundleAttest": "its kind is behind a feature gate that is off by default",
@@ -118,7 +119,8 @@ var pluginsWithoutRequest = map[string]string{
 	"PodGroupWorkloadExists":   "its kind is behind a feature gate that is off by default",
 }
 
-// TestEachAdmissionPluginIsTurnedOnAndOff: every plugin shows in a request while it is on, and no more when the flag turns it off.
+// TestEachAdmissionPluginIsTurnedOnAndOff: every plugin shows in a request while it is on, and no
+// longer when the flag turns it off.
 func TestEachAdmissionPluginIsTurnedOnAndOff(t *testing.T) {
 	s := newTestServer(t, withServices)
 	if err := s.bootstrap(t.Context(), s.bootstrapObjects()); err != nil {
@@ -190,11 +192,11 @@ func TestEachAdmissionPluginIsTurnedOnAndOff(t *testing.T) {
 					enable = nil
 				}
 				if name == "NamespaceExists" {
-					disable = append(disable, "NamespaceLifecycle") // which says the same
+					disable = append(disable, "NamespaceLifecycle") // its answer is the same
 				}
 				use(t, ctx, enable, disable)
 				if !shows {
-					continue // its name is known
+					continue // only its name is checked
 				}
 				code, text := ask(request.who, request.method, request.path+"?dryRun=All", request.body)
 				if strings.Contains(text, request.text) != on {

@@ -13,7 +13,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// policyCounts are the samples of the policies' counters: "policy binding error_type enforcement_action" and how often.
+// policyCounts returns the samples of the policies' counters: "policy binding error_type
+// enforcement_action" and count.
 func policyCounts(t *testing.T) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -38,7 +39,8 @@ func policyCounts(t *testing.T) map[string]float64 {
 	return counts
 }
 
-// ignoring is a mutating policy of reinvocationPolicy IfNeeded or Never whose errors are ignored, with its binding.
+// ignoring is a mutating policy with reinvocationPolicy IfNeeded or Never whose errors are ignored,
+// with its binding.
 func ignoring(t *testing.T, c client.Interface, name string, again admissionregistrationv1.ReinvocationPolicyType, mutations ...admissionregistrationv1.Mutation) {
 	t.Helper()
 	open := admissionregistrationv1.Ignore
@@ -47,7 +49,8 @@ func ignoring(t *testing.T, c client.Interface, name string, again admissionregi
 	mustCreate(t, c, &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name}})
 }
 
-// TestPoliciesAreCountedAsUpstreamDoes: the counts are those of upstream's API server v1.36.3 for the same policies.
+// TestPoliciesAreCountedAsUpstreamDoes: the counts are those of upstream's API server v1.36.3 for
+// the same policies.
 func TestPoliciesAreCountedAsUpstreamDoes(t *testing.T) {
 	c := newPolicyServer(t)
 	open := admissionregistrationv1.Ignore

@@ -19,7 +19,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// newPolicyServer is an API server with policies and nothing else in its chain.
+// newPolicyServer is an API server with only policies in its admission chain.
 func newPolicyServer(t *testing.T) client.Interface {
 	t.Helper()
 	s := newTestServer(t)

@@ -10,7 +10,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// TestPoliciesSeeTheConfigurationOfWebhooksButNotTheirOwn: who may add a webhook is for a policy to say; one that could refuse policies could never be mended.
+// TestPoliciesSeeTheConfigurationOfWebhooksButNotTheirOwn: a policy may decide on new webhooks. If
+// it could refuse policies, it could lock out its own repair.
 func TestPoliciesSeeTheConfigurationOfWebhooksButNotTheirOwn(t *testing.T) {
 	c := newPolicyServer(t)
 	policyOf := func(name string) *admissionregistrationv1.ValidatingAdmissionPolicy {

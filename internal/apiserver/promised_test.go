@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// thirsty notes the most that a reader was asked for before it had given as much.
+// thirsty records the most bytes that a reader was asked for beyond those it had delivered.
 type thirsty struct {
 	io.Reader
 	given, ahead int

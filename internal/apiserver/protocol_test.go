@@ -49,7 +49,8 @@ func TestAStoppingServerLosesNoRequest(t *testing.T) {
 			}
 			return nil
 		})
-		// The watch ends by itself once new requests are refused; the write under way is waited for.
+		// The watch ends once new requests are refused; the shutdown waits for the write in
+		// progress.
 		if _, err := io.ReadAll(watch.Body); err != nil {
 			t.Errorf("the watch was broken off: %v", err)
 		}
@@ -64,7 +65,8 @@ func TestAStoppingServerLosesNoRequest(t *testing.T) {
 	}, func(c *Config) { c.ShutdownDelay = 50 * time.Millisecond })
 }
 
-// beginConfigMap sends the first half of a request; the status that it is answered with comes once the rest has been sent.
+// beginConfigMap sends the first half of a request; the response's status comes after the rest is
+// sent.
 func beginConfigMap(url string) (rest *io.PipeWriter, answer <-chan string) {
 	body, rest := io.Pipe()
 	status := make(chan string, 1)
@@ -77,7 +79,8 @@ func beginConfigMap(url string) (rest *io.PipeWriter, answer <-chan string) {
 		_ = resp.Body.Close()
 		status <- resp.Status
 	}()
-	_, _ = io.WriteString(rest, `{"apiVersion":"v1","kind":"ConfigMap","metadata":`) // the request has begun
+	// The request is in progress.
+	_, _ = io.WriteString(rest, `{"apiVersion":"v1","kind":"ConfigMap","metadata":`)
 	return rest, status
 }
 

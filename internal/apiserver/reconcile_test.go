@@ -33,7 +33,8 @@ func TestEndpointsOfOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestAnAddressOfOneMachineIsNoEndpoint: the API refuses it, each time that the Service is looked at.
+// TestAnAddressOfOneMachineIsNoEndpoint: the API would refuse it at each reconciliation of the
+// Service.
 func TestAnAddressOfOneMachineIsNoEndpoint(t *testing.T) {
 	for address, want := range map[string]bool{"192.0.2.1": true, "2001:db8::1": true, "127.0.0.1": false, "::1": false, "169.254.0.1": false, "fe80::1": false, "0.0.0.0": false} {
 		t.Run(address, func(t *testing.T) {
@@ -74,7 +75,7 @@ func TestTheDefaultRangesGetASecondFamilyAndNothingElse(t *testing.T) {
 	}
 }
 
-// Services move to another range while the default one waits for the last of them to go.
+// Services move to another range while the default one is being deleted.
 func TestServicesGetNoAddressesOfARangeThatIsBeingDeleted(t *testing.T) {
 	s := newTestServer(t, withServices)
 	if err := s.reconcileKubernetes(t.Context()); err != nil {
@@ -97,7 +98,7 @@ func TestServicesGetNoAddressesOfARangeThatIsBeingDeleted(t *testing.T) {
 	} {
 		a.check(t, s)
 	}
-	// The API server's own Service has its address in any case: without it no server would start.
+	// The API server's own Service keeps its address: without it no server would start.
 	if err := client.Delete[*corev1.Service](t.Context(), s.own(), "default", "kubernetes", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +110,8 @@ func TestServicesGetNoAddressesOfARangeThatIsBeingDeleted(t *testing.T) {
 	}
 }
 
-// Kubernetes before 1.20 stored one address of a Service and no list; who keeps addresses may have made its IPAddress since.
+// Kubernetes before 1.20 stored one address of a Service and no list. Its IPAddress may have been
+// created later.
 func TestAnUpdateGivesAServiceOfOldItsIPAddress(t *testing.T) {
 	for name, known := range map[string]bool{"that nobody keeps": false, "that is kept": true} {
 		t.Run(name, func(t *testing.T) {

@@ -265,13 +265,14 @@ func TestARequestThatCanNotBeRecordedIsRefused(t *testing.T) {
 	}
 }
 
-// full takes no event.
+// full accepts no event.
 type full struct{}
 
 func (full) Put(*auditv1.Event) error { return errors.New("full") }
 func (full) Close() error             { return nil }
 
-// TestPatchesOfWebhooksAreRecordedWhereObjectsAre: they show as much as the objects do.
+// TestPatchesOfWebhooksAreRecordedWhereObjectsAre: at these levels only, because they show as much
+// as the objects.
 func TestPatchesOfWebhooksAreRecordedWhereObjectsAre(t *testing.T) {
 	policy, err := audit.ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request, namespaces: [default], resources: [{group: '', resources: [configmaps]}]}, {level: Metadata, resources: [{group: '', resources: [configmaps]}]}]"))
 	if err != nil {

@@ -20,17 +20,20 @@ import (
 	"github.com/knarr-project/knarr/internal/store/storetest"
 )
 
-// What other API servers had wrong, each class as a test of its own: go test -run Regression ./internal/... finds them all.
+// Known bugs of other API servers, one test per class: go test -run Regression ./internal/... runs
+// them all.
 
-// k/k#123072 and like it. The client has learned of a revision elsewhere, from another server of the same store, and watches from there at a server that has
-// not got it yet, beside somebody who watches the same already.
+// k/k#123072 and similar. The client has got a revision from another server of the same store, and
+// watches from it at a server that has not reached it, beside an existing watch with the same
+// interest.
 func TestRegressionDoubledEventsOnAServerThatIsBehind(t *testing.T) {
 	t.Parallel()
 	ahead := newTestServer(t)
 	behind := storetest.Lag(ahead.cfg.Store)
 	s := newTestServer(t, func(c *Config) { c.Store = behind })
 	url, one, two := secure(t, s)
-	if _, err := s.endpoints.registry("", "configmaps").cache(t.Context()); err != nil { // from here on it knows what happens
+	// Opens the cache.
+	if _, err := s.endpoints.registry("", "configmaps").cache(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	c := ahead.Client(auth.Component("tester"))
@@ -68,7 +71,7 @@ func TestRegressionDoubledEventsOnAServerThatIsBehind(t *testing.T) {
 	}
 }
 
-// oneEvent records an answer, and calls enough once there is a line of it.
+// oneEvent records a response, and calls enough after its first line.
 type oneEvent struct {
 	*httptest.ResponseRecorder
 	enough func()
@@ -82,7 +85,8 @@ func (w *oneEvent) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// k/k#59848. A client that has seen a revision gets nothing older, neither from a server that is behind nor from one that has just begun.
+// k/k#59848. A client that has seen a revision gets nothing older, neither from a server that lags
+// behind nor from one that has just started.
 func TestRegressionTimeTravelAfterARestart(t *testing.T) {
 	t.Parallel()
 	ahead := newTestServer(t)
@@ -94,7 +98,7 @@ func TestRegressionTimeTravelAfterARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := client.Get[*corev1.ConfigMap](t.Context(), behind.Client(auth.Component("tester")), "default", "one"); err != nil {
-		t.Fatal(err) // it knows the first state
+		t.Fatal(err) // it has the first state
 	}
 	pass := store.Hold()
 	defer pass()
@@ -158,7 +162,8 @@ func TestRegressionTimeTravelAfterARestart(t *testing.T) {
 	}
 }
 
-// A write that has nothing to change in what a server that is behind knows of the object would else be acknowledged and lost.
+// Otherwise a write that changes nothing in the stale state of a lagging server would be
+// acknowledged and lost.
 func TestRegressionAWriteOnAServerThatIsBehindIsHeldAgainstTheNewestState(t *testing.T) {
 	t.Parallel()
 	ahead := newTestServer(t)
@@ -177,7 +182,7 @@ func TestRegressionAWriteOnAServerThatIsBehindIsHeldAgainstTheNewestState(t *tes
 	if err := client.Delete[*corev1.ConfigMap](t.Context(), near, "default", "two", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"one", "two"} { // it knows both
+	for _, name := range []string{"one", "two"} { // it has both
 		if _, err := client.Get[*corev1.ConfigMap](t.Context(), far, "default", name); err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// remarked lets everybody in, and has something to say about it.
+// remarked authenticates every request and adds remarks.
 type remarked struct{}
 
 func (remarked) Authenticate(*http.Request) (auth.User, bool, error) {

@@ -15,7 +15,8 @@ import (
 	"testing"
 )
 
-// ownedBy is what a manager comes to own by an apply: the fields' names, those of metadata with "metadata." before them.
+// ownedBy returns the fields that a manager owns after an apply: their names, those of metadata
+// with the prefix "metadata.".
 func ownedBy(out object, manager string) string {
 	var names []string
 	entries, _ := at(out, "metadata", "managedFields").([]any)
@@ -34,7 +35,7 @@ func ownedBy(out object, manager string) string {
 	return strings.Join(names, " ")
 }
 
-// certificateRequest is one of a user in these groups, in PEM, in base64.
+// certificateRequest returns a request of a user in these groups, in PEM, in base64.
 func certificateRequest(t *testing.T, groups ...string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -48,7 +49,7 @@ func certificateRequest(t *testing.T, groups ...string) string {
 	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
 }
 
-// What a write leaves as it was, who writes does not come to own.
+// A writer does not own fields that its write cannot change.
 func TestAStatusIsOwnedWithoutWhatItCanNotChange(t *testing.T) {
 	a := newAPI(t)
 	a.define(crontabs)
@@ -89,7 +90,8 @@ func TestAStatusIsOwnedWithoutWhatItCanNotChange(t *testing.T) {
 	}
 }
 
-// A certificate's request belongs to nobody: it never changes. Verdicts are given by /approval, certificates by /status.
+// A certificate's request has no owner, because it never changes. Verdicts are written to
+// /approval, certificates to /status.
 func TestWhoOwnsWhatOfACertificateRequest(t *testing.T) {
 	a := newAPI(t)
 	const path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -109,7 +111,7 @@ func TestWhoOwnsWhatOfACertificateRequest(t *testing.T) {
 	}
 }
 
-// A dry run answers what would be read after the write.
+// A dry run answers as a read after the write would.
 func TestADryRunOfACustomResourceGoesThroughItsStorageVersion(t *testing.T) {
 	a := newAPI(t)
 	a.define(`

@@ -18,7 +18,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// measuredNode is a node whose kubelet tells of its own use (two cores) and of the pods "even" (half a core) and "pending".
+// measuredNode is a node whose kubelet reports its own usage (two cores) and that of the pods
+// "even" (half a core) and "pending".
 func measuredNode(t *testing.T) *corev1.Node {
 	t.Helper()
 	began := time.Now()

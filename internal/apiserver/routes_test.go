@@ -15,7 +15,7 @@ const (
 	noMethod = "the server does not allow this method on the requested resource"
 )
 
-// refused asks by several methods and wants the same refusal each time.
+// refused sends requests with several methods and expects the same refusal each time.
 func refused(t *testing.T, s *Server, methods, path string, code int, message string, header ...string) {
 	t.Helper()
 	for method := range strings.FieldsSeq(methods) {

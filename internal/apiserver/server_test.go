@@ -21,7 +21,7 @@ func (allowAll) Authorize(context.Context, auth.Attributes) (auth.Decision, stri
 	return auth.Allow, "", nil
 }
 
-// newTestServer is a server on a store of its own, in which everybody may do everything.
+// newTestServer is a server with its own store, in which every user may do everything.
 func newTestServer(t testing.TB, change ...func(*Config)) *Server {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestWhatIsDefinedInABuiltInVersionIsNotServed: neither the version's own kinds nor its documents change by it.
+// TestWhatIsDefinedInABuiltInVersionIsNotServed: such a definition changes neither the version's
+// built-in kinds nor its documents.
 func TestWhatIsDefinedInABuiltInVersionIsNotServed(t *testing.T) {
 	a := newAPI(t)
 	definition := func(plural, group, kind, version string) string {
@@ -47,7 +48,7 @@ spec:
 	a.want(http.StatusNotFound, "POST", v1+"/foos", "{apiVersion: networking.k8s.io/v1, kind: Foo, metadata: {name: f}}")
 	a.want(http.StatusCreated, "POST", v9+"/bars", "{apiVersion: networking.k8s.io/v9, kind: Bar, metadata: {name: b}}")
 
-	// Its objects would be all definitions there are.
+	// Its objects would be all definitions.
 	a.want(http.StatusOK, "DELETE", definitionsPath+"/customresourcedefinitions.apiextensions.k8s.io", "")
 	a.eventually("the definition is gone", func() bool {
 		code, _, _ := a.do("GET", definitionsPath+"/customresourcedefinitions.apiextensions.k8s.io", "")

@@ -40,7 +40,7 @@ func TestAnAddressOfNoRangeIsToldSo(t *testing.T) {
 	}
 }
 
-// Upstream makes bookmarks of its internal types, where what is counted is no pointer.
+// Upstream encodes bookmarks of its internal types, whose counts are no pointers.
 func TestABookmarkHasWhatIsAlwaysCounted(t *testing.T) {
 	s := newTestServer(t)
 	for resource, has := range map[string]string{
@@ -59,7 +59,7 @@ func TestABookmarkHasWhatIsAlwaysCounted(t *testing.T) {
 	}
 }
 
-// What elements are told apart by may be anything in a patch; upstream's handler panics.
+// A merge key in a patch may have any type; upstream's handler panics.
 func TestAStrategicPatchWhoseElementsCanNotBeToldApartIsRefused(t *testing.T) {
 	s := newTestServer(t)
 	strategic := []string{"Content-Type", "application/strategic-merge-patch+json"}
@@ -78,7 +78,8 @@ func TestAStrategicPatchWhoseElementsCanNotBeToldApartIsRefused(t *testing.T) {
 	}
 }
 
-// A configuration may name an item by an empty string, which the object does not show any more: from the next write on nobody knows whose it is.
+// An apply may name an item by an empty string, which the object then omits: from the next write
+// on, ownership of the item is unknown.
 func TestOwnersAreForgottenWithAnItemThatHasNoKeyAnyMore(t *testing.T) {
 	s := newTestServer(t)
 	merge, apply := []string{"Content-Type", "application/merge-patch+json"}, []string{"Content-Type", "application/apply-patch+yaml"}
@@ -162,7 +163,7 @@ func TestWhatABodyOrAnAnswerIsOfIsNamedAsUpstreamNamesIt(t *testing.T) {
 	}
 }
 
-// What becomes of a namespace's content is said by whoever deletes it first.
+// Only the first deletion of a namespace decides about its content.
 func TestANamespaceThatIsBeingDeletedIsToldNothingMore(t *testing.T) {
 	s := newTestServer(t)
 	const path = "/api/v1/namespaces/a"

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What upstream's API server answers of the two families that a Service may have, where the cluster has one.
+// Upstream's answers about the two families of a Service in a cluster with one.
 func TestAServiceNamesItsFamiliesWithThePolicyThatTheyNeed(t *testing.T) {
 	s := newTestServer(t, withServices)
 	const services = "/api/v1/namespaces/default/services"
@@ -58,7 +58,8 @@ func TestAServiceThatPrefersTwoFamiliesIsNotChangedByACluster(t *testing.T) {
 	}
 }
 
-// An applied configuration in a version that is not stored has to be well formed, but for what every write puts there itself.
+// An applied configuration in another version than the stored one must be well-formed, except for
+// the fields that every write sets itself.
 func TestWhatEveryWriteSetsMayBeAnythingInAnAppliedCustomResource(t *testing.T) {
 	a := newAPI(t)
 	a.define(fmt.Sprintf(twoVersions, "preserveUnknownFields: false"))
@@ -72,7 +73,8 @@ func TestWhatEveryWriteSetsMayBeAnythingInAnAppliedCustomResource(t *testing.T) 
 	}
 }
 
-// Annotations that stand for fields of v2 in v1 say nothing in v2, where they would be taken for those fields later.
+// Annotations that stand for fields of v2 in v1 are dropped from v2 objects, where they would later
+// be taken for those fields.
 func TestAnAutoscalerOfV2HasNoFieldsInAnnotations(t *testing.T) {
 	s := newTestServer(t)
 	const v2, v1 = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"

@@ -72,7 +72,7 @@ func TestOneAtATimePutsItemsTogether(t *testing.T) {
 	if _, another := ask(); another {
 		t.Error("another one was to put together what is being put together")
 	}
-	list.keep(p.changed, nil) // it has failed
+	list.keep(p.changed, nil) // the build has failed
 	if _, next := ask(); !next {
 		t.Error("the next one was not to try again")
 	}
@@ -117,7 +117,8 @@ func TestItemsArePutTogetherOnceForAState(t *testing.T) {
 	} {
 		now = now.Add(step.later)
 		got := ask(step.changed, step.whole)
-		if got != step.want && !(step.want == shared && got != shared) { // the garbage collector may have come by
+		// The garbage collector may have freed it.
+		if got != step.want && !(step.want == shared && got != shared) {
 			t.Errorf("%s: %s, want %s", step.what, got, step.want)
 		}
 	}
@@ -136,7 +137,7 @@ func TestALargeListIsTheSameHoweverItIsPutTogether(t *testing.T) {
 	for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
 		for _, encoding := range []string{"", "gzip"} {
 			var first []byte
-			for i := range 3 { // from the entries, put together, shared
+			for i := range 3 { // from the entries, built, shared
 				w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, defaultMaps, nil)
 				r.Header.Set("Accept", accept)
 				r.Header.Set("Accept-Encoding", encoding)
@@ -187,7 +188,7 @@ func TestALargeListIsTheSameOverEveryProtocol(t *testing.T) {
 		}
 		url, one, two := secure(t, s)
 		var want []byte
-		for range 3 { // from the entries, put together, shared
+		for range 3 { // from the entries, built, shared
 			for _, client := range []*http.Client{one, two} {
 				for _, encoding := range []string{"identity", "gzip"} {
 					req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+defaultMaps, nil)
@@ -210,7 +211,8 @@ func TestALargeListIsTheSameOverEveryProtocol(t *testing.T) {
 					if err != nil {
 						t.Fatalf("%s %s: %v", resp.Proto, encoding, err)
 					}
-					// The server still writes objects of other kinds; the list is as of the newest revision.
+					// The server still writes objects of other kinds, and the list has the newest
+					// revision.
 					got = listRevision.ReplaceAll(got, []byte("$1"))
 					if want == nil {
 						want = got

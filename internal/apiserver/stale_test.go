@@ -11,7 +11,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// rotating is a store whose values are all to be written again.
+// rotating is a store that reports all its values as stale.
 type rotating struct{ store.Store }
 
 func (rotating) Stale(context.Context, string) (bool, error)  { return true, nil }

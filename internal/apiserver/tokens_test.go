@@ -33,7 +33,7 @@ func TestTheDocumentsOfTokensAreOnlyReadAndOnlyListedWhenTheyAreThere(t *testing
 	refused(t, s, "GET", keys, 406, "406: Not Acceptable\n\nAvailable representations: application/jwk-set+json", "Accept", "application/json")
 }
 
-// brief issues tokens of ten minutes, whatever is asked for.
+// brief issues tokens of ten minutes, whatever is requested.
 type brief struct{}
 
 func (brief) Issue(_ context.Context, _, _ string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
@@ -45,7 +45,8 @@ func TestATokenThatEndsSoonerThanAskedForWarns(t *testing.T) {
 	s := newTestServer(t)
 	s.Use(Security{Authorizer: allowAll{}, TokenIssuer: brief{}})
 	for asked, warning := range map[string]string{
-		`{}`:                                 `299 - "requested expiration of 3600 seconds shortened to 600 seconds"`, // the default was asked for
+		// The request has the default.
+		`{}`:                                 `299 - "requested expiration of 3600 seconds shortened to 600 seconds"`,
 		`{"spec":{"expirationSeconds":600}}`: "",
 		`{"spec":{"expirationSeconds":601}}`: `299 - "requested expiration of 601 seconds shortened to 600 seconds"`,
 	} {

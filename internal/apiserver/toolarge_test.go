@@ -12,7 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAnObjectThatIsTooLargeForTheStoreIsRefused: in etcd's words, without a reason, and without the place of the object in the store.
+// TestAnObjectThatIsTooLargeForTheStoreIsRefused: in etcd's words, without a reason, and without
+// the object's key.
 func TestAnObjectThatIsTooLargeForTheStoreIsRefused(t *testing.T) {
 	s := newTestServer(t)
 	const templates = "/api/v1/namespaces/default/podtemplates"
@@ -42,7 +43,8 @@ func TestAnObjectThatIsTooLargeForTheStoreIsRefused(t *testing.T) {
 	want("patch", code, answer)
 }
 
-// TestWhoOwnsTheFieldsOfALargeObjectIsForgotten: there is room in the store for the object, but not for it and the record of whose its fields are.
+// TestWhoOwnsTheFieldsOfALargeObjectIsForgotten: the store has room for the object, but not for its
+// managedFields, too.
 func TestWhoOwnsTheFieldsOfALargeObjectIsForgotten(t *testing.T) {
 	s := newTestServer(t)
 	large := map[string]string{}

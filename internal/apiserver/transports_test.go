@@ -37,7 +37,7 @@ func TestAWatchEndsWhenItsClientHangsUp(t *testing.T) {
 	})
 }
 
-// openHubs waits until the server has so many watch hubs.
+// openHubs waits until the server has this number of watch hubs.
 func openHubs(t *testing.T, s *Server, want int) {
 	t.Helper()
 	eventually(t, func() error {

@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// What upstream's server answered to the same warnings.
+// Upstream's answers with the same warnings.
 func TestWarningsAreBoundedTogether(t *testing.T) {
 	repeat := func(length, times int) (out []int) {
 		for range times {

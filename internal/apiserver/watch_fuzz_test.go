@@ -16,7 +16,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// FuzzWatch opens watches with any parameters: they are refused or begin, and then what has been sent by the time that the client goes are whole events.
+// FuzzWatch opens watches with arbitrary parameters: they are refused, or everything sent before
+// the client leaves are whole events.
 func FuzzWatch(f *testing.F) {
 	for _, q := range []string{
 		"watch=1", "watch=1&resourceVersion=0&allowWatchBookmarks=true", "watch=true&resourceVersion=1&timeoutSeconds=1", "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
@@ -38,7 +39,7 @@ func FuzzWatch(f *testing.F) {
 	if !ok {
 		f.Fatal("no configmaps")
 	}
-	// Its cache is opened for a first reader; the first of those below may have gone before.
+	// Open the cache with a first reader, which otherwise may leave before the next one comes.
 	if _, err := client.Get[*corev1.ConfigMap](f.Context(), s.own(), "default", "one"); err != nil {
 		f.Fatal(err)
 	}
@@ -59,11 +60,12 @@ func FuzzWatch(f *testing.F) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if rv, err := parseRevision(opts.ResourceVersion); err == nil && rv > e.revision() {
-			cancel() // it would wait for what is to come
+			cancel() // it would wait for further events
 		}
 		w, err := s.watches.open(ctx, op, req)
 		if err != nil {
-			if _, number := errors.AsType[*field.Error](err); !isStatus(err) && !number { // a revision that is none has the answer of all unknown errors, as upstream
+			// Upstream answers an invalid revision like unknown errors.
+			if _, number := errors.AsType[*field.Error](err); !isStatus(err) && !number {
 				t.Errorf("the error is no answer: %v", err)
 			}
 			return
@@ -74,7 +76,7 @@ func FuzzWatch(f *testing.F) {
 		if protobuf {
 			f.media = mediaProtobuf
 		}
-		_ = w.run(ctx, newFrames(e, f, out)) // the client goes
+		_ = w.run(ctx, newFrames(e, f, out)) // the client leaves
 		for decoder := json.NewDecoder(out.Body); !protobuf; {
 			var event metav1.WatchEvent
 			err := decoder.Decode(&event)

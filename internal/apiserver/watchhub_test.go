@@ -17,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// openedWatch is a watch of ConfigMaps that nobody serves yet.
+// openedWatch returns a watch of ConfigMaps that is not served yet.
 func openedWatch(t *testing.T, s *Server, opts metav1.ListOptions) *watcher {
 	t.Helper()
 	e, _ := s.endpoints.hub("", "configmaps")
@@ -47,7 +47,8 @@ func TestANewHubKnowsItsFormBeforeItMakesFrames(t *testing.T) {
 		m := &member{task: &task}
 		enc := newEventEncoder(w.op.endpoint, f)
 		if !w.join(m, &enc, true) {
-			// The watch began at a revision that the cache had not reached: it keeps its cursor, which tests nothing here.
+			// The watch began at a revision that the cache had not reached: it keeps its cursor, so
+			// there is nothing to test.
 			w.cursor.Close()
 			continue
 		}
@@ -59,9 +60,9 @@ func TestANewHubKnowsItsFormBeforeItMakesFrames(t *testing.T) {
 	}
 }
 
-// deadlineResponse is a detached response that notes the write deadlines it is given.
+// deadlineResponse is a detached response that records its write deadlines.
 type deadlineResponse struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	times []time.Time
 }
 
@@ -86,7 +87,7 @@ func TestAClientHasTimeForEachPieceOfWhatAWatchBeginsWith(t *testing.T) {
 	s := newTestServer(t)
 	for i := range 20 {
 		obj := configMap(fmt.Sprint("large-", i))
-		obj.Data["a"] = strings.Repeat("x", 60<<10) // two are a turn's worth
+		obj.Data["a"] = strings.Repeat("x", 60<<10) // two fill a turn
 		mustCreate(t, s.Client(auth.Component("tester")), obj)
 	}
 	w := openedWatch(t, s, metav1.ListOptions{})
@@ -123,12 +124,13 @@ func areLater(t *testing.T, times []time.Time) {
 	}
 }
 
-// deadlineWriter is an answer that notes what is asked of its writes until a watch has begun, and ends that: then it has a deadline for its last words.
+// deadlineWriter is a response that records its write deadlines until the watch has begun. Then it
+// ends the watch, which sets the deadline for the final bytes.
 type deadlineWriter struct {
 	*httptest.ResponseRecorder
 	begun func()
 
-	mu    sync.Mutex // guards what follows: who ends the watch runs beside it
+	mu    sync.Mutex // guards the following fields: the end of the watch runs concurrently
 	ended bool
 	times []time.Time
 }
@@ -149,12 +151,12 @@ func (d *deadlineWriter) SetWriteDeadline(at time.Time) error {
 
 func (*deadlineWriter) SetReadDeadline(time.Time) error { return nil }
 
-// Over HTTP/2, and for custom resources, it is another path to the client.
+// HTTP/2 and custom resources use another path to the client.
 func TestAClientHasTimeForEachPieceAlsoWithoutAStreamOfItsOwn(t *testing.T) {
 	s := newTestServer(t)
 	for i := range 20 {
 		obj := configMap(fmt.Sprint("large-", i))
-		obj.Data["a"] = strings.Repeat("x", 60<<10) // two are a piece
+		obj.Data["a"] = strings.Repeat("x", 60<<10) // two fill a piece
 		mustCreate(t, s.Client(auth.Component("tester")), obj)
 	}
 	w := openedWatch(t, s, metav1.ListOptions{})

@@ -25,17 +25,17 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// lines opens a watch over HTTP/1.1 and gives its events one by one; "" at the end.
+// lines opens a watch over HTTP/1.1 and returns its events one by one; "" at the end.
 func lines(t *testing.T, url string, header ...string) (next func() string, hangUp func()) {
 	t.Helper()
 	return linesBy(t, http.DefaultClient, 1, url, header...)
 }
 
-// secure is running with TLS, and a client for HTTP/1.1 and one for HTTP/2.
+// secure is running with TLS, with a client for HTTP/1.1 and one for HTTP/2.
 func secure(t *testing.T, s *Server) (url string, one, two *http.Client) {
 	t.Helper()
 	pair := httptest.NewTLSServer(nil)
-	pair.Close() // only its certificate is wanted
+	pair.Close() // only its certificate is used
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ const (
 	writes      = 300
 )
 
-// countUp writes the ConfigMap "counted" again and again; its value counts.
+// countUp writes the ConfigMap "counted" repeatedly; its value counts up.
 func countUp(t *testing.T, s *Server, padding int) {
 	t.Helper()
 	c := s.Client(auth.Component("tester"))
@@ -118,7 +118,8 @@ func countUp(t *testing.T, s *Server, padding int) {
 	}
 }
 
-// follows holds the watch to having every change once and in order; it gives false for an end before the last one.
+// follows checks that the watch gets every change once and in order; it returns false if the watch
+// ends before the last one.
 func follows(t *testing.T, next func() string) bool {
 	t.Helper()
 	for i := range writes {
@@ -169,7 +170,7 @@ func TestASlowStreamLosesNothingAndKeepsNobodyWaiting(t *testing.T) {
 			next, _ := linesBy(t, client, proto, url+defaultMaps+"?watch=1")
 			quick = append(quick, next)
 			next, _ = linesBy(t, client, proto, url+defaultMaps+"?watch=1")
-			slow = append(slow, next) // read only when all is over: more than hub and socket keep
+			slow = append(slow, next) // read at the very end: more than hub and socket keep
 		}
 		done := make(chan struct{})
 		go func() { defer close(done); countUp(t, s, 50<<10) }()
@@ -263,7 +264,8 @@ func TestAWatchIsNotKeptWaitingByAnothersHub(t *testing.T) {
 	c := s.Client(auth.Component("tester"))
 	url, one, _ := secure(t, s)
 	key := hubKey{form: "busy"}
-	busy, _ := s.watches.hubs.enter(key, 0, func() *hub { return &hub{cursor: new(cache.Cursor)} }) // it stays locked, as while it makes frames; no worker has to do with it
+	// It stays locked, as while it makes frames; it occupies no worker.
+	busy, _ := s.watches.hubs.enter(key, 0, func() *hub { return &hub{cursor: new(cache.Cursor)} })
 	entered := make(chan struct{})
 	defer func() {
 		busy.mu.Unlock()
@@ -274,7 +276,7 @@ func TestAWatchIsNotKeptWaitingByAnothersHub(t *testing.T) {
 		h, _ := s.watches.hubs.enter(key, 0, nil)
 		h.mu.Unlock()
 	}()
-	eventually(t, func() error { // somebody waits for the busy hub
+	eventually(t, func() error { // a watch waits for the busy hub
 		var all strings.Builder
 		if err := pprof.Lookup("goroutine").WriteTo(&all, 2); err != nil {
 			return err
@@ -359,7 +361,7 @@ func TestAStreamIsRecordedUntilItsEnd(t *testing.T) {
 	}
 }
 
-// without waits until so many watches have left their handlers.
+// without waits until this number of watches have left their handlers.
 func without(t *testing.T, s *Server, want int) {
 	t.Helper()
 	eventually(t, func() error {
@@ -372,7 +374,8 @@ func without(t *testing.T, s *Server, want int) {
 	})
 }
 
-// TestAWatchByItsPathIsNotToldWhereTheBeginningEnds: only a query that asks for a watch gets the defaults of one, as upstream.
+// TestAWatchByItsPathIsNotToldWhereTheBeginningEnds: as upstream, only the query parameter watch
+// implies the defaults of initial events.
 func TestAWatchByItsPathIsNotToldWhereTheBeginningEnds(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, s *Server) {
 		url, _, _ := running(t, s)
@@ -477,7 +480,8 @@ func TestWatchesThatEndOneAfterTheOtherAllEnd(t *testing.T) {
 			next, _ := lines(t, url+defaultMaps+"?watch=1")
 			open = append(open, next)
 		}
-		response, err := http.Get(url + "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=1") // whichever way it is served
+		// However it is served.
+		response, err := http.Get(url + "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -537,7 +541,8 @@ func TestAWatchOverHTTP2LeavesItsHandler(t *testing.T) {
 	without(t, s, 0)
 }
 
-// The end of such a watch was so long ago that nothing could be written until a little after it: the client got a broken connection instead of an answer.
+// The end of such a watch lies so far in the past that nothing could be written until a little
+// after it: the client got a broken connection instead of a response.
 func TestAWatchOfLessThanNoTimeIsAnswered(t *testing.T) {
 	t.Parallel()
 	onEachTransport(t, func(t *testing.T, s *Server) {

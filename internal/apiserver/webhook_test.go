@@ -34,7 +34,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// hookServer is a real webhook: what it is asked is kept, what it answers is up to the test.
+// hookServer is a real webhook: it keeps its requests, and the test sets its answers.
 type hookServer struct {
 	*httptest.Server
 	ca     []byte
@@ -79,7 +79,8 @@ func (h *hookServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mu.Unlock()
 	review.Response = h.answer(r.URL.Path, review.Request)
 	if review.Response == nil {
-		http.Error(w, "broken &this *that: [", http.StatusInternalServerError) // no YAML, though it looks like it
+		// Invalid YAML, though it looks like YAML.
+		http.Error(w, "broken &this *that: [", http.StatusInternalServerError)
 		return
 	}
 	if review.Response.UID == "" {
@@ -98,7 +99,7 @@ func (h *hookServer) requests() []*admissionv1.AdmissionRequest {
 	return out
 }
 
-// at is the client configuration of a path of the server.
+// at returns the client configuration of a path of the server.
 func (h *hookServer) at(path string) admissionregistrationv1.WebhookClientConfig {
 	url := h.URL + path
 	return admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: h.ca}
@@ -112,7 +113,7 @@ func denied(string, *admissionv1.AdmissionRequest) *admissionv1.AdmissionRespons
 	return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "not today"}}
 }
 
-// newHookedServer is an API server with webhooks and nothing else in its chain.
+// newHookedServer is an API server with only webhooks in its admission chain.
 func newHookedServer(t *testing.T, opts ...func(*Config)) (*Server, client.Interface) {
 	t.Helper()
 	s := newTestServer(t, opts...)
@@ -453,7 +454,7 @@ func TestWebhooksSeeConnections(t *testing.T) {
 	}
 }
 
-// TestAWebhookThatDoesNotAnswer is told of in upstream's words, and counted under its names.
+// TestAWebhookThatDoesNotAnswer: the message and the metrics are upstream's.
 func TestAWebhookThatDoesNotAnswer(t *testing.T) {
 	s, c := newHookedServer(t)
 	ended := make(chan struct{})
@@ -511,7 +512,7 @@ func TestAWebhookThatDoesNotAnswer(t *testing.T) {
 	w := httptest.NewRecorder()
 	s.metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	page := w.Body.String()
-	for _, want := range []string{ // the figures are the process's
+	for _, want := range []string{ // these figures are global to the process
 		`webhook_rejection_count{error_type="calling_webhook_error",name="silent.mutating.example.com",operation="CREATE",rejection_code="503",type="admit"} `,
 		`webhook_rejection_count{error_type="calling_webhook_error",name="silent.validating.example.com",operation="CREATE",rejection_code="503",type="validating"} `,
 		`webhook_request_total{code="503",name="silent.mutating.example.com",operation="CREATE",rejected="true",type="admit"} `,
