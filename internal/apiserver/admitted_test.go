@@ -110,7 +110,8 @@ func TestOptionsOfADeletionMayBeOfTheGroupThatDefinesThem(t *testing.T) {
 type readable struct{}
 
 func (readable) Issue(ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
-	request.Status.Token = "eyJhbGciOiJub25lIn0.eyJqdGkiOiJpZC0xIn0.AA" // {"alg":"none"}, {"jti":"id-1"}
+	// {"alg":"none"}, {"jti":"id-1"}
+	request.Status.Token = "eyJhbGciOiJub25lIn0.eyJqdGkiOiJpZC0xIn0.AA"
 	return brief{}.Issue(ctx, namespace, name, request)
 }
 
