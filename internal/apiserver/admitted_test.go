@@ -40,7 +40,7 @@ func meddled(t *testing.T) (*Server, *meddler) {
 	return s, m
 }
 
-func TestAdmissionCanNotMoveAnObjectIntoAnotherNamespace(t *testing.T) {
+func TestAdmissionCannotMoveAnObjectToAnotherNamespace(t *testing.T) {
 	s, m := meddled(t)
 	const path = "/api/v1/namespaces/default/configmaps"
 	move := func(to string) func(*admission.Attributes) {
@@ -72,7 +72,7 @@ func TestAdmissionCanNotMoveAnObjectIntoAnotherNamespace(t *testing.T) {
 	}
 }
 
-func TestAdmissionIsShownTheNamesOfThePath(t *testing.T) {
+func TestAdmissionSeesTheNamesOfThePath(t *testing.T) {
 	s, m := meddled(t)
 	const namespaced = "/api/v1/namespaces/default/"
 	do(t, s, "POST", namespaced+"configmaps", `{"metadata":{"name":"x"}}`)
@@ -91,7 +91,7 @@ func TestAdmissionIsShownTheNamesOfThePath(t *testing.T) {
 	}
 }
 
-func TestOptionsOfADeletionMayBeOfTheGroupThatDefinesThem(t *testing.T) {
+func TestDeleteOptionsMayBeOfTheirOwnGroup(t *testing.T) {
 	s := newTestServer(t)
 	const path = "/api/v1/namespaces/default/configmaps"
 	for body, want := range map[string]int{
@@ -115,7 +115,7 @@ func (readable) Issue(ctx context.Context, namespace, name string, request *auth
 	return brief{}.Issue(ctx, namespace, name, request)
 }
 
-func TestTheAuditLogTellsWhichTokenWasIssued(t *testing.T) {
+func TestAuditLogHasTheIssuedTokensID(t *testing.T) {
 	s, sink := recorded(t)
 	s.Use(Security{Authorizer: allowAll{}, TokenIssuer: readable{}})
 	do(t, s, "POST", "/api/v1/namespaces/default/serviceaccounts/a/token", `{}`)

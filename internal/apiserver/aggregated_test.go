@@ -163,7 +163,7 @@ func fetch(t *testing.T, url string, header ...string) (*http.Response, string) 
 
 const flunders = "/apis/wardle.example.com/v1/namespaces/default/flunders"
 
-func TestAnExtensionServerIsAskedInTheUsersName(t *testing.T) {
+func TestExtensionServerGetsTheUsersIdentity(t *testing.T) {
 	_, ts := aggregating(t)
 	resp, body := fetch(t, ts.URL+flunders+"/echo", "Impersonate-User", "alice", "Impersonate-Group", "dev", "Authorization", "Bearer x", "X-Remote-Group", "system:masters", "X-Remote-Extra-A", "b")
 	var header http.Header
@@ -180,7 +180,7 @@ func TestAnExtensionServerIsAskedInTheUsersName(t *testing.T) {
 	}
 }
 
-func TestAnExtensionServerHearsHowItWasAskedAndSendsNobodyElsewhere(t *testing.T) {
+func TestExtensionServerGetsForwardingHeadersAndCannotRedirect(t *testing.T) {
 	_, ts := aggregating(t)
 	resp, body := fetch(t, ts.URL+flunders+"/echo")
 	var header http.Header
@@ -195,7 +195,7 @@ func TestAnExtensionServerHearsHowItWasAskedAndSendsNobodyElsewhere(t *testing.T
 	}
 }
 
-func TestStreamsOfAnExtensionServer(t *testing.T) {
+func TestStreamsOfExtensionServers(t *testing.T) {
 	_, ts := aggregating(t)
 	resp, err := http.Get(ts.URL + flunders + "?watch=1")
 	if err != nil {
@@ -226,7 +226,7 @@ func TestStreamsOfAnExtensionServer(t *testing.T) {
 	}
 }
 
-func TestDiscoveryAndOpenAPIShowWhatExtensionServersServe(t *testing.T) {
+func TestDiscoveryAndOpenAPIIncludeExtensionServers(t *testing.T) {
 	s, ts := aggregating(t)
 	_, body := fetch(t, ts.URL+"/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 	if want := `{"metadata":{"name":"wardle.example.com"},"versions":[{"version":"v1","resources":[{"resource":"flunders"`; !strings.Contains(body, want) {
@@ -262,7 +262,7 @@ func TestComponentsOfThisProcessReachExtensionServers(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsGoneIsToldAndLeftOutOfWhatIsCertain(t *testing.T) {
+func TestUnavailableExtensionServerIsReportedAsStale(t *testing.T) {
 	s, ts := aggregating(t)
 	if err := client.Delete[*corev1.Service](t.Context(), s.own(), "default", "wardle", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -310,7 +310,7 @@ func TestAServerThatIsGoneIsToldAndLeftOutOfWhatIsCertain(t *testing.T) {
 	})
 }
 
-func TestExtensionServersLearnWhomToTrust(t *testing.T) {
+func TestTrustIsPublishedToExtensionServers(t *testing.T) {
 	ca := func(name string) []byte {
 		server := httptest.NewTLSServer(nil)
 		defer server.Close()

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestNoAliasesAreReadThatStandForTooMuch: a hundred thousand aliases of a megabyte would exhaust
+// TestYAMLAliasesAreLimited: a hundred thousand aliases of a megabyte would exhaust
 // the memory, and any user may send a self review.
-func TestNoAliasesAreReadThatStandForTooMuch(t *testing.T) {
+func TestYAMLAliasesAreLimited(t *testing.T) {
 	s := newTestServer(t)
 	bomb := func(head string) string {
 		return head + "\ntext: &a " + strings.Repeat("x", 1<<20) + "\nlist: [" + strings.Repeat("*a,", 100_000) + "]\n"

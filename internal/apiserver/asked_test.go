@@ -31,7 +31,7 @@ func (a *asked) check(t *testing.T, s *Server) {
 	}
 }
 
-func TestRequestsAreAnsweredAsUpstreamAnswersThem(t *testing.T) {
+func TestAnswersAreUpstreams(t *testing.T) {
 	s := newTestServer(t)
 	merge := []string{"Content-Type", "application/merge-patch+json"}
 	yaml := []string{"Accept", "application/yaml"}
@@ -103,7 +103,7 @@ func TestRequestsAreAnsweredAsUpstreamAnswersThem(t *testing.T) {
 	}
 }
 
-func TestGenerationsCountWhatUpstreamCounts(t *testing.T) {
+func TestGenerationsChangeAsUpstreams(t *testing.T) {
 	s := newTestServer(t)
 	const slices, policies, hooks = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 	merge := []string{"Content-Type", "application/merge-patch+json"}
@@ -122,7 +122,7 @@ func TestGenerationsCountWhatUpstreamCounts(t *testing.T) {
 	}
 }
 
-func TestACollectionIsDeletedAsItWasAtARevision(t *testing.T) {
+func TestDeleteCollectionAtARevision(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
 	const maps = "/api/v1/namespaces/default/configmaps"
@@ -137,7 +137,7 @@ func TestACollectionIsDeletedAsItWasAtARevision(t *testing.T) {
 	}
 }
 
-func TestTheStatusOfAJobOnlyGoesOn(t *testing.T) {
+func TestJobStatusCannotGoBack(t *testing.T) {
 	s := newTestServer(t)
 	merge := []string{"Content-Type", "application/merge-patch+json"}
 	const jobs = "/apis/batch/v1/namespaces/default/jobs"
@@ -168,7 +168,7 @@ func TestTheStatusOfAJobOnlyGoesOn(t *testing.T) {
 	}
 }
 
-func TestPodsAndEventsAndServicesOfTheAPIAreAnsweredAsUpstreamAnswersThem(t *testing.T) {
+func TestAnswersAboutPodsEventsAndAPIServicesAreUpstreams(t *testing.T) {
 	s := newTestServer(t)
 	merge := []string{"Content-Type", "application/merge-patch+json"}
 	const pods, events = "/api/v1/namespaces/default/pods", "/apis/events.k8s.io/v1/namespaces/default/events"
@@ -210,7 +210,7 @@ func TestPodsAndEventsAndServicesOfTheAPIAreAnsweredAsUpstreamAnswersThem(t *tes
 	}
 }
 
-func TestWhatEveryClusterHasNamesWhoMadeIt(t *testing.T) {
+func TestBootstrapObjectsHaveManagedFields(t *testing.T) {
 	s := newTestServer(t, withServices)
 	if err := s.bootstrap(t.Context(), append(s.bootstrapObjects(), localServices(nil)...)); err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestWhatEveryClusterHasNamesWhoMadeIt(t *testing.T) {
 	}
 }
 
-func TestAConditionIsBroughtToWhatItSaysWithItsTime(t *testing.T) {
+func TestDanglingConditionIsUpdatedWithItsTime(t *testing.T) {
 	before, now := metav1.Unix(1, 0), metav1.Unix(2, 0)
 	schema := &flowcontrolv1.FlowSchema{Spec: flowcontrolv1.FlowSchemaSpec{PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "a"}}}
 	right, _ := danglingCondition(schema, false, before)

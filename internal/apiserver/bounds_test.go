@@ -34,9 +34,9 @@ func wrapped(apiVersion, kind string, message []byte) []byte {
 	return slices.Concat([]byte(protobufPrefix), nested(string(typed), 1), nested(string(message), 2))
 }
 
-// TestNoQuantityIsReadThatTakesForever: each of these would compute 10^1000000000. The test only
+// TestHugeExponentsOfQuantitiesAreRefused: each of these would compute 10^1000000000. The test only
 // ends if all are refused.
-func TestNoQuantityIsReadThatTakesForever(t *testing.T) {
+func TestHugeExponentsOfQuantitiesAreRefused(t *testing.T) {
 	s := newTestServer(t)
 	const pods, endless = "/api/v1/namespaces/default/pods", "1e-1000000000"
 	body := func(q string) string {
@@ -85,9 +85,9 @@ func TestNoQuantityIsReadThatTakesForever(t *testing.T) {
 	}
 }
 
-// TestJSONWithinObjectsCanBeRead: with invalid JSON, the library of field owners panicked for any
-// writer.
-func TestJSONWithinObjectsCanBeRead(t *testing.T) {
+// TestInvalidRawJSONInObjectsIsRefused: with invalid JSON, the library of field owners panicked for
+// any writer.
+func TestInvalidRawJSONInObjectsIsRefused(t *testing.T) {
 	s := newTestServer(t)
 	const revisions, definitions = "/apis/apps/v1/namespaces/default/controllerrevisions", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	const huge = `{"a":[1e400]}`
@@ -123,9 +123,9 @@ func TestJSONWithinObjectsCanBeRead(t *testing.T) {
 	}
 }
 
-// TestAMessageIsNotReadThatIsDeeperThanTheStack: any user may send a self review, and a body is
+// TestDeeplyNestedMessagesAreRefused: any user may send a self review, and a body is
 // decoded before its kind is checked. A stack overflow would end the process.
-func TestAMessageIsNotReadThatIsDeeperThanTheStack(t *testing.T) {
+func TestDeeplyNestedMessagesAreRefused(t *testing.T) {
 	s := newTestServer(t)
 	var heads [][]byte
 	size := 0
@@ -155,7 +155,7 @@ func TestAMessageIsNotReadThatIsDeeperThanTheStack(t *testing.T) {
 
 // Each of these would make the patch library hold gigabytes: it keeps the content of a level once
 // per level.
-func TestAPatchIsBoundedByWhatItsLevelsHoldTogether(t *testing.T) {
+func TestPatchesAreLimitedByTheSizeOfTheirLevels(t *testing.T) {
 	s := newTestServer(t)
 	const maps = "/api/v1/namespaces/default/configmaps"
 	if code, _, answer := do(t, s, "POST", maps, `{"metadata":{"name":"a"},"data":{"a":"1"}}`); code != http.StatusCreated {
@@ -213,7 +213,7 @@ func TestAPatchIsBoundedByWhatItsLevelsHoldTogether(t *testing.T) {
 	}
 }
 
-func TestAStrategicMergePatchIsBoundedByItsComparisons(t *testing.T) {
+func TestStrategicMergePatchesAreLimitedByTheirComparisons(t *testing.T) {
 	s := newTestServer(t, withServices)
 	const services = "/api/v1/namespaces/default/services"
 	if code, _, answer := do(t, s, "POST", services, `{"metadata":{"name":"a"},"spec":{"ports":[{"name":"p","port":80}]}}`); code != http.StatusCreated {
@@ -239,7 +239,7 @@ func TestAStrategicMergePatchIsBoundedByItsComparisons(t *testing.T) {
 	}
 }
 
-func TestListsWhoseElementsHaveOwnersAreBounded(t *testing.T) {
+func TestListsWithOwnedElementsAreLimited(t *testing.T) {
 	s := newTestServer(t)
 	many := func(n int) string { return strings.Repeat(`"%d",`, n-1) + `"%d"` }
 	count := func(format string) string {
@@ -268,9 +268,9 @@ func TestListsWhoseElementsHaveOwnersAreBounded(t *testing.T) {
 	}
 }
 
-// TestVeryManyErrorsAreToldInTime: the library copies all earlier errors for each new one. For so
-// many this would take an hour of CPU time.
-func TestVeryManyErrorsAreToldInTime(t *testing.T) {
+// TestVeryManyErrorsAreReportedInTime: the library copies all earlier errors for each new one. For
+// so many this would take an hour of CPU time.
+func TestVeryManyErrorsAreReportedInTime(t *testing.T) {
 	s := newTestServer(t)
 	finalizers := `"A_B"` + strings.Repeat(`,"A_B"`, 400_000)
 	code, _, answer := do(t, s, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"a","finalizers":[`+finalizers+`]}}`)

@@ -33,8 +33,9 @@ func managersOf(t *testing.T, body string) []metav1.ManagedFieldsEntry {
 	return obj.ManagedFields
 }
 
-// TestVeryManyOwnersAreToldApart: a comparison in pairs would need five thousand million steps.
-func TestVeryManyOwnersAreToldApart(t *testing.T) {
+// TestVeryManyOwnersAreComparedInTime: a comparison in pairs would need five thousand million
+// steps.
+func TestVeryManyOwnersAreComparedInTime(t *testing.T) {
 	yes := true
 	var meta metav1.ObjectMeta
 	for i := range 100_000 {
@@ -58,9 +59,9 @@ func TestVeryManyOwnersAreToldApart(t *testing.T) {
 	}
 }
 
-// TestVeryManyManagersDoNotKeepTheServerBusy: the library copies the object for each manager,
+// TestVeryManyManagersAreHandledInTime: the library copies the object for each manager,
 // gigabytes each time.
-func TestVeryManyManagersDoNotKeepTheServerBusy(t *testing.T) {
+func TestVeryManyManagersAreHandledInTime(t *testing.T) {
 	s := newTestServer(t)
 	const path, n = "/api/v1/namespaces/default/configmaps", 6000
 	body := func(name, operation string) string {

@@ -10,7 +10,7 @@ import (
 )
 
 // Errors that admission finds in a claim are reported together with the other field errors.
-func TestAClaimForAdministratorsIsToldAllThatIsWrongAtOnce(t *testing.T) {
+func TestErrorsOfAdminAccessClaimsAreReportedTogether(t *testing.T) {
 	s := newTestServer(t)
 	chain, err := admission.Default(t.Context(), s.Client(auth.Component("tester", auth.GroupMasters)), admission.Config{Disable: []string{"ServiceAccount"}, Authorizer: auth.Masters{}})
 	if err != nil {
@@ -38,7 +38,7 @@ func (everything) ReviewRules(_ auth.User, review *authorizationv1.SelfSubjectRu
 	return nil
 }
 
-func TestAReviewOfRulesDoesNotSayWhatWasAsked(t *testing.T) {
+func TestRulesReviewDoesNotRepeatTheRequest(t *testing.T) {
 	s := newTestServer(t)
 	s.Use(Security{Authorizer: allowAll{}, Rules: everything{}})
 	one := asked{"a review with a name", "POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", `{"metadata":{"name":"x"},"spec":{"namespace":"default"}}`, nil, 201,

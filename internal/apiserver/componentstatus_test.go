@@ -10,8 +10,8 @@ import (
 	"github.com/knarr-project/knarr/internal/network/nettest"
 )
 
-// TestTheComponentsAreAskedHowTheyAre: the answers are those of upstream's API server v1.36.3.
-func TestTheComponentsAreAskedHowTheyAre(t *testing.T) {
+// TestComponentStatuses: the answers are those of upstream's API server v1.36.3.
+func TestComponentStatuses(t *testing.T) {
 	answers := func(code int, text string) string {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, code) }))
 		t.Cleanup(s.Close)
@@ -37,7 +37,7 @@ func TestTheComponentsAreAskedHowTheyAre(t *testing.T) {
 	}
 }
 
-func TestComponentsAreAskedAtTheSameTimeAndAloneWhenOneIsWanted(t *testing.T) {
+func TestComponentsAreCheckedConcurrentlyAndOnlyTheWantedOnes(t *testing.T) {
 	var both sync.WaitGroup
 	both.Add(2)
 	waits := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestMatchConditionsAreTold: the series, including the odd type, are those of upstream's API
+// TestMatchConditionMetrics: the series, including the odd type, are those of upstream's API
 // server v1.36.3 for the same conditions.
-func TestMatchConditionsAreTold(t *testing.T) {
+func TestMatchConditionMetrics(t *testing.T) {
 	a, _ := newHookedAPI(t)
 	const hook = `{name: %s.told.example.com, failurePolicy: Ignore, sideEffects: None, admissionReviewVersions: [v1], clientConfig: {url: "https://127.0.0.1:1/"},
 		matchConditions: [{name: a, expression: "%s"}], rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]}`

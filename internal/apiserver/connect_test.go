@@ -12,7 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-func TestWhatCanNotBeConnectedTo(t *testing.T) {
+func TestConnectionsThatAreRefused(t *testing.T) {
 	s := newTestServer(t, withServices)
 	const ns = "/api/v1/namespaces/default/"
 	for path, body := range map[string]string{
@@ -62,7 +62,7 @@ func TestWhatCanNotBeConnectedTo(t *testing.T) {
 	}
 }
 
-func TestAServiceIsProxiedToPodsOfItsNamespaceOnly(t *testing.T) {
+func TestServiceIsProxiedOnlyToPodsOfItsNamespace(t *testing.T) {
 	s := newTestServer(t, withServices)
 	post := func(path, body string) {
 		t.Helper()
@@ -103,7 +103,7 @@ func TestAServiceIsProxiedToPodsOfItsNamespaceOnly(t *testing.T) {
 	refused(t, s, "GET", "/api/v1/namespaces/default/services/foreign/proxy/x", 503, `no endpoints available for service "foreign"`)
 }
 
-func TestWhatIsProxiedHasACleanPath(t *testing.T) {
+func TestProxiedPathIsCleaned(t *testing.T) {
 	for given, want := range map[string]string{"/": "/", "/a/../b": "/b", "/../../x": "/x", "/a/": "/a/", "//x": "/x", "/a/./b//": "/a/b/", "/..": "/"} {
 		if got := cleanPath(given); got != want {
 			t.Errorf("%s became %s, want %s", given, got, want)
@@ -121,7 +121,7 @@ func (reader) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, st
 	return auth.Allow, "", nil
 }
 
-func TestAWebSocketIsNotOpenedByWhoMayOnlyRead(t *testing.T) {
+func TestWebSocketExecNeedsTheVerbCreate(t *testing.T) {
 	s := newTestServer(t)
 	const pods = "/api/v1/namespaces/default/pods"
 	if code, _, answer := do(t, s, "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`); code != 201 {
@@ -141,7 +141,7 @@ func TestAWebSocketIsNotOpenedByWhoMayOnlyRead(t *testing.T) {
 	log.check(t, s)
 }
 
-func TestAnUpdateOrAnApplyMakesNothingForWhoMayNotCreate(t *testing.T) {
+func TestUpdateAndApplyNeedTheVerbCreateForNewObjects(t *testing.T) {
 	s := newTestServer(t)
 	const leases, runtimes, pods = "/apis/coordination.k8s.io/v1/namespaces/default/leases/", "/apis/node.k8s.io/v1/runtimeclasses/", "/api/v1/namespaces/default/pods/"
 	apply := []string{"Content-Type", "application/apply-patch+yaml"}

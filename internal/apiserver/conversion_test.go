@@ -12,9 +12,9 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// TestAWatchThatIsSlowConvertsByTheDefinitionThatItBeganWith: its objects are from before the
+// TestSlowWatchConvertsByItsOriginalDefinition: its objects are from before the
 // definition changed. Afterwards no connection remains.
-func TestAWatchThatIsSlowConvertsByTheDefinitionThatItBeganWith(t *testing.T) {
+func TestSlowWatchConvertsByItsOriginalDefinition(t *testing.T) {
 	var open atomic.Int64
 	hook := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("converted")) }))
 	hook.Config.ConnState = func(_ net.Conn, state http.ConnState) {

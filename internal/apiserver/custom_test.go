@@ -179,7 +179,7 @@ status: {replicas: 7}
 
 const crontabsPath = "/apis/stable.example.com/v1/namespaces/default/crontabs"
 
-func TestACustomResourceIsServedByItsSchema(t *testing.T) {
+func TestCustomResourceIsServedByItsSchema(t *testing.T) {
 	a := newAPI(t)
 	a.want(http.StatusNotFound, "GET", crontabsPath, "")
 	a.define(crontabs)

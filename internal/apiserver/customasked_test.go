@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestABodyOfNoCustomResourceIsToldWhatItIs(t *testing.T) {
+func TestBodiesOfOtherKindsAreRefusedForCustomResources(t *testing.T) {
 	a := newAPI(t)
 	a.define(crontabs)
 	const other = `{"apiVersion":"stable.example.com/v1","kind":"Other","metadata":{"name":"x"},"spec":`

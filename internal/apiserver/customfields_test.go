@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-func TestAnObjectThatCanNotBeConvertedIsNotPassedOverInSilence(t *testing.T) {
+func TestConversionErrorsInSelectorsAreReported(t *testing.T) {
 	broken := errors.New("the webhook is away")
 	req := &listRequest{labels: labels.Everything(), fields: fields.OneTermEqualSelector("spec.flag", "no"), fieldsOf: func(e *cache.Entry) (fields.Set, error) {
 		if e.Name == "broken" {

@@ -18,7 +18,7 @@ func body(spec string) string {
 	return "{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: x}, spec: " + spec + "}"
 }
 
-func TestCustomResourcesAreHeldToTheirSchema(t *testing.T) {
+func TestCustomResourcesAreValidatedByTheirSchema(t *testing.T) {
 	a := newAPI(t)
 	a.define(crontabs)
 	for name, tt := range map[string]struct{ body, message string }{
@@ -40,7 +40,7 @@ func TestCustomResourcesAreHeldToTheirSchema(t *testing.T) {
 	}
 }
 
-func TestRulesAreNotAskedAboutMetadataThatCannotBe(t *testing.T) {
+func TestRulesAreNotEvaluatedOnInvalidMetadata(t *testing.T) {
 	a := newAPI(t)
 	a.define(crontabs)
 	a.want(http.StatusCreated, "POST", crontabsPath, crontab)
@@ -53,7 +53,7 @@ func TestRulesAreNotAskedAboutMetadataThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestWhatIsUnknownInAnEmbeddedObjectIsToldLast(t *testing.T) {
+func TestUnknownFieldsOfEmbeddedObjectsAreReportedLast(t *testing.T) {
 	a := newAPI(t)
 	a.define(strings.Replace(crontabs, "              cronSpec:", "              pod: {type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}\n              cronSpec:", 1))
 	code, out, _ := a.do("RAW", crontabsPath+"?fieldValidation=Strict",
@@ -64,7 +64,7 @@ func TestWhatIsUnknownInAnEmbeddedObjectIsToldLast(t *testing.T) {
 	}
 }
 
-func TestUnknownAndDoubleFieldsOfCustomResources(t *testing.T) {
+func TestUnknownAndDuplicateFieldsOfCustomResources(t *testing.T) {
 	a := newAPI(t)
 	a.define(crontabs)
 	const double = `{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"name":"x","odd":1},"spec":{"cronSpec":"a","cronSpec":"b","more":1}}`
@@ -135,7 +135,7 @@ func TestFieldsOfCustomResourcesAreOwnedBySchema(t *testing.T) {
 	}
 }
 
-func TestTheDefinitionIsAppliedByItsSchema(t *testing.T) {
+func TestDefinitionIsAppliedByItsSchema(t *testing.T) {
 	a := newAPI(t)
 	apply := []string{"Content-Type", "application/apply-patch+yaml"}
 	path := definitionsPath + "/crontabs.stable.example.com?fieldManager=me"
@@ -362,7 +362,7 @@ func TestVersionsWithAConversionWebhook(t *testing.T) {
 	}
 }
 
-func TestNamesAreGivenOnce(t *testing.T) {
+func TestNamesOfDefinitionsAreUnique(t *testing.T) {
 	a := newAPI(t)
 	a.define(crontabs)
 	other := strings.NewReplacer("crontabs", "cronlists", "kind: CronTab", "kind: CronList").Replace(crontabs)
@@ -453,7 +453,7 @@ func TestDocumentsOfCustomKinds(t *testing.T) {
 	})
 }
 
-func TestWhatWasWrongBeforeMayStay(t *testing.T) {
+func TestUnchangedInvalidFieldsAreAccepted(t *testing.T) {
 	a := newAPI(t)
 	a.define(strings.Replace(crontabs, "maxLength: 30", "maxLength: 60", 1))
 	long := strings.Repeat("x", 50)
@@ -468,7 +468,7 @@ func TestWhatWasWrongBeforeMayStay(t *testing.T) {
 	}
 }
 
-func TestUnknownFormatsAreToldOf(t *testing.T) {
+func TestUnknownFormatsAreWarnedAbout(t *testing.T) {
 	a := newAPI(t)
 	code, out, header := a.do("POST", definitionsPath, strings.Replace(crontabs, "maxLength: 30", "format: odd", 1))
 	if code != http.StatusCreated || header.Get("Warning") != `299 - "unrecognized format \"odd\""` {

@@ -42,7 +42,7 @@ var nullables = defining("crates", "crate", "Crate", `
               label: {type: string}
 `)
 
-func TestANullThatIsAppliedIsRefusedWhereThereMayBeNone(t *testing.T) {
+func TestAppliedNullIsRefusedUnlessNullable(t *testing.T) {
 	a := newAPI(t)
 	a.define(nullables)
 	const path = "/apis/stable.example.com/v1/namespaces/default/crates"
@@ -113,7 +113,7 @@ func TestDefaultsOfEmbeddedMetadataHaveNoUnknownFields(t *testing.T) {
 	}
 }
 
-func TestAWatchEndsInPeaceWhenItsDefinitionChanges(t *testing.T) {
+func TestWatchEndsWithoutErrorWhenItsDefinitionChanges(t *testing.T) {
 	a := newAPI(t)
 	a.define(crontabs)
 	a.want(http.StatusCreated, "POST", crontabsPath, crontab)
@@ -128,7 +128,7 @@ func TestAWatchEndsInPeaceWhenItsDefinitionChanges(t *testing.T) {
 	}
 }
 
-func TestAWatchHearsOfEveryObjectThatGoesWithItsDefinition(t *testing.T) {
+func TestWatchGetsEveryDeletionWithItsDefinition(t *testing.T) {
 	a := newAPI(t)
 	a.define(crontabs)
 	a.want(http.StatusCreated, "POST", crontabsPath, crontab)
@@ -146,7 +146,7 @@ func TestAWatchHearsOfEveryObjectThatGoesWithItsDefinition(t *testing.T) {
 
 // The events for a client that does not read are more than the kernel buffers, and some are still
 // to be sent when the definition is gone.
-func TestASlowWatchHearsOfEveryObjectThatGoesWithItsDefinition(t *testing.T) {
+func TestSlowWatchGetsEveryDeletionWithItsDefinition(t *testing.T) {
 	a := newAPI(t)
 	a.define(crontabs)
 	list := a.want(http.StatusOK, "GET", crontabsPath, "")
@@ -200,7 +200,7 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
 `
 
-func TestACustomKindCalledEventsOwnsWhatItOwns(t *testing.T) {
+func TestCustomKindNamedEventsMayHaveDependents(t *testing.T) {
 	a := newAPI(t)
 	a.define(customEvents)
 	const path = "/apis/example.com/v1/namespaces/default/events"

@@ -71,7 +71,7 @@ func TestComponentsSeeCustomKinds(t *testing.T) {
 	a.eventually("it is gone from the view", func() bool { _, ok := whole.Get("default", "one"); return !ok })
 }
 
-func TestWhoAppliesWhileManagersNameADroppedVersionIsToldInUpstreamsWords(t *testing.T) {
+func TestApplyWithManagersOfADroppedVersion(t *testing.T) {
 	a := newAPI(t)
 	a.define(crontabs + "  - {name: v0, served: true, storage: false, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}\n")
 	apply := []string{"Content-Type", "application/apply-patch+yaml"}
@@ -86,7 +86,7 @@ func TestWhoAppliesWhileManagersNameADroppedVersionIsToldInUpstreamsWords(t *tes
 	}
 }
 
-func TestFiguresOfDeprecatedVersionsDoNotHaveWhatStrangersAskFor(t *testing.T) {
+func TestDeprecatedVersionMetricsOmitUnknownSubresources(t *testing.T) {
 	a := newAPI(t)
 	a.define(crontabs + "    deprecated: true\n")
 	if resp, _ := fetch(t, a.URL+crontabsPath+"/one/strange"); resp.StatusCode != http.StatusNotFound || resp.Header.Get("Warning") == "" {

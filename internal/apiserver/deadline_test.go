@@ -16,7 +16,7 @@ import (
 )
 
 // Otherwise a client that sends a byte now and then would keep its seats as long as it likes.
-func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
+func TestBodyThatDoesNotArriveTimesOut(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, s *Server) {
 		url, _, _ := running(t, s)
 		for _, length := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked"} {
@@ -47,7 +47,7 @@ func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
 
 // Otherwise a refused client that sends no body would keep its connection, and delay the server's
 // shutdown until its timeout.
-func TestABodyThatDoesNotComeDoesNotKeepALeavingServer(t *testing.T) {
+func TestBodyThatDoesNotArriveDoesNotDelayShutdown(t *testing.T) {
 	s := newTestServer(t, func(c *Config) {
 		c.ShutdownRetryAfter, c.RequestTimeout, c.ShutdownTimeout = true, 12*time.Second, time.Hour
 	})
@@ -85,7 +85,7 @@ func TestABodyThatDoesNotComeDoesNotKeepALeavingServer(t *testing.T) {
 }
 
 // Otherwise a client that does not read the response would keep it in memory, and its seats.
-func TestAnAnswerThatNobodyReadsIsGivenUp(t *testing.T) {
+func TestUnreadResponseTimesOut(t *testing.T) {
 	s := newTestServer(t, func(c *Config) { c.RequestTimeout = 200 * time.Millisecond })
 	for i := range 24 { // more than the kernel buffers
 		large := configMap(fmt.Sprint("large-", i))
@@ -122,7 +122,7 @@ func TestAnAnswerThatNobodyReadsIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestWhatAClientMayAskOfTime(t *testing.T) {
+func TestRequestedTimeouts(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, s *Server) {
 		url, _, _ := running(t, s)
 		for query, want := range map[string]string{

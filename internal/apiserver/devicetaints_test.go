@@ -11,7 +11,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-func TestDevicesSaySinceWhenTheyAreTainted(t *testing.T) {
+func TestDeviceTaintsGetATime(t *testing.T) {
 	s := newTestServer(t, func(*Config) {})
 	node := "n"
 	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourcev1.ResourceSliceSpec{
@@ -40,7 +40,7 @@ func TestDevicesSaySinceWhenTheyAreTainted(t *testing.T) {
 }
 
 // A write is a change if it sets another time of a taint.
-func TestATaintOfTheSameSecondIsNoChange(t *testing.T) {
+func TestDeviceTaintOfTheSameSecondIsNoChange(t *testing.T) {
 	var later atomic.Int64
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := newTestServer(t, func(c *Config) { c.Clock = func() time.Time { return start.Add(time.Duration(later.Load())) } })

@@ -31,7 +31,7 @@ const (
 
 func through(s *egress.Selector) func(*Config) { return func(c *Config) { c.Egress = s } }
 
-func TestNodesAndPodsAreReachedThroughTheClustersProxy(t *testing.T) {
+func TestNodesAndPodsAreReachedThroughTheClusterProxy(t *testing.T) {
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
 			_, _ = io.WriteString(w, "kubelet "+r.URL.Path)
@@ -118,7 +118,7 @@ func talk(t *testing.T, ts *httptest.Server, path string) string {
 	return line
 }
 
-func TestExtensionServersAreReachedThroughTheClustersProxy(t *testing.T) {
+func TestExtensionServersAreReachedThroughTheClusterProxy(t *testing.T) {
 	proxy := egresstest.Connect(t, nil)
 	s, ts := aggregating(t, through(proxy.Selector(t, "HTTPConnect", egress.Cluster)))
 	if answer, body := fetch(t, ts.URL+flunders); answer.StatusCode != 200 {

@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-func TestHealthTellsOfKeyManagementServices(t *testing.T) {
+func TestHealthChecksKeyManagementServices(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	config := "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n- resources: [secrets]\n  providers:\n" +
 		"  - kms: {apiVersion: v2, name: absent, endpoint: 'unix://" + filepath.Join(t.TempDir(), "none") + "', timeout: 10ms}\n"
@@ -40,7 +40,7 @@ func TestHealthTellsOfKeyManagementServices(t *testing.T) {
 
 // The messages are upstream's. Readable objects are served, and other broken objects have their
 // usual errors.
-func TestWhoAsksForWhatCanNotBeDecryptedIsToldWhy(t *testing.T) {
+func TestDecryptionErrorsAreExplained(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	config := "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n- resources: [secrets]\n  providers:\n" +
 		"  - aesgcm: {keys: [{name: key1, secret: c2VjcmV0IGlzIHNlY3VyZQ==}]}\n  - identity: {}\n"

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestAnOlderEvictionIsReadFromProtobuf(t *testing.T) {
+func TestBetaEvictionIsDecodedFromProtobuf(t *testing.T) {
 	raw, err := marshalProtobuf(&policyv1beta1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	if err != nil {
 		t.Fatal(err)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestAnEvictionOfAnotherStateOfThePodIsRefused: a precondition on the resourceVersion refuses the
+// TestEvictionChecksItsResourceVersion: a precondition on the resourceVersion refuses the
 // eviction of a later state.
-func TestAnEvictionOfAnotherStateOfThePodIsRefused(t *testing.T) {
+func TestEvictionChecksItsResourceVersion(t *testing.T) {
 	s := newTestServer(t)
 	const pods = "/api/v1/namespaces/default/pods"
 	if code, _, answer := do(t, s, "POST", pods, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, "Content-Type", mediaJSON); code != http.StatusCreated {

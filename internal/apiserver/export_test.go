@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestAnExportIsRefused: until Kubernetes 1.18, an export was an object without the cluster's own
+// TestExportIsRefused: until Kubernetes 1.18, an export was an object without the cluster's own
 // fields.
-func TestAnExportIsRefused(t *testing.T) {
+func TestExportIsRefused(t *testing.T) {
 	s := newTestServer(t)
 	if code, _, answer := do(t, s, "POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`, "Content-Type", mediaJSON); code != http.StatusCreated {
 		t.Fatal(code, answer)

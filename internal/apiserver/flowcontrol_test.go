@@ -30,7 +30,7 @@ func gated(t *testing.T) (*Server, string) {
 	return s, url
 }
 
-func TestMoreThanTheSeatsIsRefusedOrWaits(t *testing.T) {
+func TestRequestsBeyondTheSeatsAreRefusedOrWait(t *testing.T) {
 	s, url := gated(t)
 	// Anonymous requests match the schema global-default; give its level one seat and no queue.
 	level, err := client.Get[*flowcontrolv1.PriorityLevelConfiguration](t.Context(), s.own(), "", "global-default")
@@ -88,7 +88,7 @@ func TestMoreThanTheSeatsIsRefusedOrWaits(t *testing.T) {
 	})
 }
 
-func TestSchemasThatLeadNowhereSaySoAndMandatoryOnesComeBack(t *testing.T) {
+func TestDanglingSchemasAreMarkedAndMandatoryOnesRestored(t *testing.T) {
 	s, _ := gated(t)
 	c := s.Client(auth.Component("admin"))
 	reason := func(name, want string) func() error {
@@ -152,7 +152,7 @@ func TestSchemasThatLeadNowhereSaySoAndMandatoryOnesComeBack(t *testing.T) {
 	})
 }
 
-func TestAConditionIsWrittenFewTimesAMinute(t *testing.T) {
+func TestConditionWritesAreLimited(t *testing.T) {
 	told, start := conditionsTold{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 	for i := range mostTold {

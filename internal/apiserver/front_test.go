@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestPagesOfOtherServers: the answers are those of upstream's kube-apiserver v1.36.3.
-func TestPagesOfOtherServers(t *testing.T) {
+// TestCORS: the answers are those of upstream's kube-apiserver v1.36.3.
+func TestCORS(t *testing.T) {
 	s := newTestServer(t, func(c *Config) { c.Front.Origins = []*regexp.Regexp{regexp.MustCompile(`//example\.com(:|$)`)} })
 	allowed := []string{"Access-Control-Allow-Credentials", "Access-Control-Allow-Headers", "Access-Control-Allow-Methods", "Access-Control-Allow-Origin", "Access-Control-Expose-Headers"}
 	for name, tc := range map[string]struct {
@@ -46,7 +46,7 @@ func TestPagesOfOtherServers(t *testing.T) {
 	}
 }
 
-func TestBrowsersAreToldToComeWithHTTPS(t *testing.T) {
+func TestStrictTransportSecurity(t *testing.T) {
 	s := newTestServer(t, func(c *Config) { c.Front.StrictTransport = "max-age=5; preload" })
 	for _, secure := range []bool{true, false} {
 		r := httptest.NewRequest(http.MethodGet, "/api", nil)

@@ -9,7 +9,7 @@ import (
 	"weak"
 )
 
-func TestWhatWasZippedIsNotKept(t *testing.T) {
+func TestGzipPoolDoesNotKeepResponses(t *testing.T) {
 	out := &bytes.Buffer{}
 	if err := zip(out, func(w io.Writer) error { _, err := w.Write([]byte("text")); return err }); err != nil || out.Len() == 0 {
 		t.Fatal(err, out.Len())
@@ -22,7 +22,7 @@ func TestWhatWasZippedIsNotKept(t *testing.T) {
 	}
 }
 
-func TestTheSumOfTwoStretchesIsThatOfTheWhole(t *testing.T) {
+func TestJoinedChecksumIsThatOfTheWhole(t *testing.T) {
 	whole := bytes.Repeat([]byte("a list of pods, and of others"), 100)
 	for _, at := range []int{0, 1, 7, 1000, len(whole) - 1, len(whole)} {
 		first, second := crc32.ChecksumIEEE(whole[:at]), crc32.ChecksumIEEE(whole[at:])

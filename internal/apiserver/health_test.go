@@ -29,7 +29,7 @@ func (r *reluctant) Commit(ctx context.Context, conditions []store.Condition, op
 	return r.Store.Commit(ctx, conditions, ops...)
 }
 
-func TestAPartOfTheStartIsFinishedWhenItIsStored(t *testing.T) {
+func TestStartupChecksPassWhenTheirObjectsAreStored(t *testing.T) {
 	t.Parallel()
 	policy := make(chan struct{})
 	var db *reluctant

@@ -100,7 +100,7 @@ func expect(t *testing.T, w watch.Interface, what watch.EventType, name string) 
 	}
 }
 
-func TestListsInPagesAreOfOneRevision(t *testing.T) {
+func TestPagesOfAListHaveOneRevision(t *testing.T) {
 	s := newTestServer(t)
 	_, c := overHTTP(t, s, "application/json")
 	ctx := t.Context()
@@ -156,7 +156,7 @@ func TestInitialEventsEndWithABookmark(t *testing.T) {
 	expect(t, w, watch.Added, "two")
 }
 
-func TestFinalizersHoldADeletionUp(t *testing.T) {
+func TestFinalizersDelayDeletion(t *testing.T) {
 	_, c := overHTTP(t, newTestServer(t), "application/json")
 	ctx := t.Context()
 	maps := c.CoreV1().ConfigMaps("default")
@@ -181,7 +181,7 @@ func TestFinalizersHoldADeletionUp(t *testing.T) {
 	}
 }
 
-func TestServicesGetAddressesAndGiveThemBack(t *testing.T) {
+func TestServicesAllocateAndReleaseAddresses(t *testing.T) {
 	s := newTestServer(t, withServices)
 	if err := s.bootstrap(t.Context(), s.bootstrapObjects()); err != nil {
 		t.Fatal(err)
@@ -225,7 +225,7 @@ func TestServicesGetAddressesAndGiveThemBack(t *testing.T) {
 	}
 }
 
-func TestManyServicesAtOnceHaveDifferentAddresses(t *testing.T) {
+func TestConcurrentServicesGetDifferentAddresses(t *testing.T) {
 	s := newTestServer(t, withServices)
 	_, c := overHTTP(t, s, "application/json")
 	const n = 60
@@ -422,7 +422,7 @@ func TestErrorsAreUpstreams(t *testing.T) {
 	}
 }
 
-func TestTheStatusIsWrittenInTheVersionOfThePath(t *testing.T) {
+func TestStatusIsWrittenInTheVersionOfThePath(t *testing.T) {
 	s := newTestServer(t)
 	const path = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
 	body := func(status string) string {
@@ -437,7 +437,7 @@ func TestTheStatusIsWrittenInTheVersionOfThePath(t *testing.T) {
 	}
 }
 
-func TestANamespaceInAnObjectWithoutOneIsLeftOut(t *testing.T) {
+func TestNamespaceOfAClusterScopedObjectIsDropped(t *testing.T) {
 	s := newTestServer(t)
 	code, _, answer := do(t, s, "POST", "/apis/node.k8s.io/v1/runtimeclasses", `{"metadata":{"name":"a","namespace":"x"},"handler":"h"}`)
 	if code != 201 || strings.Contains(answer, `"namespace"`) {
@@ -445,7 +445,7 @@ func TestANamespaceInAnObjectWithoutOneIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestALargeBodyIsRefused(t *testing.T) {
+func TestLargeBodyIsRefused(t *testing.T) {
 	s := newTestServer(t)
 	code, _, body := do(t, s, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"a"},"data":{"x":"`+strings.Repeat("x", maxBody)+`"}}`)
 	if code != http.StatusRequestEntityTooLarge || !strings.Contains(body, "limit is 3145728") {
@@ -453,7 +453,7 @@ func TestALargeBodyIsRefused(t *testing.T) {
 	}
 }
 
-func TestWarningsTellOfUnknownAndDuplicateFields(t *testing.T) {
+func TestUnknownAndDuplicateFieldsCauseWarnings(t *testing.T) {
 	s := newTestServer(t)
 	code, header, body := do(t, s, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"a","foo":1},"data":{"x":"1","x":"2"}}`)
 	want := []string{`299 - "unknown field \"metadata.foo\""`, `299 - "duplicate field \"data.x\""`}
@@ -462,7 +462,7 @@ func TestWarningsTellOfUnknownAndDuplicateFields(t *testing.T) {
 	}
 }
 
-func TestAStreamOfProtobufCanBeRead(t *testing.T) {
+func TestProtobufStreamCanBeRead(t *testing.T) {
 	s := newTestServer(t)
 	_, c := overHTTP(t, s, runtime.ContentTypeProtobuf)
 	if _, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("one"), metav1.CreateOptions{}); err != nil {

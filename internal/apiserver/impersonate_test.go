@@ -220,7 +220,7 @@ func (f failing) Authorize(context.Context, auth.Attributes) (auth.Decision, str
 	return f.decision, "", f.err
 }
 
-func TestAnAuthorizerThatFailsIsNoRefusal(t *testing.T) {
+func TestFailedAuthorizerIsAnInternalError(t *testing.T) {
 	for name, z := range map[string]failing{
 		"a webhook that is away":                           {auth.NoOpinion, errors.New("the webhook is away")},
 		"a webhook that must answer and is away":           {auth.Deny, errors.New("the webhook is away")},

@@ -2,7 +2,7 @@ package apiserver
 
 import "testing"
 
-func TestFieldsOfAJSONPatchThatMeanNothingAreToldOf(t *testing.T) {
+func TestUnknownFieldsOfAJSONPatchAreReported(t *testing.T) {
 	s := newTestServer(t)
 	const (
 		maps    = "/api/v1/namespaces/default/configmaps"

@@ -15,7 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-func TestTheAuditLogSaysWhereTheTimeOfASlowRequestWent(t *testing.T) {
+func TestAuditLogExplainsSlowRequests(t *testing.T) {
 	// Each read of the audit log's clock is a second later: every request is slow.
 	var seconds atomic.Int64
 	s, sink := recorded(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-func TestASliceOfEntriesIsUsedAgainWithoutWhatWasInIt(t *testing.T) {
+func TestReusedEntrySlicesAreEmpty(t *testing.T) {
 	p := &page{}
 	for range 3 * manyObjects {
 		p.entries = append(roomFor(p.entries, 3*manyObjects), &cache.Entry{})

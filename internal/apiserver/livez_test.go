@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestAServerIsAliveWhileItStarts(t *testing.T) {
+func TestServerIsAliveDuringItsStart(t *testing.T) {
 	now := time.Now()
 	s := newTestServer(t, func(c *Config) { c.LivezGrace, c.Clock = time.Minute, func() time.Time { return now } })
 	ask := func(path string) int {

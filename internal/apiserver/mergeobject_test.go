@@ -15,8 +15,8 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// TestMergingAnObjectIsMergingItsDocument compares mergeObject with a merge of the JSON document.
-func TestMergingAnObjectIsMergingItsDocument(t *testing.T) {
+// TestMergeObjectEqualsMergingTheDocument compares mergeObject with a merge of the JSON document.
+func TestMergeObjectEqualsMergingTheDocument(t *testing.T) {
 	patches := []struct {
 		patch string
 		short bool // mergeObject handles it

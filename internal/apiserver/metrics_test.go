@@ -165,7 +165,7 @@ func TestMetricsHaveUpstreamsNamesAndLabels(t *testing.T) {
 	}
 }
 
-func TestWhatCanNotBeDecodedIsCounted(t *testing.T) {
+func TestDecodeErrorsAreCounted(t *testing.T) {
 	s := newTestServer(t)
 	url, _, _ := running(t, s)
 	if _, err := s.shared.home.store.Commit(t.Context(), nil, store.Op{Key: "/registry/configmaps/default/bad", Value: []byte("k8s\x00 and then nonsense")}); err != nil {

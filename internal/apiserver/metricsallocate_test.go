@@ -17,9 +17,9 @@ func fewServices(c *Config) {
 	c.ServiceCIDRs, c.NodePorts = []netip.Prefix{netip.MustParsePrefix("10.47.0.0/28")}, PortRange{Base: 30000, Size: 4}
 }
 
-// TestAllocationsAreTold: upstream's API server v1.36.3 counts a port outside the range as an
+// TestAllocationMetrics: upstream's API server v1.36.3 counts a port outside the range as an
 // error, but not an address outside all ranges, because no allocator exists for it.
-func TestAllocationsAreTold(t *testing.T) {
+func TestAllocationMetrics(t *testing.T) {
 	s := newTestServer(t, fewServices)
 	h := httptest.NewServer(s.Handler())
 	t.Cleanup(h.Close)
@@ -78,7 +78,7 @@ func (c *closed) Range(ctx context.Context, prefix string, opts store.RangeOptio
 	return c.Store.Range(ctx, prefix, opts)
 }
 
-func TestNothingIsToldOfAllocationsThatCanNotBeRead(t *testing.T) {
+func TestUnreadableAllocationsHaveNoMetrics(t *testing.T) {
 	var away *closed
 	s := newTestServer(t, fewServices, func(c *Config) { away = &closed{Store: c.Store}; c.Store = away })
 	away.since.Store(true)

@@ -6,7 +6,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-func TestSizesOfWatchEventsFallIntoUpstreamsBuckets(t *testing.T) {
+func TestWatchEventSizesUseUpstreamsBuckets(t *testing.T) {
 	for size, want := range map[int]int{0: 0, 1: 0, 1024: 0, 1025: 1, 2048: 1, 2049: 2, 131072: 7, 131073: 8, 1 << 30: 8} {
 		if got := watchBucket(size); got != want {
 			t.Errorf("%d bytes are in bucket %d, want %d", size, got, want)
@@ -14,8 +14,8 @@ func TestSizesOfWatchEventsFallIntoUpstreamsBuckets(t *testing.T) {
 	}
 }
 
-// TestAKeyNamesItsKind: by the name in metrics, which may differ from that in the key.
-func TestAKeyNamesItsKind(t *testing.T) {
+// TestKindOfKey: by the name in metrics, which may differ from that in the key.
+func TestKindOfKey(t *testing.T) {
 	for key, want := range map[string]string{
 		"/registry/pods/default/p":                          "pods",
 		"/registry/pods/":                                   "pods",
@@ -39,7 +39,7 @@ func TestAKeyNamesItsKind(t *testing.T) {
 	}
 }
 
-func TestACommitIsNamedAfterItsFirstOperation(t *testing.T) {
+func TestCommitIsNamedAfterItsFirstOperation(t *testing.T) {
 	const key = "/registry/pods/default/p"
 	for name, tc := range map[string]struct {
 		conditions []store.Condition

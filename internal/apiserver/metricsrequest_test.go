@@ -26,9 +26,9 @@ func (doorman) Authenticate(r *http.Request) (auth.User, bool, error) {
 	return auth.User{}, false, errors.New("it is none of ours")
 }
 
-// TestWhatFiguresOfRequestsAreAbout: the series are those of upstream's API server v1.36.3 after
+// TestRequestMetrics: the series are those of upstream's API server v1.36.3 after
 // the same requests.
-func TestWhatFiguresOfRequestsAreAbout(t *testing.T) {
+func TestRequestMetrics(t *testing.T) {
 	s, ts := aggregating(t)
 	eventually(t, func() error {
 		if resp, body := fetch(t, ts.URL+"/apis/wardle.example.com/v1/namespaces/default/flunders"); resp.StatusCode != http.StatusOK {

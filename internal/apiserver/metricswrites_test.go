@@ -30,7 +30,7 @@ func hasMetrics(t *testing.T, s *Server, lines ...string) {
 	}
 }
 
-func TestWhatIsShownBeforeThereIsAnythingToCount(t *testing.T) {
+func TestMetricsBeforeTheFirstRequest(t *testing.T) {
 	w := httptest.NewRecorder()
 	newTestServer(t).metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{ // these figures are global to the process
@@ -45,7 +45,7 @@ func TestWhatIsShownBeforeThereIsAnythingToCount(t *testing.T) {
 	}
 }
 
-func TestDurationsOfCertificatesAreCounted(t *testing.T) {
+func TestCertificateDurationsAreCounted(t *testing.T) {
 	s := newTestServer(t)
 	hour, day := int32(3600), int32(24*3600)
 	_, issued := selfSigned(t, "a") // for much longer: it begins long ago
@@ -83,7 +83,7 @@ func TestDurationsOfCertificatesAreCounted(t *testing.T) {
 	}
 }
 
-func TestComparisonsOfTimesAreMeasured(t *testing.T) {
+func TestTimestampComparisonsAreMeasured(t *testing.T) {
 	s := newTestServer(t)
 	c := s.own()
 	obj := mustCreate(t, c, configMap("one"))
@@ -112,8 +112,8 @@ func TestComparisonsOfTimesAreMeasured(t *testing.T) {
 	}
 }
 
-// TestLogsOfKubeletsThatDoNotProveWhoTheyAre: such logs are shown on request.
-func TestLogsOfKubeletsThatDoNotProveWhoTheyAre(t *testing.T) {
+// TestLogsOfUnverifiedKubelets: such logs are shown on request.
+func TestLogsOfUnverifiedKubelets(t *testing.T) {
 	s := newTestServer(t)
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "from "+r.URL.Path) }))
 	t.Cleanup(kubelet.Close)

@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-func TestProfilesAreServedToThoseWhoMaySeeThem(t *testing.T) {
+func TestProfilesNeedAuthorization(t *testing.T) {
 	get := func(s *Server, path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

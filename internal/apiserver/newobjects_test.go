@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestNewObjectsWithWhatOnlyAServerGives(t *testing.T) {
+func TestNewObjectsWithServerSetFields(t *testing.T) {
 	s := newTestServer(t, func(c *Config) {
 		c.ServiceCIDRs, c.NodePorts = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, PortRange{Base: 30000, Size: 2768}
 	})
@@ -47,7 +47,7 @@ func TestNewObjectsWithWhatOnlyAServerGives(t *testing.T) {
 	}
 }
 
-func TestManagersOfVersionsThatAreNoneAreForgottenAlone(t *testing.T) {
+func TestOnlyManagersOfUnknownVersionsAreDropped(t *testing.T) {
 	s := newTestServer(t)
 	const path = "/api/v1/namespaces/default/configmaps/a"
 	const body = `{"metadata":{"name":"a","managedFields":[

@@ -11,7 +11,7 @@ import (
 
 // The range has a hundred ports. Another Service holds 30050, and the ports that a service held
 // before are taken, too.
-func TestServicesGetTheNodePortsThatTheyAskFor(t *testing.T) {
+func TestServicesGetTheirRequestedNodePorts(t *testing.T) {
 	// No port; any free port that was not requested; the same free port as the one before.
 	const none, free, same = 0, -1, -2
 	const outside = "provided port is not in the valid range. The range of valid ports is 30000-30099"

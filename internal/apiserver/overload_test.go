@@ -30,7 +30,7 @@ func (byHeader) Authenticate(r *http.Request) (auth.User, bool, error) {
 // Ten times as many requests as seats, from slow clients: health checks, leases and the cluster's
 // own components are served all the same, the rest is refused with Retry-After. After the flood the
 // server serves as before.
-func TestAFloodDoesNotDrownHealthLeasesAndSystemClients(t *testing.T) {
+func TestFloodDoesNotDelayHealthLeasesAndSystemClients(t *testing.T) {
 	const seats = 8
 	s := newTestServer(t, func(c *Config) {
 		c.MaxRequests, c.RequestTimeout, c.Security.Authenticator = seats, 8*time.Second, byHeader{}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestAnOwnerThatIsNamedTwiceIsKeptOnceAndToldOf(t *testing.T) {
+func TestDuplicateOwnersAreDroppedWithAWarning(t *testing.T) {
 	s := newTestServer(t)
 	const (
 		path    = "/api/v1/namespaces/default/configmaps"
@@ -27,7 +27,7 @@ func TestAnOwnerThatIsNamedTwiceIsKeptOnceAndToldOf(t *testing.T) {
 	}
 }
 
-func TestAnOwnerThatAPatchDoublesIsThePatchers(t *testing.T) {
+func TestDuplicatedOwnerBelongsToThePatchsManager(t *testing.T) {
 	s := newTestServer(t)
 	const (
 		path  = "/api/v1/namespaces/default/configmaps/m"

@@ -88,7 +88,7 @@ func mixed(a, b runtime.Object, random *rand.Rand) runtime.Object {
 	return out
 }
 
-func TestManagedFieldsAreTheFieldManagersForEveryKind(t *testing.T) {
+func TestTrackerEqualsFieldManagerForEveryKind(t *testing.T) {
 	s := newTestServer(t)
 	const rounds = 12
 	done, left := 0, 0
@@ -152,8 +152,8 @@ func count(ok bool, done, left *int) {
 	}
 }
 
-// TestManyElementsAreOwnedAsFewAre: many elements are sorted first.
-func TestManyElementsAreOwnedAsFewAre(t *testing.T) {
+// TestTrackerSortsManyElements: many elements are sorted first.
+func TestTrackerSortsManyElements(t *testing.T) {
 	s := newTestServer(t)
 	e, ok := s.endpoints.find(corev1.SchemeGroupVersion.WithResource("pods"))
 	if !ok {

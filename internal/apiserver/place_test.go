@@ -51,7 +51,7 @@ func keysBelow(t *testing.T, db store.Store, prefix string) (keys []string) {
 	return keys
 }
 
-func TestKindsThatLieInAStoreOfTheirOwn(t *testing.T) {
+func TestKindsInAStoreOfTheirOwn(t *testing.T) {
 	var main, other store.Store
 	s := newTestServer(t, func(c *Config) {
 		main, other = c.Store, elsewhere(t, c, schema.GroupResource{Resource: "events"}, schema.GroupResource{Group: "apps", Resource: "*"})
@@ -104,7 +104,7 @@ func TestKindsThatLieInAStoreOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestListsOfAKindElsewhereExpireWithItsOwnStore(t *testing.T) {
+func TestListsExpireWithTheirOwnStore(t *testing.T) {
 	var other store.Store
 	s := newTestServer(t, func(c *Config) { other = elsewhere(t, c, schema.GroupResource{Resource: "events"}) })
 	ctx, c := t.Context(), s.Client(auth.Component("tester"))
@@ -137,7 +137,7 @@ func TestListsOfAKindElsewhereExpireWithItsOwnStore(t *testing.T) {
 	}
 }
 
-func TestEventsElsewhereLiveAsLongAsOthers(t *testing.T) {
+func TestEventsInAnotherStoreExpire(t *testing.T) {
 	var other store.Store
 	s := newTestServer(t, func(c *Config) {
 		other = elsewhere(t, c, schema.GroupResource{Resource: "events"})
@@ -165,7 +165,7 @@ func (d *deaf) Revision(ctx context.Context) (int64, error) {
 	return d.Store.Revision(ctx)
 }
 
-func TestHealthTellsOfEachStore(t *testing.T) {
+func TestHealthChecksEachStore(t *testing.T) {
 	var other deaf
 	s := newTestServer(t, func(c *Config) {
 		other.Store = elsewhere(t, c, schema.GroupResource{Resource: "events"})
@@ -195,7 +195,7 @@ func TestHealthTellsOfEachStore(t *testing.T) {
 	}
 }
 
-func TestKindsThatCanNotLieElsewhere(t *testing.T) {
+func TestKindsThatCannotHaveTheirOwnStore(t *testing.T) {
 	for given, want := range map[schema.GroupResource]string{
 		{Resource: "services"}: "one transaction", {Resource: "*"}: "one transaction", {Group: "networking.k8s.io", Resource: "ipaddresses"}: "one transaction",
 		{Group: "events.k8s.io", Resource: "events"}: "these objects are those of /events: name that",

@@ -119,9 +119,9 @@ var pluginsWithoutRequest = map[string]string{
 	"PodGroupWorkloadExists":   "its kind is behind a feature gate that is off by default",
 }
 
-// TestEachAdmissionPluginIsTurnedOnAndOff: every plugin shows in a request while it is on, and no
-// longer when the flag turns it off.
-func TestEachAdmissionPluginIsTurnedOnAndOff(t *testing.T) {
+// TestEachAdmissionPluginCanBeTurnedOnAndOff: every plugin shows in a request while it is on, and
+// no longer when the flag turns it off.
+func TestEachAdmissionPluginCanBeTurnedOnAndOff(t *testing.T) {
 	s := newTestServer(t, withServices)
 	if err := s.bootstrap(t.Context(), s.bootstrapObjects()); err != nil {
 		t.Fatal(err)

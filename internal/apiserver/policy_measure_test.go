@@ -49,9 +49,9 @@ func ignoring(t *testing.T, c client.Interface, name string, again admissionregi
 	mustCreate(t, c, &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name}})
 }
 
-// TestPoliciesAreCountedAsUpstreamDoes: the counts are those of upstream's API server v1.36.3 for
+// TestPolicyMetricsAreUpstreams: the counts are those of upstream's API server v1.36.3 for
 // the same policies.
-func TestPoliciesAreCountedAsUpstreamDoes(t *testing.T) {
+func TestPolicyMetricsAreUpstreams(t *testing.T) {
 	c := newPolicyServer(t)
 	open := admissionregistrationv1.Ignore
 	const broken = "object.data.nope == 'x'"
@@ -89,7 +89,7 @@ func TestPoliciesAreCountedAsUpstreamDoes(t *testing.T) {
 	}
 }
 
-func TestWhatAFailingPolicyHasChangedIsSeenByTheOthers(t *testing.T) {
+func TestChangesOfAFailingPolicyAreSeenByOthers(t *testing.T) {
 	c := newPolicyServer(t)
 	ignoring(t, c, "a", admissionregistrationv1.IfNeededReinvocationPolicy, apply("has(object.data.late) ? Object{data: {'seen': object.data.late}} : Object{}"))
 	ignoring(t, c, "b", admissionregistrationv1.NeverReinvocationPolicy, apply("Object{data: {'late': 'yes'}}"), jsonPatch("[JSONPatch{op: 'add', path: object.data.nope, value: 'v'}]"))

@@ -52,7 +52,7 @@ func withData(name string, data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: data}
 }
 
-func TestAValidatingPolicyRefusesInUpstreamsWords(t *testing.T) {
+func TestValidatingPolicyRefusesInUpstreamsWords(t *testing.T) {
 	c := newPolicyServer(t)
 	forbidden, large := metav1.StatusReasonForbidden, metav1.StatusReasonRequestEntityTooLarge
 	mustCreate(t, c, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
@@ -108,7 +108,7 @@ func TestAValidatingPolicyRefusesInUpstreamsWords(t *testing.T) {
 	}
 }
 
-func TestBindingsSelectAndDemandParameters(t *testing.T) {
+func TestBindingsSelectAndRequireParameters(t *testing.T) {
 	c := newPolicyServer(t)
 	mustCreate(t, c, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		ParamKind: &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "Secret"}, MatchConstraints: named("", "v1", "configmaps"),
@@ -129,7 +129,7 @@ func TestBindingsSelectAndDemandParameters(t *testing.T) {
 	mustCreate(t, c, configMap("three"))
 }
 
-func TestWarningsOfPoliciesLetTheWritePass(t *testing.T) {
+func TestPolicyWarningsAllowTheWrite(t *testing.T) {
 	s := newTestServer(t)
 	c := s.Client(auth.Component("tester"))
 	p := policy.NewValidating(t.Context(), policy.Config{Client: c, Served: s.Served(), Authorizer: allowAll{}})
@@ -176,7 +176,7 @@ func jsonPatch(expression string) admissionregistrationv1.Mutation {
 	return admissionregistrationv1.Mutation{PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &admissionregistrationv1.JSONPatch{Expression: expression}}
 }
 
-func TestAMutatingPolicyChangesObjects(t *testing.T) {
+func TestMutatingPolicyChangesObjects(t *testing.T) {
 	c := newPolicyServer(t)
 	mutatingPolicy(t, c,
 		apply("has(object.data) ? Object{data: {'m': 'apply ' + variables.v}} : Object{}"),
@@ -197,7 +197,7 @@ func TestAMutatingPolicyChangesObjects(t *testing.T) {
 	wantError(t, err, "policy 'm' with binding 'mb' denied request: error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .spec.selector")
 }
 
-func TestPoliciesAreNeverAskedAboutThemselves(t *testing.T) {
+func TestPoliciesDoNotApplyToPolicies(t *testing.T) {
 	c := newPolicyServer(t)
 	mustCreate(t, c, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: named("*", "*", "*"), Validations: []admissionregistrationv1.Validation{{Expression: "false"}}}})
@@ -212,7 +212,7 @@ func TestPoliciesAreNeverAskedAboutThemselves(t *testing.T) {
 	mustCreate(t, c, configMap("one"))
 }
 
-func TestAPolicyWhoseParametersAreOfNoKindRefusesWhateverItsBindingsSay(t *testing.T) {
+func TestPolicyWithUnknownParamKindRefusesEveryWrite(t *testing.T) {
 	c := newPolicyServer(t)
 	missing := &admissionregistrationv1.ParamKind{APIVersion: "x.io/v1", Kind: "Missing"}
 	nothing := &admissionregistrationv1.MatchResources{ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"never": "so"}}}

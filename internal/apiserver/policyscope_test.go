@@ -10,9 +10,9 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// TestPoliciesSeeTheConfigurationOfWebhooksButNotTheirOwn: a policy may decide on new webhooks. If
+// TestPoliciesSeeWebhookConfigurationsButNotPolicies: a policy may decide on new webhooks. If
 // it could refuse policies, it could lock out its own repair.
-func TestPoliciesSeeTheConfigurationOfWebhooksButNotTheirOwn(t *testing.T) {
+func TestPoliciesSeeWebhookConfigurationsButNotPolicies(t *testing.T) {
 	c := newPolicyServer(t)
 	policyOf := func(name string) *admissionregistrationv1.ValidatingAdmissionPolicy {
 		return &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{

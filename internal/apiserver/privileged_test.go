@@ -11,7 +11,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-func TestPrivilegedContainersAreRefusedWhereNobodyMayHaveThem(t *testing.T) {
+func TestPrivilegedContainersAreRefusedByNoPrivileged(t *testing.T) {
 	s := newTestServer(t, withServices, func(c *Config) { c.NoPrivileged = true })
 	ctx, c := t.Context(), s.own()
 	yes := true
@@ -41,7 +41,7 @@ func TestPrivilegedContainersAreRefusedWhereNobodyMayHaveThem(t *testing.T) {
 	}
 }
 
-func TestNodesAreReachedAtTheAddressesThatAreWanted(t *testing.T) {
+func TestNodesAreReachedAtThePreferredAddresses(t *testing.T) {
 	node := &corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
 		{Type: corev1.NodeHostName, Address: "one"}, {Type: corev1.NodeExternalIP, Address: "192.0.2.9"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.1"},
 	}}}

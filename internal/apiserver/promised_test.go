@@ -21,7 +21,7 @@ func (a *thirsty) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func TestAPromisedBodyHasMemoryAsItComes(t *testing.T) {
+func TestMemoryForABodyIsAllocatedAsItArrives(t *testing.T) {
 	whole := bytes.Repeat([]byte("0123456789abcdef"), maxBody/16)
 	for _, n := range []int{0, 1, maxPromised - 1, maxPromised, maxPromised + 1, 4 * maxPromised, 4*maxPromised + 1, maxBody} {
 		for _, sent := range []int{n, n / 2, n - 1, min(n, maxPromised), 0} {

@@ -34,7 +34,7 @@ func running(t *testing.T, s *Server) (url string, stop context.CancelFunc, ende
 	return url, cancel, done
 }
 
-func TestAStoppingServerLosesNoRequest(t *testing.T) {
+func TestStoppingServerLosesNoRequest(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, s *Server) {
 		url, stop, ended := running(t, s)
 		watch, err := http.Get(url + "/api/v1/configmaps?watch=1")
@@ -102,7 +102,7 @@ func TestHealthHasNamedChecks(t *testing.T) {
 	}
 }
 
-func TestMetricsAndTheRootNameWhatThereIs(t *testing.T) {
+func TestMetricsAndRootPaths(t *testing.T) {
 	s := newTestServer(t)
 	url, _, _ := running(t, s)
 	for range 2 {
@@ -127,7 +127,7 @@ func TestMetricsAndTheRootNameWhatThereIs(t *testing.T) {
 	}
 }
 
-func TestWhatStrangersAskForDoesNotGrowTheMetrics(t *testing.T) {
+func TestUnknownPathsDoNotGrowTheMetrics(t *testing.T) {
 	m := newMetrics()
 	for i := range maxSeries + 10 {
 		m.of(&requestInfo{isResource: true, verb: "get", gvr: schema.GroupVersionResource{Version: "v1", Resource: fmt.Sprint(i)}})
@@ -137,7 +137,7 @@ func TestWhatStrangersAskForDoesNotGrowTheMetrics(t *testing.T) {
 	}
 }
 
-func TestAStoppingServerTellsThoseWhoComeLateToComeAgain(t *testing.T) {
+func TestStoppingServerAnswersWithRetryAfter(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, s *Server) {
 		url, stop, ended := running(t, s)
 		send, answer := beginConfigMap(url)

@@ -15,7 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-func TestEndpointsOfOthersAreLeftAlone(t *testing.T) {
+func TestExternalEndpointsAreNotWritten(t *testing.T) {
 	s := newTestServer(t, withServices, func(c *Config) {
 		c.Advertise, c.OthersEndpoints = netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), 6443), true
 	})
@@ -33,9 +33,9 @@ func TestEndpointsOfOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestAnAddressOfOneMachineIsNoEndpoint: the API would refuse it at each reconciliation of the
+// TestLocalAddressesAreNoEndpoints: the API would refuse it at each reconciliation of the
 // Service.
-func TestAnAddressOfOneMachineIsNoEndpoint(t *testing.T) {
+func TestLocalAddressesAreNoEndpoints(t *testing.T) {
 	for address, want := range map[string]bool{"192.0.2.1": true, "2001:db8::1": true, "127.0.0.1": false, "::1": false, "169.254.0.1": false, "fe80::1": false, "0.0.0.0": false} {
 		t.Run(address, func(t *testing.T) {
 			s := newTestServer(t, withServices, func(c *Config) { c.Advertise = netip.AddrPortFrom(netip.MustParseAddr(address), 6443) })
@@ -52,7 +52,7 @@ func TestAnAddressOfOneMachineIsNoEndpoint(t *testing.T) {
 	}
 }
 
-func TestTheDefaultRangesGetASecondFamilyAndNothingElse(t *testing.T) {
+func TestDefaultServiceCIDROnlyGainsASecondFamily(t *testing.T) {
 	s := newTestServer(t, withServices)
 	for _, step := range []struct{ name, configured, want string }{
 		{"as at first", "10.43.0.0/24", "10.43.0.0/24"},
@@ -76,7 +76,7 @@ func TestTheDefaultRangesGetASecondFamilyAndNothingElse(t *testing.T) {
 }
 
 // Services move to another range while the default one is being deleted.
-func TestServicesGetNoAddressesOfARangeThatIsBeingDeleted(t *testing.T) {
+func TestDeletedRangesGiveNoAddresses(t *testing.T) {
 	s := newTestServer(t, withServices)
 	if err := s.reconcileKubernetes(t.Context()); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestServicesGetNoAddressesOfARangeThatIsBeingDeleted(t *testing.T) {
 
 // Kubernetes before 1.20 stored one address of a Service and no list. Its IPAddress may have been
 // created later.
-func TestAnUpdateGivesAServiceOfOldItsIPAddress(t *testing.T) {
+func TestUpdateOfAnOldServiceCreatesItsIPAddress(t *testing.T) {
 	for name, known := range map[string]bool{"that nobody keeps": false, "that is kept": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestServer(t, withServices)
@@ -139,7 +139,7 @@ func TestAnUpdateGivesAServiceOfOldItsIPAddress(t *testing.T) {
 	}
 }
 
-func TestAServerOfAnotherFamilyTakesTheEndpointsOver(t *testing.T) {
+func TestServerOfAnotherFamilyReplacesTheEndpoints(t *testing.T) {
 	s := newTestServer(t, withServices)
 	for address, want := range map[string]discoveryv1.AddressType{"192.0.2.1": discoveryv1.AddressTypeIPv4, "2001:db8::1": discoveryv1.AddressTypeIPv6, "2001:db8::2": discoveryv1.AddressTypeIPv6} {
 		s.cfg.Advertise = netip.AddrPortFrom(netip.MustParseAddr(address), 6443)

@@ -91,7 +91,7 @@ func TestRequestsAreRecorded(t *testing.T) {
 	}
 }
 
-func TestWhatWasSentIsRecordedWithItsDefaults(t *testing.T) {
+func TestRequestObjectsAreRecordedWithDefaults(t *testing.T) {
 	s, sink := recorded(t)
 	for method, path := range map[string]string{"POST": "/api/v1/namespaces/default/services", "PUT": "/api/v1/namespaces/default/services/x"} {
 		do(t, s, method, path, `{"metadata":{"name":"x"},"spec":{"ports":[{"port":80}]}}`)
@@ -120,7 +120,7 @@ func TestDeletionsAreRecorded(t *testing.T) {
 	}
 }
 
-func TestTheUseOfADeprecatedKindIsRecordedAsSuch(t *testing.T) {
+func TestUseOfADeprecatedKindIsRecorded(t *testing.T) {
 	s, sink := recorded(t)
 	s.goOn(s.custom.run)
 	h := httptest.NewServer(s.Handler())
@@ -136,7 +136,7 @@ func TestTheUseOfADeprecatedKindIsRecordedAsSuch(t *testing.T) {
 	}
 }
 
-func TestWhatIsSentToSubresourcesIsRecordedWithItsDefaults(t *testing.T) {
+func TestSubresourceObjectsAreRecordedWithDefaults(t *testing.T) {
 	s, sink := recorded(t)
 	const services, accounts = "/api/v1/namespaces/default/services", "/api/v1/namespaces/default/serviceaccounts"
 	const service = `{"metadata":{"name":"x"},"spec":{"ports":[{"port":80}]}}`
@@ -153,7 +153,7 @@ func TestWhatIsSentToSubresourcesIsRecordedWithItsDefaults(t *testing.T) {
 	}
 }
 
-func TestAWatchIsRecordedWhenItBegins(t *testing.T) {
+func TestWatchIsRecordedWhenItBegins(t *testing.T) {
 	s, sink := recorded(t)
 	cfg, _ := overHTTP(t, s, "application/json")
 	resp, err := http.Get(cfg.Host + "/api/v1/configmaps?watch=1&timeoutSeconds=1")
@@ -189,7 +189,7 @@ func TestBadCredentialsAreRecorded(t *testing.T) {
 	}
 }
 
-func TestOfAnAnswerThatTheClientDoesNotTakeTheCodeIsRecorded(t *testing.T) {
+func TestUnacceptableAnswersAreRecordedByCode(t *testing.T) {
 	s, sink := recorded(t)
 	const maps = "/api/v1/namespaces/default/configmaps"
 	for name, test := range map[string]struct {
@@ -218,7 +218,7 @@ func TestOfAnAnswerThatTheClientDoesNotTakeTheCodeIsRecorded(t *testing.T) {
 	}
 }
 
-func TestATimeoutNobodyUnderstandsIsRefusedFirst(t *testing.T) {
+func TestInvalidTimeoutIsRefusedFirst(t *testing.T) {
 	s, sink := recorded(t)
 	security := *s.access.current.Load()
 	security.Authenticator = auth.Requests{}
@@ -248,7 +248,7 @@ func TestATimeoutNobodyUnderstandsIsRefusedFirst(t *testing.T) {
 	}
 }
 
-func TestARequestThatCanNotBeRecordedIsRefused(t *testing.T) {
+func TestRequestThatCannotBeRecordedIsRefused(t *testing.T) {
 	s, _ := recorded(t)
 	s.cfg.Audit.Sinks = append(s.cfg.Audit.Sinks, audit.Destination{Sink: full{}, Name: "webhook", Strict: true})
 	cfg, _ := overHTTP(t, s, "application/json")
@@ -271,9 +271,9 @@ type full struct{}
 func (full) Put(*auditv1.Event) error { return errors.New("full") }
 func (full) Close() error             { return nil }
 
-// TestPatchesOfWebhooksAreRecordedWhereObjectsAre: at these levels only, because they show as much
+// TestWebhookPatchesAreRecordedLikeObjects: at these levels only, because they show as much
 // as the objects.
-func TestPatchesOfWebhooksAreRecordedWhereObjectsAre(t *testing.T) {
+func TestWebhookPatchesAreRecordedLikeObjects(t *testing.T) {
 	policy, err := audit.ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request, namespaces: [default], resources: [{group: '', resources: [configmaps]}]}, {level: Metadata, resources: [{group: '', resources: [configmaps]}]}]"))
 	if err != nil {
 		t.Fatal(err)

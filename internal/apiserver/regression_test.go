@@ -26,7 +26,7 @@ import (
 // k/k#123072 and similar. The client has got a revision from another server of the same store, and
 // watches from it at a server that has not reached it, beside an existing watch with the same
 // interest.
-func TestRegressionDoubledEventsOnAServerThatIsBehind(t *testing.T) {
+func TestRegressionDuplicateEventsOnALaggingServer(t *testing.T) {
 	t.Parallel()
 	ahead := newTestServer(t)
 	behind := storetest.Lag(ahead.cfg.Store)
@@ -164,7 +164,7 @@ func TestRegressionTimeTravelAfterARestart(t *testing.T) {
 
 // Otherwise a write that changes nothing in the stale state of a lagging server would be
 // acknowledged and lost.
-func TestRegressionAWriteOnAServerThatIsBehindIsHeldAgainstTheNewestState(t *testing.T) {
+func TestRegressionLaggingServerWritesToTheNewestState(t *testing.T) {
 	t.Parallel()
 	ahead := newTestServer(t)
 	store := storetest.Lag(ahead.cfg.Store)

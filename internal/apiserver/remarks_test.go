@@ -14,7 +14,7 @@ func (remarked) Authenticate(*http.Request) (auth.User, bool, error) {
 	return auth.User{Name: "robot", Remarks: &auth.Remarks{Warnings: []string{"use another token"}, Annotations: map[string]string{"authentication.k8s.io/legacy-token": "robot"}}}, true, nil
 }
 
-func TestWhatThereIsToSayOfCredentialsIsTold(t *testing.T) {
+func TestAuthenticationWarningsAndAnnotationsAreSent(t *testing.T) {
 	s, sink := recorded(t)
 	s.Use(Security{Authenticator: remarked{}, Authorizer: allowAll{}})
 	cfg, _ := overHTTP(t, s, "application/json")

@@ -50,7 +50,7 @@ func certificateRequest(t *testing.T, groups ...string) string {
 }
 
 // A writer does not own fields that its write cannot change.
-func TestAStatusIsOwnedWithoutWhatItCanNotChange(t *testing.T) {
+func TestStatusWritesOwnOnlyWhatTheyCanChange(t *testing.T) {
 	a := newAPI(t)
 	a.define(crontabs)
 	const meta = `metadata: {name: one, labels: {a: b}, annotations: {c: d}, ownerReferences: [{apiVersion: v1, kind: X, name: x, uid: u}]}`
@@ -92,7 +92,7 @@ func TestAStatusIsOwnedWithoutWhatItCanNotChange(t *testing.T) {
 
 // A certificate's request has no owner, because it never changes. Verdicts are written to
 // /approval, certificates to /status.
-func TestWhoOwnsWhatOfACertificateRequest(t *testing.T) {
+func TestOwnersOfCertificateRequestFields(t *testing.T) {
 	a := newAPI(t)
 	const path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 	request := "{apiVersion: certificates.k8s.io/v1, kind: CertificateSigningRequest, metadata: {name: one, labels: {a: b}}, spec: {signerName: a.example/b, usages: [digital signature], request: " + certificateRequest(t) + "}"
@@ -112,7 +112,7 @@ func TestWhoOwnsWhatOfACertificateRequest(t *testing.T) {
 }
 
 // A dry run answers as a read after the write would.
-func TestADryRunOfACustomResourceGoesThroughItsStorageVersion(t *testing.T) {
+func TestDryRunOfACustomResourceUsesItsStorageVersion(t *testing.T) {
 	a := newAPI(t)
 	a.define(`
 apiVersion: apiextensions.k8s.io/v1

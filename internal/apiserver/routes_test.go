@@ -34,7 +34,7 @@ func refused(t *testing.T, s *Server, methods, path string, code int, message st
 	}
 }
 
-func TestThePathIsLookedAtBeforeTheMethodAndTheMethodBeforeTheBody(t *testing.T) {
+func TestPathIsCheckedBeforeMethodAndBody(t *testing.T) {
 	s := newTestServer(t)
 	const apps, all = "/apis/apps/v1", "GET POST PUT PATCH DELETE OPTIONS HEAD PROPFIND TRACE"
 	const sets = apps + "/namespaces/default/replicasets"
@@ -77,7 +77,7 @@ func TestThePathIsLookedAtBeforeTheMethodAndTheMethodBeforeTheBody(t *testing.T)
 	}
 }
 
-func TestErrorsHaveTheFormThatIsAccepted(t *testing.T) {
+func TestErrorsHaveTheAcceptedFormat(t *testing.T) {
 	s := newTestServer(t)
 	for _, tt := range []struct{ method, path, accept, media string }{
 		{"GET", "/api/v1/nodes/x", "application/yaml", mediaYAML},
@@ -93,7 +93,7 @@ func TestErrorsHaveTheFormThatIsAccepted(t *testing.T) {
 	}
 }
 
-func TestAcceptHeadersAreReadAsUpstreamReadsThem(t *testing.T) {
+func TestAcceptHeadersAreParsedAsUpstream(t *testing.T) {
 	const none = ""
 	for _, tt := range []struct{ accept, media, as string }{
 		{"application/json;v=v1", none, ""},
@@ -127,7 +127,7 @@ func TestAcceptHeadersAreReadAsUpstreamReadsThem(t *testing.T) {
 	}
 }
 
-func TestADeprecatedKindWarnsOnlyWhoIsHeard(t *testing.T) {
+func TestDeprecationWarningsNeedAValidRequest(t *testing.T) {
 	s := newTestServer(t)
 	const path = "/api/v1/namespaces/default/endpoints"
 	for _, tt := range []struct {

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestWhatIsDefinedInABuiltInVersionIsNotServed: such a definition changes neither the version's
+// TestDefinitionsInABuiltInVersionAreNotServed: such a definition changes neither the version's
 // built-in kinds nor its documents.
-func TestWhatIsDefinedInABuiltInVersionIsNotServed(t *testing.T) {
+func TestDefinitionsInABuiltInVersionAreNotServed(t *testing.T) {
 	a := newAPI(t)
 	definition := func(plural, group, kind, version string) string {
 		return `

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestWhoDeletesJobsIsWarnedOfTheirPodsHoweverManyThereAre(t *testing.T) {
+func TestDeletionOfJobsWarnsAboutTheirPods(t *testing.T) {
 	s := newTestServer(t)
 	const path, warning = "/apis/batch/v1/namespaces/default/jobs", "child pods are preserved by default when jobs are deleted"
 	for _, a := range []asked{
@@ -23,7 +23,7 @@ func TestWhoDeletesJobsIsWarnedOfTheirPodsHoweverManyThereAre(t *testing.T) {
 	}
 }
 
-func TestAnAddressOfNoRangeIsToldSo(t *testing.T) {
+func TestAddressOutsideTheRangesIsRefused(t *testing.T) {
 	s := newTestServer(t, withServices)
 	const services = "/api/v1/namespaces/default/services"
 	body := func(ip string) string {
@@ -41,7 +41,7 @@ func TestAnAddressOfNoRangeIsToldSo(t *testing.T) {
 }
 
 // Upstream encodes bookmarks of its internal types, whose counts are no pointers.
-func TestABookmarkHasWhatIsAlwaysCounted(t *testing.T) {
+func TestBookmarksHaveUpstreamsZeroCounts(t *testing.T) {
 	s := newTestServer(t)
 	for resource, has := range map[string]string{
 		"deployments": `"spec":{"replicas":0,`, "replicasets": `"spec":{"replicas":0,`, "statefulsets": `"spec":{"replicas":0,`,
@@ -60,7 +60,7 @@ func TestABookmarkHasWhatIsAlwaysCounted(t *testing.T) {
 }
 
 // A merge key in a patch may have any type; upstream's handler panics.
-func TestAStrategicPatchWhoseElementsCanNotBeToldApartIsRefused(t *testing.T) {
+func TestStrategicPatchWithIncomparableMergeKeysIsRefused(t *testing.T) {
 	s := newTestServer(t)
 	strategic := []string{"Content-Type", "application/strategic-merge-patch+json"}
 	const maps = "/api/v1/namespaces/default/configmaps"
@@ -80,7 +80,7 @@ func TestAStrategicPatchWhoseElementsCanNotBeToldApartIsRefused(t *testing.T) {
 
 // An apply may name an item by an empty string, which the object then omits: from the next write
 // on, ownership of the item is unknown.
-func TestOwnersAreForgottenWithAnItemThatHasNoKeyAnyMore(t *testing.T) {
+func TestManagedFieldsAreDroppedForItemsWithoutKey(t *testing.T) {
 	s := newTestServer(t)
 	merge, apply := []string{"Content-Type", "application/merge-patch+json"}, []string{"Content-Type", "application/apply-patch+yaml"}
 	const accounts = "/api/v1/namespaces/default/serviceaccounts"
@@ -112,7 +112,7 @@ spec:
     schema: {openAPIV3Schema: *schema}
 `
 
-func TestAnAppliedCustomResourceIsToldWhatItsMetadataCanNotBe(t *testing.T) {
+func TestAppliedCustomResourceWithInvalidMetadata(t *testing.T) {
 	a := newAPI(t)
 	a.define(gadgets)
 	for _, c := range []struct {
@@ -135,7 +135,7 @@ func TestAnAppliedCustomResourceIsToldWhatItsMetadataCanNotBe(t *testing.T) {
 	}
 }
 
-func TestYAMLThatIsOfNoKindIsShownAsItWasSent(t *testing.T) {
+func TestErrorsShowYAMLWithoutKindAsSent(t *testing.T) {
 	a := newAPI(t)
 	a.define(crontabs)
 	for _, c := range []struct{ query, body, says string }{
@@ -150,7 +150,7 @@ func TestYAMLThatIsOfNoKindIsShownAsItWasSent(t *testing.T) {
 	}
 }
 
-func TestWhatABodyOrAnAnswerIsOfIsNamedAsUpstreamNamesIt(t *testing.T) {
+func TestErrorsNameKindsAsUpstream(t *testing.T) {
 	s := newTestServer(t)
 	const events = "/apis/events.k8s.io/v1/namespaces/default/events"
 	for _, a := range []asked{
@@ -164,7 +164,7 @@ func TestWhatABodyOrAnAnswerIsOfIsNamedAsUpstreamNamesIt(t *testing.T) {
 }
 
 // Only the first deletion of a namespace decides about its content.
-func TestANamespaceThatIsBeingDeletedIsToldNothingMore(t *testing.T) {
+func TestSecondDeletionOfANamespaceChangesNothing(t *testing.T) {
 	s := newTestServer(t)
 	const path = "/api/v1/namespaces/a"
 	for _, a := range []asked{
@@ -176,7 +176,7 @@ func TestANamespaceThatIsBeingDeletedIsToldNothingMore(t *testing.T) {
 	}
 }
 
-func TestTheCollectorsFinalizersAreTakenAndGivenBack(t *testing.T) {
+func TestPropagationSetsAndRemovesFinalizers(t *testing.T) {
 	s := newTestServer(t)
 	const maps, events, classes = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/events", "/apis/storage.k8s.io/v1/storageclasses"
 	for _, a := range []asked{
@@ -193,7 +193,7 @@ func TestTheCollectorsFinalizersAreTakenAndGivenBack(t *testing.T) {
 	}
 }
 
-func TestADeletedCollectionIsGivenInAnyForm(t *testing.T) {
+func TestDeleteCollectionAnswersInEveryFormat(t *testing.T) {
 	s := newTestServer(t)
 	const maps = "/api/v1/namespaces/default/configmaps"
 	for _, a := range []asked{
@@ -208,7 +208,7 @@ func TestADeletedCollectionIsGivenInAnyForm(t *testing.T) {
 	}
 }
 
-func TestAPatchThatIsNoObjectSaysThatItsKindIsUnknown(t *testing.T) {
+func TestMergePatchThatIsNoObjectIsRefused(t *testing.T) {
 	s := newTestServer(t)
 	merge := []string{"Content-Type", "application/merge-patch+json"}
 	const maps = "/api/v1/namespaces/default/configmaps"
@@ -220,7 +220,7 @@ func TestAPatchThatIsNoObjectSaysThatItsKindIsUnknown(t *testing.T) {
 	}
 }
 
-func TestAWriteThatMakesAnObjectIsLookedAtAsUpstreamDoes(t *testing.T) {
+func TestCreatesByUpdateAreUpstreams(t *testing.T) {
 	s := newTestServer(t)
 	const classes, maps = "/apis/node.k8s.io/v1/runtimeclasses", "/api/v1/namespaces/default/configmaps"
 	for _, a := range []asked{

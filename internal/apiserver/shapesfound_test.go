@@ -8,7 +8,7 @@ import (
 )
 
 // Upstream's answers about the two families of a Service in a cluster with one.
-func TestAServiceNamesItsFamiliesWithThePolicyThatTheyNeed(t *testing.T) {
+func TestTwoServiceFamiliesNeedAPolicy(t *testing.T) {
 	s := newTestServer(t, withServices)
 	const services = "/api/v1/namespaces/default/services"
 	body := func(spec string) string {
@@ -30,7 +30,7 @@ func TestAServiceNamesItsFamiliesWithThePolicyThatTheyNeed(t *testing.T) {
 	}
 }
 
-func TestAServiceOfTwoFamiliesGivesUpTheSecondOneByItsPolicyAlone(t *testing.T) {
+func TestSingleStackReleasesTheSecondFamily(t *testing.T) {
 	s := newTestServer(t, withServices, func(c *Config) {
 		c.ServiceCIDRs = append(c.ServiceCIDRs, netip.MustParsePrefix("fd00:10::/112"))
 	})
@@ -46,7 +46,7 @@ func TestAServiceOfTwoFamiliesGivesUpTheSecondOneByItsPolicyAlone(t *testing.T) 
 	}
 }
 
-func TestAServiceThatPrefersTwoFamiliesIsNotChangedByACluster(t *testing.T) {
+func TestPreferDualStackServiceKeepsItsFamilies(t *testing.T) {
 	s := newTestServer(t, withServices)
 	const services = "/api/v1/namespaces/default/services"
 	for _, a := range []asked{
@@ -60,7 +60,7 @@ func TestAServiceThatPrefersTwoFamiliesIsNotChangedByACluster(t *testing.T) {
 
 // An applied configuration in another version than the stored one must be well-formed, except for
 // the fields that every write sets itself.
-func TestWhatEveryWriteSetsMayBeAnythingInAnAppliedCustomResource(t *testing.T) {
+func TestServerSetFieldsOfAnAppliedCustomResourceAreIgnored(t *testing.T) {
 	a := newAPI(t)
 	a.define(fmt.Sprintf(twoVersions, "preserveUnknownFields: false"))
 	for _, field := range []string{"creationTimestamp: 1", "creationTimestamp: x", "creationTimestamp: true", "generation: 1.5"} {
@@ -75,7 +75,7 @@ func TestWhatEveryWriteSetsMayBeAnythingInAnAppliedCustomResource(t *testing.T) 
 
 // Annotations that stand for fields of v2 in v1 are dropped from v2 objects, where they would later
 // be taken for those fields.
-func TestAnAutoscalerOfV2HasNoFieldsInAnnotations(t *testing.T) {
+func TestAutoscalerV2DropsFieldAnnotations(t *testing.T) {
 	s := newTestServer(t)
 	const v2, v1 = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
 	const spec = `"spec":{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"}}`
@@ -92,7 +92,7 @@ func TestAnAutoscalerOfV2HasNoFieldsInAnnotations(t *testing.T) {
 	}
 }
 
-func TestOptionsOfADeletionThatCanNotBeReadAreToldAlone(t *testing.T) {
+func TestInvalidDeleteOptionsAreRefused(t *testing.T) {
 	s := newTestServer(t)
 	const one = "/api/v1/namespaces/default/secrets/a"
 	const version = `"message":"unexpected GroupVersion string: a/b/c"`
@@ -110,7 +110,7 @@ func TestOptionsOfADeletionThatCanNotBeReadAreToldAlone(t *testing.T) {
 	}
 }
 
-func TestWhatIsAppliedWhereNothingIsIsToldOfItsIdentityFirst(t *testing.T) {
+func TestApplyOfANewObjectChecksItsUIDFirst(t *testing.T) {
 	s := newTestServer(t)
 	const one = "/api/v1/namespaces/default/configmaps/a?fieldManager=m"
 	apply := []string{"Content-Type", "application/apply-patch+yaml"}
@@ -126,7 +126,7 @@ func TestWhatIsAppliedWhereNothingIsIsToldOfItsIdentityFirst(t *testing.T) {
 	}
 }
 
-func TestADryRunOfWhatMakesAnObjectShowsTheSelfLinkThatWasSent(t *testing.T) {
+func TestDryRunOfAnApplyShowsTheSentSelfLink(t *testing.T) {
 	s := newTestServer(t)
 	const all, one = "/api/v1/namespaces/default/configmaps?dryRun=All", "/api/v1/namespaces/default/configmaps/a?dryRun=All&fieldManager=m"
 	const body = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","selfLink":"/x"}}`

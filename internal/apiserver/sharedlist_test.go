@@ -21,7 +21,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-func TestListsOfEverythingShareABodyUntilSomethingChanges(t *testing.T) {
+func TestListsOfAllObjectsShareItemsUntilAChange(t *testing.T) {
 	s := newTestServer(t)
 	c := s.Client(auth.Component("tester"))
 	add := func(name string) {
@@ -56,7 +56,7 @@ func TestListsOfEverythingShareABodyUntilSomethingChanges(t *testing.T) {
 	}
 }
 
-func TestOneAtATimePutsItemsTogether(t *testing.T) {
+func TestSharedItemsAreBuiltByOneListAtATime(t *testing.T) {
 	var s sharedLists
 	p, now := &page{changed: 1, whole: "/p/"}, time.Unix(0, 0)
 	ask := func() (list *sharedList, together bool) {
@@ -78,7 +78,7 @@ func TestOneAtATimePutsItemsTogether(t *testing.T) {
 	}
 }
 
-func TestItemsArePutTogetherOnceForAState(t *testing.T) {
+func TestSharedItemsAreBuiltOncePerState(t *testing.T) {
 	var s sharedLists
 	now := time.Unix(0, 0)
 	const none, all, shared = "none", "put together", "shared"
@@ -124,7 +124,7 @@ func TestItemsArePutTogetherOnceForAState(t *testing.T) {
 	}
 }
 
-func TestALargeListIsTheSameHoweverItIsPutTogether(t *testing.T) {
+func TestLargeListIsTheSameHoweverItIsBuilt(t *testing.T) {
 	s := newTestServer(t)
 	c := s.Client(auth.Component("tester"))
 	for i := range 40 {
@@ -178,7 +178,7 @@ func TestALargeListIsTheSameHoweverItIsPutTogether(t *testing.T) {
 
 var listRevision = regexp.MustCompile(`^(.{0,80}"metadata":\{"resourceVersion":")\d+`)
 
-func TestALargeListIsTheSameOverEveryProtocol(t *testing.T) {
+func TestLargeListIsTheSameOverEveryProtocol(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, s *Server) {
 		c := s.Client(auth.Component("tester"))
 		for i := range 30 {

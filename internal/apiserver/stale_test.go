@@ -19,7 +19,7 @@ func (rotating) Collectors() []prometheus.Collector           { return nil }
 func (rotating) Health(context.Context) error                 { return nil }
 func (rotating) OnRepair(func(context.Context, string) error) {}
 
-func TestAnUnchangedObjectIsWrittenAgainWhenItsKeyWasRotated(t *testing.T) {
+func TestUnchangedObjectIsWrittenAgainAfterKeyRotation(t *testing.T) {
 	s := newTestServer(t, func(c *Config) { c.Store = rotating{c.Store} })
 	c := s.Client(auth.Component("tester"))
 	made, err := client.Create(t.Context(), c, configMap("one"))

@@ -13,9 +13,9 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// TestWhatIsTurnedOffIsServedToNoClient: the answers are those of upstream's kube-apiserver v1.36.3
+// TestDisabledResourcesAreNotServed: the answers are those of upstream's kube-apiserver v1.36.3
 // with these keys of --runtime-config.
-func TestWhatIsTurnedOffIsServedToNoClient(t *testing.T) {
+func TestDisabledResourcesAreNotServed(t *testing.T) {
 	switches, err := api.ParseSwitches([]string{"batch/v1=false", "apps/v1/deployments=false"})
 	if err != nil {
 		t.Fatal(err)

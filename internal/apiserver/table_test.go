@@ -15,7 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-func TestTablesOfWhatIsNotStored(t *testing.T) {
+func TestTablesOfVirtualObjects(t *testing.T) {
 	s := newTestServer(t)
 	replicas := int32(2)
 	labels := map[string]string{"app": "web"}
@@ -47,7 +47,7 @@ func TestTablesOfWhatIsNotStored(t *testing.T) {
 	}
 }
 
-func TestFlowSchemasAreShownInTheOrderInWhichTheyAreAsked(t *testing.T) {
+func TestFlowSchemaTableIsOrderedByPrecedence(t *testing.T) {
 	s := newTestServer(t)
 	for name, precedence := range map[string]int32{"a": 9000, "b": 100, "c": 500, "d": 100} {
 		schema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flowcontrolv1.FlowSchemaSpec{

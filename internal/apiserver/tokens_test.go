@@ -11,7 +11,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-func TestTheDocumentsOfTokensAreOnlyReadAndOnlyListedWhenTheyAreThere(t *testing.T) {
+func TestTokenDocumentsAreReadOnlyAndListedIfPresent(t *testing.T) {
 	s := newTestServer(t)
 	const keys = "/openid/v1/jwks"
 	if code, _, body := do(t, s, "GET", keys, ""); code != 404 {
@@ -41,7 +41,7 @@ func (brief) Issue(_ context.Context, _, _ string, request *authenticationv1.Tok
 	return request, nil
 }
 
-func TestATokenThatEndsSoonerThanAskedForWarns(t *testing.T) {
+func TestShortenedTokenExpirationWarns(t *testing.T) {
 	s := newTestServer(t)
 	s.Use(Security{Authorizer: allowAll{}, TokenIssuer: brief{}})
 	for asked, warning := range map[string]string{
@@ -57,7 +57,7 @@ func TestATokenThatEndsSoonerThanAskedForWarns(t *testing.T) {
 	}
 }
 
-func TestWhoMayNotIsToldSoWithoutGuessesOfTheMediaType(t *testing.T) {
+func TestForbiddenAnswersHaveNosniff(t *testing.T) {
 	s := newTestServer(t)
 	s.Use(Security{Authorizer: auth.Authorizers{}})
 	for path, sniff := range map[string]string{"/api/v1/nodes": "nosniff", "/metrics": "nosniff"} {
@@ -67,7 +67,7 @@ func TestWhoMayNotIsToldSoWithoutGuessesOfTheMediaType(t *testing.T) {
 	}
 }
 
-func TestAScaleNeedNotSayItsNamespace(t *testing.T) {
+func TestScaleMayOmitItsNamespace(t *testing.T) {
 	s := newTestServer(t)
 	const sets = "/apis/apps/v1/namespaces/default/replicasets"
 	if code, _, body := do(t, s, "POST", sets, `{"metadata":{"name":"x"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`); code != 201 {

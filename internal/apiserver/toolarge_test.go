@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAnObjectThatIsTooLargeForTheStoreIsRefused: in etcd's words, without a reason, and without
+// TestObjectTooLargeForTheStoreIsRefused: in etcd's words, without a reason, and without
 // the object's key.
-func TestAnObjectThatIsTooLargeForTheStoreIsRefused(t *testing.T) {
+func TestObjectTooLargeForTheStoreIsRefused(t *testing.T) {
 	s := newTestServer(t)
 	const templates = "/api/v1/namespaces/default/podtemplates"
 	template := func(size int) string {
@@ -43,9 +43,9 @@ func TestAnObjectThatIsTooLargeForTheStoreIsRefused(t *testing.T) {
 	want("patch", code, answer)
 }
 
-// TestWhoOwnsTheFieldsOfALargeObjectIsForgotten: the store has room for the object, but not for its
+// TestManagedFieldsOfALargeObjectAreDropped: the store has room for the object, but not for its
 // managedFields, too.
-func TestWhoOwnsTheFieldsOfALargeObjectIsForgotten(t *testing.T) {
+func TestManagedFieldsOfALargeObjectAreDropped(t *testing.T) {
 	s := newTestServer(t)
 	large := map[string]string{}
 	for i := range 10_000 {

@@ -43,7 +43,7 @@ func TestSpansHaveUpstreamsNames(t *testing.T) {
 	}
 }
 
-func TestWhoSaysWhetherARequestIsRecorded(t *testing.T) {
+func TestOnlyTrustedUsersDecideAboutSampling(t *testing.T) {
 	for group, want := range map[string]bool{"system:masters": true, "system:monitoring": true, "system:authenticated": false} {
 		if got := saysWhetherSampled(&auth.User{Groups: []string{"a", group}}); got != want {
 			t.Errorf("%s: %v", group, got)
@@ -51,7 +51,7 @@ func TestWhoSaysWhetherARequestIsRecorded(t *testing.T) {
 	}
 }
 
-func TestATraceTellsWhereARequestsTimeWent(t *testing.T) {
+func TestTraceHasTheSpansOfARequest(t *testing.T) {
 	collector := tracetest.Listen(t)
 	config, err := trace.Load(collector.Config(t, 1000000))
 	if err != nil {

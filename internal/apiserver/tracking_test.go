@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-func TestItIsToldSinceWhenTheUseOfTokensIsNoted(t *testing.T) {
+func TestTokenTrackingDateIsKept(t *testing.T) {
 	s := newTestServer(t, func(*Config) {})
 	if err := s.bootstrap(t.Context(), s.bootstrapObjects()); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ func onEachTransport(t *testing.T, test func(t *testing.T, s *Server), change ..
 	}
 }
 
-func TestAWatchEndsWhenItsClientHangsUp(t *testing.T) {
+func TestWatchEndsWhenItsClientHangsUp(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, s *Server) {
 		url, one, two := secure(t, s)
 		for proto, by := range map[int]*http.Client{1: one, 2: two} {
@@ -50,7 +50,7 @@ func openHubs(t *testing.T, s *Server, want int) {
 	})
 }
 
-func TestThePlainTransportLeavesWatchesToTheirHandlers(t *testing.T) {
+func TestPlainTransportServesWatchesInTheirHandlers(t *testing.T) {
 	s := newTestServer(t, func(c *Config) { c.Transport = transport.Plain })
 	url, one, two := secure(t, s)
 	for proto, by := range map[int]*http.Client{1: one, 2: two} {
@@ -62,7 +62,7 @@ func TestThePlainTransportLeavesWatchesToTheirHandlers(t *testing.T) {
 	}
 }
 
-func TestAnUnknownTransportIsRefused(t *testing.T) {
+func TestUnknownTransportIsRefused(t *testing.T) {
 	valid := newTestServer(t)
 	if _, err := New(Config{Store: valid.cfg.Store, Transport: "slow"}); err == nil {
 		t.Error("it is accepted")

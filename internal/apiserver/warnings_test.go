@@ -10,7 +10,7 @@ import (
 )
 
 // Upstream's answers with the same warnings.
-func TestWarningsAreBoundedTogether(t *testing.T) {
+func TestWarningsAreLimitedInTotal(t *testing.T) {
 	repeat := func(length, times int) (out []int) {
 		for range times {
 			out = append(out, length)
@@ -52,7 +52,7 @@ func TestWarningsAreBoundedTogether(t *testing.T) {
 	}
 }
 
-func TestWhatIsSaidOfCredentialsStaysBesideOtherWarnings(t *testing.T) {
+func TestAuthenticationWarningsStayBesideOthers(t *testing.T) {
 	w := httptest.NewRecorder()
 	said := &codeWriter{ResponseWriter: w}
 	said.remark(&auth.Remarks{Warnings: []string{"a token that is \"old\"", "twice"}})

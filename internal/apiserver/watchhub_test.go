@@ -34,7 +34,7 @@ func openedWatch(t *testing.T, s *Server, opts metav1.ListOptions) *watcher {
 	return w
 }
 
-func TestANewHubKnowsItsFormBeforeItMakesFrames(t *testing.T) {
+func TestNewHubHasItsFormBeforeItMakesFrames(t *testing.T) {
 	s := newTestServer(t)
 	c := s.Client(auth.Component("tester"))
 	f := format{media: mediaJSON}
@@ -83,7 +83,7 @@ func (*deadlineResponse) Write(p []byte) (int, error)        { return len(p), ni
 func (*deadlineResponse) End(*[]byte) (bool, error)          { return true, nil }
 func (*deadlineResponse) Finish(_ bool, done func())         { done() }
 
-func TestAClientHasTimeForEachPieceOfWhatAWatchBeginsWith(t *testing.T) {
+func TestDeadlineIsExtendedForEachPieceOfInitialEvents(t *testing.T) {
 	s := newTestServer(t)
 	for i := range 20 {
 		obj := configMap(fmt.Sprint("large-", i))
@@ -152,7 +152,7 @@ func (d *deadlineWriter) SetWriteDeadline(at time.Time) error {
 func (*deadlineWriter) SetReadDeadline(time.Time) error { return nil }
 
 // HTTP/2 and custom resources use another path to the client.
-func TestAClientHasTimeForEachPieceAlsoWithoutAStreamOfItsOwn(t *testing.T) {
+func TestDeadlineIsExtendedForEachPieceWithoutADetachedStream(t *testing.T) {
 	s := newTestServer(t)
 	for i := range 20 {
 		obj := configMap(fmt.Sprint("large-", i))

@@ -162,7 +162,7 @@ func TestManyStreamsGetEveryEventInOrder(t *testing.T) {
 	})
 }
 
-func TestASlowStreamLosesNothingAndKeepsNobodyWaiting(t *testing.T) {
+func TestSlowStreamLosesNothingAndDelaysNoOther(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, s *Server) {
 		url, one, two := secure(t, s)
 		var quick, slow []func() string
@@ -192,7 +192,7 @@ func TestASlowStreamLosesNothingAndKeepsNobodyWaiting(t *testing.T) {
 	})
 }
 
-func TestAPanicEndsTheWatchThatItIsIn(t *testing.T) {
+func TestPanicEndsOnlyItsWatch(t *testing.T) {
 	s := newTestServer(t)
 	c := s.Client(auth.Component("tester"))
 	url, one, two := secure(t, s)
@@ -259,7 +259,7 @@ func TestAPanicEndsTheWatchThatItIsIn(t *testing.T) {
 	}
 }
 
-func TestAWatchIsNotKeptWaitingByAnothersHub(t *testing.T) {
+func TestWatchDoesNotWaitForAnotherHub(t *testing.T) {
 	s := newTestServer(t)
 	c := s.Client(auth.Component("tester"))
 	url, one, _ := secure(t, s)
@@ -302,7 +302,7 @@ func TestAWatchIsNotKeptWaitingByAnothersHub(t *testing.T) {
 	}
 }
 
-func TestAHubKnowsHowMuchItKeeps(t *testing.T) {
+func TestHubCountsItsBytes(t *testing.T) {
 	for _, chunked := range []bool{true, false} {
 		h := &hub{key: hubKey{chunked: chunked}}
 		for revision := range int64(100_000) { // several times what a hub keeps
@@ -319,7 +319,7 @@ func TestAHubKnowsHowMuchItKeeps(t *testing.T) {
 	}
 }
 
-func TestAStreamIsRecordedUntilItsEnd(t *testing.T) {
+func TestStreamIsRecordedUntilItsEnd(t *testing.T) {
 	for proto := 1; proto <= 2; proto++ {
 		s, sink := recorded(t)
 		url, one, two := secure(t, s)
@@ -374,9 +374,9 @@ func without(t *testing.T, s *Server, want int) {
 	})
 }
 
-// TestAWatchByItsPathIsNotToldWhereTheBeginningEnds: as upstream, only the query parameter watch
+// TestLegacyWatchPathHasNoInitialEventsBookmark: as upstream, only the query parameter watch
 // implies the defaults of initial events.
-func TestAWatchByItsPathIsNotToldWhereTheBeginningEnds(t *testing.T) {
+func TestLegacyWatchPathHasNoInitialEventsBookmark(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, s *Server) {
 		url, _, _ := running(t, s)
 		c := s.Client(auth.Component("tester"))
@@ -410,7 +410,7 @@ func TestAWatchByItsPathIsNotToldWhereTheBeginningEnds(t *testing.T) {
 	})
 }
 
-func TestAStreamBeginsWithWhatIsThere(t *testing.T) {
+func TestStreamBeginsWithTheCurrentObjects(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, s *Server) {
 		url, _, _ := running(t, s)
 		c := s.Client(auth.Component("tester"))
@@ -443,7 +443,7 @@ func TestAStreamBeginsWithWhatIsThere(t *testing.T) {
 	})
 }
 
-func TestStreamsEndAndLeaveNothing(t *testing.T) {
+func TestStreamsEndAndFreeEverything(t *testing.T) {
 	s := newTestServer(t)
 	url, stop, ended := running(t, s)
 	_, hangUp := lines(t, url+defaultMaps+"?watch=1")
@@ -472,7 +472,7 @@ func TestStreamsEndAndLeaveNothing(t *testing.T) {
 	}
 }
 
-func TestWatchesThatEndOneAfterTheOtherAllEnd(t *testing.T) {
+func TestShutdownEndsAllWatchesOneAfterTheOther(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, s *Server) {
 		url, stop, ended := running(t, s)
 		var open []func() string
@@ -501,7 +501,7 @@ func TestWatchesThatEndOneAfterTheOtherAllEnd(t *testing.T) {
 	}, func(c *Config) { c.ShutdownWatches = 100 * time.Millisecond })
 }
 
-func TestWatchesOfHandlersEndOnce(t *testing.T) {
+func TestHandledWatchesEndOnce(t *testing.T) {
 	s := newTestServer(t, func(c *Config) { c.ShutdownWatches = time.Millisecond })
 	watch := parseRequest(httptest.NewRequest("GET", "/api/v1/pods?watch=1", nil))
 	first, done := s.bound(t.Context(), nil, watch, 0)
@@ -523,7 +523,7 @@ func TestWatchesOfHandlersEndOnce(t *testing.T) {
 	}
 }
 
-func TestAWatchOverHTTP2LeavesItsHandler(t *testing.T) {
+func TestHTTP2WatchLeavesItsHandler(t *testing.T) {
 	s := newTestServer(t)
 	url, _, two := secure(t, s)
 	c := s.Client(auth.Component("tester"))
@@ -543,7 +543,7 @@ func TestAWatchOverHTTP2LeavesItsHandler(t *testing.T) {
 
 // The end of such a watch lies so far in the past that nothing could be written until a little
 // after it: the client got a broken connection instead of a response.
-func TestAWatchOfLessThanNoTimeIsAnswered(t *testing.T) {
+func TestWatchWithNegativeTimeoutIsAnswered(t *testing.T) {
 	t.Parallel()
 	onEachTransport(t, func(t *testing.T, s *Server) {
 		url, one, two := secure(t, s)
@@ -565,7 +565,7 @@ func TestAWatchOfLessThanNoTimeIsAnswered(t *testing.T) {
 	})
 }
 
-func TestAWatchOverHTTP2EndsInTime(t *testing.T) {
+func TestHTTP2WatchEndsInTime(t *testing.T) {
 	t.Parallel()
 	onEachTransport(t, func(t *testing.T, s *Server) {
 		url, _, two := secure(t, s)

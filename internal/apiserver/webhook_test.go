@@ -174,7 +174,7 @@ func wantError(t *testing.T, err error, want string) {
 	}
 }
 
-func TestAValidatingWebhookRefusesWrites(t *testing.T) {
+func TestValidatingWebhookRefusesWrites(t *testing.T) {
 	_, c := newHookedServer(t)
 	h := newHookServer(t, allowed)
 	validate(t, c, admissionregistrationv1.ValidatingWebhook{ClientConfig: h.at("/check")})
@@ -205,7 +205,7 @@ func TestAValidatingWebhookRefusesWrites(t *testing.T) {
 	}
 }
 
-func TestWebhooksSeeWhichNamespaceGoes(t *testing.T) {
+func TestWebhooksSeeTheDeletedNamespace(t *testing.T) {
 	_, c := newHookedServer(t)
 	h := newHookServer(t, allowed)
 	validate(t, c, admissionregistrationv1.ValidatingWebhook{ClientConfig: h.at("/check"), Rules: []admissionregistrationv1.RuleWithOperations{rule("", "v1", "namespaces")}})
@@ -237,7 +237,7 @@ func TestWebhooksSeeWhichNamespaceGoes(t *testing.T) {
 	}
 }
 
-func TestAWebhookThatFails(t *testing.T) {
+func TestFailingWebhook(t *testing.T) {
 	_, c := newHookedServer(t)
 	h := newHookServer(t, func(path string, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		if r.Name == "wrong" {
@@ -264,7 +264,7 @@ func TestAWebhookThatFails(t *testing.T) {
 	}
 }
 
-func TestWebhooksAreOnlyAskedAboutWhatTheyMatch(t *testing.T) {
+func TestWebhooksAreCalledOnlyForMatchingRequests(t *testing.T) {
 	for name, test := range map[string]struct {
 		hook admissionregistrationv1.ValidatingWebhook
 		asks bool
@@ -304,7 +304,7 @@ func TestWebhooksAreOnlyAskedAboutWhatTheyMatch(t *testing.T) {
 	}
 }
 
-func TestAWebhookForOneVersionSeesAllOthersInItsOwn(t *testing.T) {
+func TestWebhookSeesOtherVersionsConverted(t *testing.T) {
 	_, c := newHookedServer(t)
 	h := newHookServer(t, allowed)
 	validate(t, c, admissionregistrationv1.ValidatingWebhook{ClientConfig: h.at("/"), Rules: []admissionregistrationv1.RuleWithOperations{rule("autoscaling", "v1", "horizontalpodautoscalers")}})
@@ -326,7 +326,7 @@ func patch(operations string) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(operations), PatchType: &kind, Warnings: []string{"patched"}}
 }
 
-func TestMutatingWebhooksPatchInOrderAndAreAskedAgain(t *testing.T) {
+func TestMutatingWebhooksPatchInOrderAndAreReinvoked(t *testing.T) {
 	_, c := newHookedServer(t)
 	h := newHookServer(t, func(path string, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		var seen corev1.ConfigMap
@@ -353,7 +353,7 @@ func TestMutatingWebhooksPatchInOrderAndAreAskedAgain(t *testing.T) {
 	}
 }
 
-func TestPatchesThatDoNotFit(t *testing.T) {
+func TestInvalidWebhookPatches(t *testing.T) {
 	_, c := newHookedServer(t)
 	h := newHookServer(t, nil)
 	mutate(t, c, admissionregistrationv1.MutatingWebhook{Name: "first.example.com", ClientConfig: h.at("/")})
@@ -454,8 +454,8 @@ func TestWebhooksSeeConnections(t *testing.T) {
 	}
 }
 
-// TestAWebhookThatDoesNotAnswer: the message and the metrics are upstream's.
-func TestAWebhookThatDoesNotAnswer(t *testing.T) {
+// TestUnavailableWebhook: the message and the metrics are upstream's.
+func TestUnavailableWebhook(t *testing.T) {
 	s, c := newHookedServer(t)
 	ended := make(chan struct{})
 	h := newHookServer(t, func(path string, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {

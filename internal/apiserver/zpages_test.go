@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTheServerTellsItsSettings(t *testing.T) {
+func TestFlagzShowsTheSettings(t *testing.T) {
 	s := newTestServer(t, func(c *Config) {
 		c.Settings = func() map[string]string { return map[string]string{"event-ttl": "1h0m0s"} }
 	})
@@ -20,7 +20,7 @@ func TestTheServerTellsItsSettings(t *testing.T) {
 	}
 }
 
-func TestProfilesCanBeTurnedOff(t *testing.T) {
+func TestProfilingCanBeDisabled(t *testing.T) {
 	for off, want := range map[bool]int{false: http.StatusOK, true: http.StatusNotFound} {
 		s := newTestServer(t, func(c *Config) { c.NoProfiling = off })
 		cfg, _ := overHTTP(t, s, "application/json")
