@@ -41,9 +41,9 @@ func TestWatchEndsWhenItsClientHangsUp(t *testing.T) {
 func openHubs(t *testing.T, s *Server, want int) {
 	t.Helper()
 	eventually(t, func() error {
-		s.hubs.mu.Lock()
-		defer s.hubs.mu.Unlock()
-		if n := len(s.hubs.open); n != want {
+		s.watches.hubs.mu.Lock()
+		defer s.watches.hubs.mu.Unlock()
+		if n := len(s.watches.hubs.open); n != want {
 			return fmt.Errorf("%d watch hubs are open, want %d", n, want)
 		}
 		return nil
