@@ -81,14 +81,18 @@ type Server struct {
 	choose   func(controller string) bool
 	unsynced bool
 	farewell time.Duration
-	url      string // where this machine reaches the API server
-	keys     *pki.PKI
-	tracer   *trace.Tracer    // nil: requests are not traced
-	egress   *egress.Selector // nil: others are connected to directly
-	db       store.Store
-	places   []apiserver.Place // where some kinds lie instead
-	api      *apiserver.Server
-	tokens   *token.Service
+
+	// Of the components in this process; the API server shows them.
+	scheduling *scheduler.Metrics
+
+	url    string // where this machine reaches the API server
+	keys   *pki.PKI
+	tracer *trace.Tracer    // nil: requests are not traced
+	egress *egress.Selector // nil: others are connected to directly
+	db     store.Store
+	places []apiserver.Place // where some kinds lie instead
+	api    *apiserver.Server
+	tokens *token.Service
 
 	// signer signs service accounts' tokens elsewhere; nil where this process does.
 	signer       *signer.Signer
@@ -104,7 +108,7 @@ type Server struct {
 
 // New prepares a Server; its Start methods are the components of a process.
 func New(o Options) *Server {
-	s := &Server{cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, unsynced: o.Unsynced, farewell: o.ShutdownTimeout}
+	s := &Server{scheduling: scheduler.NewMetrics(), cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, unsynced: o.Unsynced, farewell: o.ShutdownTimeout}
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
 	}
@@ -241,7 +245,7 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		Settings:     s.settings,
 		PolicyStored: s.policyStored,
 		Components:   s.components(),
-		Collectors:   slices.Concat(controllers.Collectors(), scheduler.Collectors(), s.egress.Collectors()),
+		Collectors:   slices.Concat(controllers.Collectors(), s.scheduling.Collectors(), s.egress.Collectors()),
 		Logger:       s.log.With("component", "apiserver"),
 		Clock:        s.clock.Now,
 
@@ -536,11 +540,13 @@ func runChosen(ctx context.Context, chosen []controller.Starter, env controller.
 
 func (s *Server) StartScheduler(ctx context.Context) (func() error, error) {
 	return process.Background(func(ctx context.Context) error {
-		return RunScheduler(ctx, s.api.Client(auth.Component(auth.UserScheduler)), s.log)
+		return RunScheduler(ctx, s.api.Client(auth.Component(auth.UserScheduler)), s.scheduling, s.log)
 	})(ctx)
 }
 
-func RunScheduler(ctx context.Context, c client.Interface, log *slog.Logger) error {
+// RunScheduler runs the scheduler and its event recorder until ctx ends.
+func RunScheduler(ctx context.Context, c client.Interface, metrics *scheduler.Metrics, log *slog.Logger) error {
 	events := client.NewSeriesRecorder(c, "default-scheduler", "")
-	return process.Alongside(ctx, process.Part(events.Run), scheduler.New(scheduler.Config{Client: c, Events: events, Logger: log.With("component", "scheduler")}).Run)
+	s := scheduler.New(scheduler.Config{Client: c, Events: events, Logger: log.With("component", "scheduler"), Metrics: metrics})
+	return process.Alongside(ctx, process.Part(events.Run), s.Run)
 }

@@ -114,12 +114,13 @@ func (p Params) alone(ctx context.Context, name string, told *component, run fun
 // Scheduler runs the scheduler alone, where its lease makes it the leader.
 func Scheduler(ctx context.Context, p Params) error {
 	const name = "kube-scheduler"
-	told := &component{name: name, leading: controller.NewLeading(name), collectors: scheduler.Collectors(), configzName: "componentconfig", configz: map[string]any{
+	metrics := scheduler.NewMetrics()
+	told := &component{name: name, leading: controller.NewLeading(name), collectors: metrics.Collectors(), configzName: "componentconfig", configz: map[string]any{
 		"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
 		"profiles": []any{map[string]any{"schedulerName": corev1.DefaultSchedulerName}},
 	}}
 	return p.alone(ctx, "scheduler", told, func(ctx context.Context, c client.Interface, _ *rest.Config) error {
-		return lead(ctx, c, name, told.leading, func(ctx context.Context) error { return controlplane.RunScheduler(ctx, c, p.Log) })
+		return lead(ctx, c, name, told.leading, func(ctx context.Context) error { return controlplane.RunScheduler(ctx, c, metrics, p.Log) })
 	})
 }
 

@@ -39,13 +39,13 @@ type cycle struct {
 // beside it. What was reserved is given back when something fails.
 func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 	fail := func(err error) {
-		attempted(c.pod, resultError, c.began)
+		s.metrics.attempted(c.pod, resultError, c.began)
 		for _, p := range slices.Backward(c.reserved) {
 			p.Unreserve(ctx, c.state, c.pod, c.node)
 		}
 		s.post(func(now time.Time) { s.unassume(ctx, c.p, err, now) })
 	}
-	watch := &stopwatch{c.profile.SchedulerName, time.Now()}
+	watch := s.metrics.stopwatch(c.profile, time.Now())
 	err := c.reserve(ctx)
 	watch.lap("Reserve", outcomeOf(err))
 	if err != nil {
@@ -53,14 +53,14 @@ func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 		return
 	}
 	bind := func() {
-		watch := &stopwatch{c.profile.SchedulerName, time.Now()}
+		watch := s.metrics.stopwatch(c.profile, time.Now())
 		err := s.bind(ctx, c.pod, c.node)
 		watch.lap("Bind", outcomeOf(err))
 		if err != nil {
 			fail(err)
 			return
 		}
-		c.bound()
+		s.metrics.bound(c)
 	}
 	waits := slices.ContainsFunc(c.profile.PreBinds, func(p framework.PreBindPlugin) bool {
 		return !c.skipped.Has(p.Name()) && p.PreBindPreFlight(c.state, c.pod, c.node)
@@ -74,7 +74,7 @@ func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 	go func() {
 		defer s.writing.Done()
 		s.expect(ctx, c)
-		watch := &stopwatch{c.profile.SchedulerName, time.Now()}
+		watch := s.metrics.stopwatch(c.profile, time.Now())
 		err := c.preBind(ctx)
 		watch.lap("PreBind", outcomeOf(err))
 		if err != nil {

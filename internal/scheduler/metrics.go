@@ -7,34 +7,61 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// Metrics of scheduling, under upstream's names; the collectors are the process's.
-var (
-	attemptSeconds = prometheus.ExponentialBuckets(0.001, 2, 15)
+// Metrics count the work of schedulers, under upstream's names. Safe for concurrent use.
+type Metrics struct {
+	attempts       *prometheus.CounterVec
+	attemptTimes   *prometheus.HistogramVec
+	decisionTimes  prometheus.Histogram
+	podTimes       *prometheus.HistogramVec
+	podAttempts    prometheus.Histogram
+	preemptions    prometheus.Counter
+	victims        prometheus.Histogram
+	incoming       *prometheus.CounterVec
+	extensionTimes *prometheus.HistogramVec
+	pending        pendingPods
+}
 
-	scheduleAttempts = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "scheduler_schedule_attempts_total",
-		Help: "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem."}, []string{"result", "profile"})
-	attemptTimes = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "scheduler_scheduling_attempt_duration_seconds", Buckets: attemptSeconds,
-		Help: "Scheduling attempt latency in seconds (scheduling algorithm + binding)"}, []string{"result", "profile"})
-	decisionTimes = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "scheduler_scheduling_algorithm_duration_seconds", Buckets: attemptSeconds,
-		Help: "Scheduling algorithm latency in seconds"})
-	podTimes = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "scheduler_pod_scheduling_sli_duration_seconds", Buckets: prometheus.ExponentialBuckets(0.01, 2, 20),
-		Help: "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts."}, []string{"attempts"})
-	podAttempts = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "scheduler_pod_scheduling_attempts", Buckets: prometheus.ExponentialBuckets(1, 2, 5),
-		Help: "Number of attempts to successfully schedule a pod."})
-	preemptions = prometheus.NewCounter(prometheus.CounterOpts{Name: "scheduler_preemption_attempts_total", Help: "Total preemption attempts in the cluster till now"})
-	incoming    = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "scheduler_queue_incoming_pods_total",
-		Help: "Number of pods added to scheduling queues by event and queue type."}, []string{"queue", "event"})
-	extensionTimes = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "scheduler_framework_extension_point_duration_seconds", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 12),
-		Help: "Latency for running all plugins of a specific extension point."}, []string{"extension_point", "status", "profile"})
-	victimCount = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "scheduler_preemption_victims", Buckets: prometheus.ExponentialBuckets(1, 2, 7),
-		Help: "Number of selected preemption victims"})
-)
+// NewMetrics returns metrics for the schedulers of one registry.
+func NewMetrics() *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "scheduler_" + name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "scheduler_" + name, Help: help, Buckets: buckets}, labels)
+	}
+	single := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "scheduler_" + name, Help: help, Buckets: buckets})
+	}
+	attemptSeconds := prometheus.ExponentialBuckets(0.001, 2, 15)
+	return &Metrics{
+		attempts: counter("schedule_attempts_total",
+			"Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.", "result", "profile"),
+		attemptTimes: histogram("scheduling_attempt_duration_seconds",
+			"Scheduling attempt latency in seconds (scheduling algorithm + binding)", attemptSeconds, "result", "profile"),
+		decisionTimes: single("scheduling_algorithm_duration_seconds", "Scheduling algorithm latency in seconds", attemptSeconds),
+		podTimes: histogram("pod_scheduling_sli_duration_seconds",
+			"E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.",
+			prometheus.ExponentialBuckets(0.01, 2, 20), "attempts"),
+		podAttempts: single("pod_scheduling_attempts", "Number of attempts to successfully schedule a pod.", prometheus.ExponentialBuckets(1, 2, 5)),
+		preemptions: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "scheduler_preemption_attempts_total", Help: "Total preemption attempts in the cluster till now",
+		}),
+		victims:  single("preemption_victims", "Number of selected preemption victims", prometheus.ExponentialBuckets(1, 2, 7)),
+		incoming: counter("queue_incoming_pods_total", "Number of pods added to scheduling queues by event and queue type.", "queue", "event"),
+		extensionTimes: histogram("framework_extension_point_duration_seconds",
+			"Latency for running all plugins of a specific extension point.", prometheus.ExponentialBuckets(0.0001, 2, 12), "extension_point", "status", "profile"),
+	}
+}
 
-// Collectors are what a registry takes.
-func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{scheduleAttempts, attemptTimes, decisionTimes, podTimes, podAttempts, preemptions, victimCount, incoming, extensionTimes, &pending}
+// Collectors returns what a registry takes.
+func (m *Metrics) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		m.attempts, m.attemptTimes, m.decisionTimes, m.podTimes, m.podAttempts, m.preemptions, m.victims, m.incoming, m.extensionTimes, &m.pending,
+	}
 }
 
 // Results of an attempt.
@@ -44,17 +71,22 @@ const (
 	resultError         = "error"
 )
 
-// attempted notes what came of an attempt that began at since.
-func attempted(pod *corev1.Pod, result string, since time.Time) {
-	scheduleAttempts.WithLabelValues(result, pod.Spec.SchedulerName).Inc()
-	attemptTimes.WithLabelValues(result, pod.Spec.SchedulerName).Observe(time.Since(since).Seconds())
+// attempted counts an attempt that began at since.
+func (m *Metrics) attempted(pod *corev1.Pod, result string, since time.Time) {
+	m.attempts.WithLabelValues(result, pod.Spec.SchedulerName).Inc()
+	m.attemptTimes.WithLabelValues(result, pod.Spec.SchedulerName).Observe(time.Since(since).Seconds())
 }
 
-// bound notes a pod that has its node.
-func (c *cycle) bound() {
-	attempted(c.pod, resultScheduled, c.began)
-	podAttempts.Observe(float64(c.attempts))
-	podTimes.WithLabelValues(strconv.Itoa(min(c.attempts, mostAttempts))).Observe(time.Since(c.since).Seconds())
+// bound counts a pod that has its node.
+func (m *Metrics) bound(c *cycle) {
+	m.attempted(c.pod, resultScheduled, c.began)
+	m.podAttempts.Observe(float64(c.attempts))
+	m.podTimes.WithLabelValues(strconv.Itoa(min(c.attempts, mostAttempts))).Observe(time.Since(c.since).Seconds())
+}
+
+// queuedTo counts a pod that comes to a place of the queue by an event.
+func (m *Metrics) queuedTo(p place, event string) {
+	m.incoming.WithLabelValues(p.String(), event).Inc()
 }
 
 // Statuses of an extension point, as upstream calls them.
@@ -66,14 +98,19 @@ const (
 
 // stopwatch measures the extension points of an attempt, one after the other.
 type stopwatch struct {
+	times   *prometheus.HistogramVec
 	profile string
 	since   time.Time
+}
+
+func (m *Metrics) stopwatch(profile *framework.Profile, since time.Time) *stopwatch {
+	return &stopwatch{m.extensionTimes, profile.SchedulerName, since}
 }
 
 // lap notes the time since the last lap as that of an extension point.
 func (w *stopwatch) lap(point, status string) {
 	now := time.Now()
-	extensionTimes.WithLabelValues(point, status, w.profile).Observe(now.Sub(w.since).Seconds())
+	w.times.WithLabelValues(point, status, w.profile).Observe(now.Sub(w.since).Seconds())
 	w.since = now
 }
 
@@ -103,8 +140,6 @@ type pendingPods struct {
 }
 
 var (
-	pending pendingPods
-
 	descPending = prometheus.NewDesc("scheduler_pending_pods",
 		"Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.",
 		[]string{"queue"}, nil)

@@ -59,10 +59,13 @@ type queue struct {
 	backoff podHeap
 	// missed gathers events that arrived while a pod was being tried, so that none is lost between decision and queueing.
 	missed framework.Events
+
+	metrics *Metrics
 }
 
-func newQueue() *queue {
+func newQueue(metrics *Metrics) *queue {
 	return &queue{
+		metrics: metrics,
 		pods:    map[types.UID]*queued{},
 		active:  podHeap{less: byPriority},
 		backoff: podHeap{less: func(a, b *queued) bool { return a.until.Before(b.until) }},
@@ -125,7 +128,7 @@ func (q *queue) leave(p *queued) {
 func (q *queue) activate(p *queued, why string) {
 	q.leave(p)
 	p.place = active
-	incoming.WithLabelValues(active.String(), why).Inc()
+	q.metrics.queuedTo(active, why)
 	heap.Push(&q.active, p)
 }
 
@@ -138,7 +141,7 @@ func (q *queue) retry(p *queued, why string, now time.Time) {
 		return
 	}
 	p.place = backoff
-	incoming.WithLabelValues(backoff.String(), why).Inc()
+	q.metrics.queuedTo(backoff, why)
 	heap.Push(&q.backoff, p)
 }
 
@@ -181,7 +184,7 @@ func (q *queue) refused(p *queued, wants framework.Events, now time.Time) {
 		return
 	}
 	p.place, p.wants, p.until = unschedulable, wants, now.Add(maxInUnschedulable)
-	incoming.WithLabelValues(unschedulable.String(), attemptFailed).Inc()
+	q.metrics.queuedTo(unschedulable, attemptFailed)
 }
 
 // failed puts a pod back whose attempt ended in an error; it is tried again after its backoff.

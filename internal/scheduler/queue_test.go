@@ -8,7 +8,7 @@ import (
 )
 
 func TestQueueGivesHigherPriorityFirstThenTheOlder(t *testing.T) {
-	q, now := newQueue(), time.Unix(1000, 0)
+	q, now := newQueue(NewMetrics()), time.Unix(1000, 0)
 	q.put(framework.NewPodInfo(pod("old", "")), false, now)
 	q.put(framework.NewPodInfo(pod("young", "")), false, now.Add(time.Second))
 	q.put(framework.NewPodInfo(pod("high", "", withPriority(7))), false, now.Add(2*time.Second))
@@ -20,7 +20,7 @@ func TestQueueGivesHigherPriorityFirstThenTheOlder(t *testing.T) {
 }
 
 func TestRefusedPodsWaitForTheEventsThatMayHelp(t *testing.T) {
-	q, now := newQueue(), time.Unix(1000, 0)
+	q, now := newQueue(NewMetrics()), time.Unix(1000, 0)
 	q.put(framework.NewPodInfo(pod("p", "")), false, now)
 	p, _ := q.pop(now)
 	q.refused(p, framework.NodeAdded, now)
@@ -35,7 +35,7 @@ func TestRefusedPodsWaitForTheEventsThatMayHelp(t *testing.T) {
 }
 
 func TestAnEventDuringTheAttemptIsNotLost(t *testing.T) {
-	q, now := newQueue(), time.Unix(1000, 0)
+	q, now := newQueue(NewMetrics()), time.Unix(1000, 0)
 	q.put(framework.NewPodInfo(pod("p", "")), false, now)
 	p, _ := q.pop(now)
 	q.happened(framework.NodeAdded, now)
@@ -52,7 +52,7 @@ func TestAnEventDuringTheAttemptIsNotLost(t *testing.T) {
 }
 
 func TestARefusedPodIsTriedAnywayAfterFiveMinutes(t *testing.T) {
-	q, now := newQueue(), time.Unix(1000, 0)
+	q, now := newQueue(NewMetrics()), time.Unix(1000, 0)
 	q.put(framework.NewPodInfo(pod("p", "")), false, now)
 	p, _ := q.pop(now)
 	q.refused(p, framework.NodeAdded, now)
@@ -63,7 +63,7 @@ func TestARefusedPodIsTriedAnywayAfterFiveMinutes(t *testing.T) {
 }
 
 func TestAPodThatIsTriedIsNotCountedAmongTheRefused(t *testing.T) {
-	q, now := newQueue(), time.Unix(1000, 0)
+	q, now := newQueue(NewMetrics()), time.Unix(1000, 0)
 	s := &Scheduler{queue: q, cluster: newCluster(nil, nil)}
 	q.put(framework.NewPodInfo(pod("p", "")), false, now)
 	p, _ := q.pop(now)

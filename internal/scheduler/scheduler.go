@@ -37,6 +37,8 @@ type Config struct {
 	// Binders is how many bindings are written at a time; 0 is 64.
 	Binders int
 	Logger  *slog.Logger
+	// Metrics count what the scheduler does; nil: nothing shows them.
+	Metrics *Metrics
 }
 
 // Scheduler runs the loop.
@@ -46,6 +48,7 @@ type Scheduler struct {
 	profiles map[string]*framework.Profile
 	wants    map[string]framework.Events // by plugin, what it waits for
 	log      *slog.Logger
+	metrics  *Metrics
 
 	// The inbox is the only thing that other goroutines touch.
 	mu    sync.Mutex
@@ -77,9 +80,12 @@ func New(cfg Config) *Scheduler {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics()
+	}
 	s := &Scheduler{
-		client: cfg.Client, events: cfg.Events, log: cfg.Logger, profiles: map[string]*framework.Profile{}, wants: map[string]framework.Events{},
-		wake: make(chan struct{}, 1), queue: newQueue(), nominated: map[string][]*framework.PodInfo{}, gated: map[types.UID]string{}, binders: make(chan struct{}, cfg.Binders),
+		client: cfg.Client, events: cfg.Events, log: cfg.Logger, metrics: cfg.Metrics, profiles: map[string]*framework.Profile{}, wants: map[string]framework.Events{},
+		wake: make(chan struct{}, 1), queue: newQueue(cfg.Metrics), nominated: map[string][]*framework.PodInfo{}, gated: map[types.UID]string{}, binders: make(chan struct{}, cfg.Binders),
 	}
 	for i := range cfg.Profiles {
 		p := &cfg.Profiles[i]
@@ -105,7 +111,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("scheduler: %w", err)
 	}
-	defer pending.add(s)()
+	defer s.metrics.pending.add(s)()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -166,12 +172,12 @@ func (s *Scheduler) one(ctx context.Context) bool {
 	if len(snapshot.Nodes) > 0 {
 		s.nextStart = (s.nextStart + 1) % len(snapshot.Nodes)
 	}
-	watch := &stopwatch{profile: profile.SchedulerName, since: began}
+	watch := s.metrics.stopwatch(profile, began)
 	d := Decide(Input{
 		Snapshot: snapshot, Pod: p.info, Profile: profile, Nominated: s.nominated,
 		Start: s.nextStart, Pick: rand.Uint64(), Observe: watch.lap,
 	})
-	decisionTimes.Observe(time.Since(began).Seconds())
+	s.metrics.decisionTimes.Observe(time.Since(began).Seconds())
 	if d.Node == "" {
 		s.refuse(ctx, p, profile, snapshot, &d, watch, began)
 		return true
@@ -225,7 +231,7 @@ func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Pr
 	now := time.Now()
 	pod := p.info.Pod
 	if d.Err != nil {
-		attempted(pod, resultError, began)
+		s.metrics.attempted(pod, resultError, began)
 		s.queue.failed(p, now)
 		s.report(ctx, pod, corev1.PodReasonSchedulerError, d.Message(), nil)
 		return
@@ -248,13 +254,13 @@ func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Pr
 	message, nominated := d.Message(), nomination(nil)
 	if v := preempt(snapshot, p.info, profile, d, s.budgets.List("", nil)); v != nil {
 		nominated = &v.node
-		preemptions.Inc()
-		victimCount.Observe(float64(len(v.pods)))
+		s.metrics.preemptions.Inc()
+		s.metrics.victims.Observe(float64(len(v.pods)))
 		watch.lap("PostFilter", statusSuccess)
 		s.nominate(p.info, v.node)
 		s.write(ctx, func() { s.evict(ctx, pod, v) })
 	} else if d.Nodes > 0 {
-		preemptions.Inc()
+		s.metrics.preemptions.Inc()
 		watch.lap("PostFilter", statusUnschedulable)
 		if pod.Status.NominatedNodeName != "" && mayPreempt(snapshot, pod) {
 			nominated = new(string) // it is not expected there any more
@@ -266,7 +272,7 @@ func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Pr
 		}
 		message += preemptionMessage(d)
 	}
-	attempted(pod, resultUnschedulable, began)
+	s.metrics.attempted(pod, resultUnschedulable, began)
 	s.queue.refused(p, wants, now)
 	s.report(ctx, pod, corev1.PodReasonUnschedulable, message, nominated)
 }
@@ -338,7 +344,7 @@ func (s *Scheduler) onPod(old, pod *corev1.Pod, deleted bool, now time.Time) {
 		if s.waitsForGates(pod) {
 			s.gated[pod.UID] = pod.Spec.SchedulerName
 			if !wasGated {
-				incoming.WithLabelValues(unschedulable.String(), "UnschedulablePodAdd").Inc()
+				s.metrics.queuedTo(unschedulable, "UnschedulablePodAdd")
 			}
 		}
 	}
