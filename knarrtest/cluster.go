@@ -174,12 +174,9 @@ func (c *Cluster) configure() (*config.Config, error) {
 		flags = append(flags, "--audit-policy-file="+policy, "--audit-log-path="+c.AuditLog())
 	}
 	if c.chosen {
-		known := map[string]bool{}
-		for _, starter := range controllers.All() {
-			known[starter.Name] = true
-		}
+		known := controllers.Names()
 		for _, name := range c.controllers {
-			if !known[name] {
+			if !slices.Contains(known, name) {
 				return nil, fmt.Errorf("WithControllers: there is no controller %q", name)
 			}
 		}

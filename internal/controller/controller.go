@@ -60,6 +60,8 @@ type Loop struct {
 	Clock clock.WithTicker
 	// Log receives errors of keys that are retried; nil is slog.Default().
 	Log *slog.Logger
+	// Queues count the work of the loop's queue; nil: nothing shows it.
+	Queues *QueueMetrics
 	// Sources run beside the workers and add keys that no event of a View leads to (timers,
 	// discovery). They end with ctx.
 	Sources []func(ctx context.Context, add func(Key, time.Duration))
@@ -100,6 +102,8 @@ type Env struct {
 	Clock clock.WithTicker
 	// Log is nil for slog.Default().
 	Log *slog.Logger
+	// Queues count the work of the controllers' queues; nil: nothing shows it.
+	Queues *QueueMetrics
 }
 
 // Now returns the time of the clock.

@@ -18,7 +18,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	if l.Reconcile == nil {
 		return fmt.Errorf("controller loop %s has no Reconcile", l.Name)
 	}
-	work := newWork(l.Name, l.Reconcile, l.Clock, l.Log)
+	work := NewWorkOf(Env{Clock: l.Clock, Log: l.Log, Queues: l.Queues}, l.Name, l.Reconcile)
 	var ended, synced []<-chan struct{}
 	for _, in := range l.Inputs {
 		s, d := in.View.Subscribe(ctx, func(e client.Event) {

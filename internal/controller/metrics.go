@@ -7,33 +7,45 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics of all queues of the process, under upstream's names.
-var (
-	queueSeconds = prometheus.ExponentialBuckets(10e-9, 10, 10)
+// QueueMetrics count the work of queues, under upstream's names. Safe for concurrent use.
+type QueueMetrics struct {
+	adds, retries *prometheus.CounterVec
+	waits, work   *prometheus.HistogramVec
+	running       queues
+}
 
-	queueAdds = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "workqueue_adds_total",
-		Help: "Total number of adds handled by workqueue"}, []string{"name"})
-	queueRetries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "workqueue_retries_total",
-		Help: "Total number of retries handled by workqueue"}, []string{"name"})
-	queueWaits = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "workqueue_queue_duration_seconds", Buckets: queueSeconds,
-		Help: "How long in seconds an item stays in workqueue before being requested."}, []string{"name"})
-	queueWork = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "workqueue_work_duration_seconds", Buckets: queueSeconds,
-		Help: "How long in seconds processing an item from workqueue takes."}, []string{"name"})
+// NewQueueMetrics returns metrics for the queues of one registry.
+func NewQueueMetrics() *QueueMetrics {
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "workqueue_" + name, Help: help}, []string{"name"})
+	}
+	histogram := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "workqueue_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(10e-9, 10, 10),
+		}, []string{"name"})
+	}
+	return &QueueMetrics{
+		adds:    counter("adds_total", "Total number of adds handled by workqueue"),
+		retries: counter("retries_total", "Total number of retries handled by workqueue"),
+		waits:   histogram("queue_duration_seconds", "How long in seconds an item stays in workqueue before being requested."),
+		work:    histogram("work_duration_seconds", "How long in seconds processing an item from workqueue takes."),
+	}
+}
+
+// Collectors returns what a registry takes.
+func (m *QueueMetrics) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.adds, m.retries, m.waits, m.work, &m.running}
+}
+
+var (
 	descDepth = prometheus.NewDesc("workqueue_depth", "Current depth of workqueue", []string{"name"}, nil)
 	descOpen  = prometheus.NewDesc("workqueue_unfinished_work_seconds",
 		"How many seconds of work has done that is in progress and hasn't been observed by work_duration. Large values indicate stuck threads. One can deduce the number of stuck threads by observing the rate at which this increases.",
 		[]string{"name"}, nil)
 	descLongest = prometheus.NewDesc("workqueue_longest_running_processor_seconds", "How many seconds has the longest running processor for workqueue been running.", []string{"name"}, nil)
-
-	running queues
 )
 
-// Collectors are what a registry takes.
-func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{queueAdds, queueRetries, queueWaits, queueWork, &running}
-}
-
-// queues are those that run.
+// queues are the running ones.
 type queues struct {
 	mu   sync.Mutex
 	open map[*meter]struct{}
@@ -60,7 +72,7 @@ func (q *queues) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descLongest
 }
 
-// Collect implements prometheus.Collector. Queues of one name (of several processes in a test) are told together.
+// Collect implements prometheus.Collector. Queues of one name are added up.
 func (q *queues) Collect(ch chan<- prometheus.Metric) {
 	type sums struct{ depth, open, longest float64 }
 	byName := map[string]sums{}
@@ -85,8 +97,9 @@ func (q *queues) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// meter measures one queue. Without a timer of its own: what grows with time is computed when somebody asks.
+// meter measures one queue. Values that grow with time are computed when the metrics are read.
 type meter struct {
+	running       *queues
 	name          string
 	adds, retries prometheus.Counter
 	waits, work   prometheus.Observer
@@ -97,10 +110,10 @@ type meter struct {
 	busy  map[uint64]time.Time // when running work began
 }
 
-func newMeter(name string) *meter {
+func (m *QueueMetrics) meter(name string) *meter {
 	return &meter{
-		name: name, adds: queueAdds.WithLabelValues(name), retries: queueRetries.WithLabelValues(name),
-		waits: queueWaits.WithLabelValues(name), work: queueWork.WithLabelValues(name), busy: map[uint64]time.Time{},
+		running: &m.running, name: name, adds: m.adds.WithLabelValues(name), retries: m.retries.WithLabelValues(name),
+		waits: m.waits.WithLabelValues(name), work: m.work.WithLabelValues(name), busy: map[uint64]time.Time{},
 	}
 }
 

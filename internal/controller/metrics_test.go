@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"testing"
 	"time"
@@ -11,10 +10,9 @@ import (
 )
 
 func TestQueuesAreMeasured(t *testing.T) {
-	// unique, since the counters belong to the process and the test may run again in it
-	name := t.Name() + rand.Text()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(Collectors()...)
+	const name = "test"
+	registry, metrics := prometheus.NewRegistry(), NewQueueMetrics()
+	registry.MustRegister(metrics.Collectors()...)
 	value := func(family string) float64 {
 		t.Helper()
 		families, err := registry.Gather()
@@ -33,7 +31,7 @@ func TestQueuesAreMeasured(t *testing.T) {
 	started, goOn := make(chan struct{}), make(chan struct{})
 	done := make(chan struct{})
 	tries := 0
-	w := NewWork(name, func(context.Context, string) (Result, error) {
+	w := NewWorkOf(Env{Queues: metrics}, name, func(context.Context, string) (Result, error) {
 		if tries++; tries == 1 {
 			close(started)
 			<-goOn

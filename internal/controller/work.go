@@ -49,27 +49,24 @@ type Work[K comparable] struct {
 
 // NewWork returns a queue. Keys can be added at once, and are reconciled once Run is called.
 func NewWork[K comparable](name string, reconcile func(context.Context, K) (Result, error)) *Work[K] {
-	return newWork(name, reconcile, nil, nil)
+	return NewWorkOf(Env{}, name, reconcile)
 }
 
-// NewWorkOf is NewWork with the clock and the log of a controller's environment.
+// NewWorkOf is NewWork with the clock, the log and the metrics of a controller's environment.
 func NewWorkOf[K comparable](env Env, name string, reconcile func(context.Context, K) (Result, error)) *Work[K] {
-	return newWork(name, reconcile, env.Clock, env.Log)
-}
-
-func newWork[K comparable](name string, reconcile func(context.Context, K) (Result, error), time clock.WithTicker, log *slog.Logger) *Work[K] {
-	if time == nil {
-		time = clock.RealClock{}
+	var time clock.WithTicker = clock.RealClock{}
+	if env.Clock != nil {
+		time = env.Clock
 	}
-	if log == nil {
-		log = slog.Default()
+	if env.Queues == nil {
+		env.Queues = NewQueueMetrics()
 	}
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](minBackoff, maxBackoff)
-	m := newMeter(name)
+	m := env.Queues.meter(name)
 	order := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Queue: &fifo[K]{meter: m}})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Queue: order, Clock: calmClock{time}})
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{DelayingQueue: delaying})
-	return &Work[K]{name: name, log: log, reconcile: reconcile, limiter: limiter, queue: queue, meter: m}
+	return &Work[K]{name: name, log: env.Logger(), reconcile: reconcile, limiter: limiter, queue: queue, meter: m}
 }
 
 // calmClock reduces the wake-ups of an idle queue. A delaying queue has a ticker of ten seconds
@@ -90,7 +87,7 @@ func (w *Work[K]) AddAfter(key K, after time.Duration) {
 
 // Run reconciles keys until ctx ends, and returns when all workers have ended. Call it once.
 func (w *Work[K]) Run(ctx context.Context, workers int) {
-	defer running.add(w.meter)()
+	defer w.meter.running.add(w.meter)()
 	var group sync.WaitGroup
 	for range max(1, workers) {
 		group.Go(func() { w.work(ctx) })

@@ -29,7 +29,7 @@ import (
 
 // All returns the one list of controllers in the order of their start: what others depend on comes
 // first.
-func All() []controller.Starter {
+func All(m *Metrics) []controller.Starter {
 	return []controller.Starter{
 		accounts.ServiceAccount,
 		accounts.RootCA,
@@ -37,8 +37,8 @@ func All() []controller.Starter {
 		namespace.Namespace,
 		gc.Controller,
 		node.IPAM,
-		node.Lifecycle,
-		node.TaintEviction,
+		node.Lifecycle(m.nodes),
+		node.TaintEviction(m.nodes),
 		node.PodGC,
 		node.TTL,
 		replicaset.ReplicaSet,
@@ -76,7 +76,27 @@ func All() []controller.Starter {
 	}
 }
 
-// Collectors returns the metrics of all queues and of single controllers.
-func Collectors() []prometheus.Collector {
-	return slices.Concat(controller.Collectors(), node.Collectors())
+// Names returns the names of all controllers.
+func Names() []string {
+	var names []string
+	for _, starter := range All(NewMetrics()) {
+		names = append(names, starter.Name)
+	}
+	return names
+}
+
+// Metrics are those of all controllers of one registry.
+type Metrics struct {
+	Queues *controller.QueueMetrics
+	nodes  *node.Metrics
+}
+
+// NewMetrics returns metrics that count from zero.
+func NewMetrics() *Metrics {
+	return &Metrics{Queues: controller.NewQueueMetrics(), nodes: node.NewMetrics()}
+}
+
+// Collectors returns what a registry takes.
+func (m *Metrics) Collectors() []prometheus.Collector {
+	return slices.Concat(m.Queues.Collectors(), m.nodes.Collectors())
 }

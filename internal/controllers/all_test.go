@@ -17,7 +17,7 @@ func TestEventsAreFromWhomUpstreamsAre(t *testing.T) {
 		"disruption-controller": "controllermanager", "node-lifecycle-controller": "node-controller", "node-ipam-controller": "cidrAllocator",
 		"taint-eviction-controller": "taint-eviction-controller", "garbage-collector-controller": "garbage-collector-controller",
 	}
-	for _, s := range All() {
+	for _, s := range All(NewMetrics()) {
 		if source, ok := want[s.Name]; ok && cmp.Or(s.EventSource, s.Name) != source {
 			t.Errorf("events of %s are from %q, want %q", s.Name, cmp.Or(s.EventSource, s.Name), source)
 		}

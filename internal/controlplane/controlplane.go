@@ -83,7 +83,8 @@ type Server struct {
 	farewell time.Duration
 
 	// Of the components in this process; the API server shows them.
-	scheduling *scheduler.Metrics
+	scheduling  *scheduler.Metrics
+	controllers *controllers.Metrics
 
 	url    string // where this machine reaches the API server
 	keys   *pki.PKI
@@ -108,7 +109,7 @@ type Server struct {
 
 // New prepares a Server; its Start methods are the components of a process.
 func New(o Options) *Server {
-	s := &Server{scheduling: scheduler.NewMetrics(), cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, unsynced: o.Unsynced, farewell: o.ShutdownTimeout}
+	s := &Server{scheduling: scheduler.NewMetrics(), controllers: controllers.NewMetrics(), cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, unsynced: o.Unsynced, farewell: o.ShutdownTimeout}
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
 	}
@@ -245,7 +246,7 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		Settings:     s.settings,
 		PolicyStored: s.policyStored,
 		Components:   s.components(),
-		Collectors:   slices.Concat(controllers.Collectors(), s.scheduling.Collectors(), s.egress.Collectors()),
+		Collectors:   slices.Concat(s.controllers.Collectors(), s.scheduling.Collectors(), s.egress.Collectors()),
 		Logger:       s.log.With("component", "apiserver"),
 		Clock:        s.clock.Now,
 
@@ -486,7 +487,7 @@ func (s *Server) components() []apiserver.Component {
 }
 
 func (s *Server) StartControllers(ctx context.Context) (func() error, error) {
-	cfg, chosen := ControllerConfig(s.cfg), controllers.All()
+	cfg, chosen := ControllerConfig(s.cfg), controllers.All(s.controllers)
 	if s.choose != nil {
 		chosen = slices.DeleteFunc(chosen, func(starter controller.Starter) bool { return !s.choose(starter.Name) })
 	}
@@ -497,7 +498,7 @@ func (s *Server) StartControllers(ctx context.Context) (func() error, error) {
 	// One View of each kind serves all controllers; each writes under its own name.
 	views := s.api.Client(auth.Component(auth.UserControllers))
 	return process.Background(func(ctx context.Context) error {
-		return runChosen(ctx, chosen, controller.Env{Config: cfg, Clock: s.clock, Log: s.log.With("component", "controllers")}, func(account string) (client.Interface, error) {
+		return runChosen(ctx, chosen, controller.Env{Config: cfg, Clock: s.clock, Log: s.log.With("component", "controllers"), Queues: s.controllers.Queues}, func(account string) (client.Interface, error) {
 			if strings.HasPrefix(account, "system:") {
 				return controller.Split(views, s.api.Client(auth.Component(account))), nil
 			}
@@ -515,8 +516,8 @@ func ControllerConfig(cfg *config.Config) controller.Config {
 }
 
 // RunControllers runs every controller, each with a client and an event recorder of its own name.
-func RunControllers(ctx context.Context, cfg controller.Config, clientFor func(account string) (client.Interface, error)) error {
-	return runChosen(ctx, controllers.All(), controller.Env{Config: cfg}, clientFor)
+func RunControllers(ctx context.Context, cfg controller.Config, metrics *controllers.Metrics, clientFor func(account string) (client.Interface, error)) error {
+	return runChosen(ctx, controllers.All(metrics), controller.Env{Config: cfg, Queues: metrics.Queues}, clientFor)
 }
 
 // runChosen runs some controllers, with what env has and a client and a recorder each.

@@ -28,17 +28,15 @@ import (
 // Controllers runs the controllers alone, where their lease makes them the leader.
 func Controllers(ctx context.Context, p Params) error {
 	const name = "kube-controller-manager"
-	told := &component{name: name, leading: controller.NewLeading(name), collectors: controllers.Collectors(), configzName: "kubecontrollermanager.config.k8s.io", configz: controllersConfigz(p.Config)}
-	for _, starter := range controllers.All() {
-		told.parts = append(told.parts, starter.Name)
-	}
+	metrics := controllers.NewMetrics()
+	told := &component{name: name, leading: controller.NewLeading(name), parts: controllers.Names(), collectors: metrics.Collectors(), configzName: "kubecontrollermanager.config.k8s.io", configz: controllersConfigz(p.Config)}
 	return p.alone(ctx, "controllers", told, func(ctx context.Context, c client.Interface, reach *rest.Config) error {
 		cfg, err := aloneConfig(p.Config, reach)
 		if err != nil {
 			return err
 		}
 		return lead(ctx, c, name, told.leading, func(ctx context.Context) error {
-			return controlplane.RunControllers(ctx, cfg, func(account string) (client.Interface, error) {
+			return controlplane.RunControllers(ctx, cfg, metrics, func(account string) (client.Interface, error) {
 				if !p.Config.Controllers.OwnAccounts || strings.HasPrefix(account, "system:") {
 					return c, nil
 				}

@@ -75,7 +75,7 @@ func runBootstrapSigner(ctx context.Context, env controller.Env) error {
 		return []controller.Key{{Namespace: metav1.NamespacePublic, Name: clusterInfo}}
 	}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name:   "bootstrap-signer-controller",
 		Inputs: []controller.Input{{View: tokens.View, Keys: always}, {View: infos.View, Keys: always}},
 		Reconcile: func(ctx context.Context, key controller.Key) (controller.Result, error) {
@@ -157,7 +157,7 @@ func runTokenCleaner(ctx context.Context, env controller.Env) error {
 		return err
 	}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name:   "token-cleaner-controller",
 		Inputs: []controller.Input{controller.Self(tokens)},
 		Reconcile: func(ctx context.Context, key controller.Key) (controller.Result, error) {

@@ -33,7 +33,7 @@ func runRootCA(ctx context.Context, env controller.Env) error {
 	data := map[string]string{"ca.crt": string(env.Config.CACert)}
 	annotations := map[string]string{"kubernetes.io/description": rootCADescription}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "root-ca-certificate-publisher-controller",
 		Inputs: []controller.Input{
 			perNamespace(namespaces),

@@ -27,7 +27,7 @@ func runServiceAccount(ctx context.Context, env controller.Env) error {
 		return fmt.Errorf("open service accounts: %w", err)
 	}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "serviceaccount-controller",
 		Inputs: []controller.Input{
 			perNamespace(namespaces),

@@ -32,7 +32,7 @@ func runTokens(ctx context.Context, env controller.Env) error {
 	})
 	t := tokens{env: env, secrets: secrets}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "serviceaccount-token-controller",
 		Inputs: []controller.Input{
 			controller.Self(secrets),

@@ -50,7 +50,7 @@ func runUnusedTokens(ctx context.Context, env controller.Env) error {
 	}
 	u := unusedTokens{env: env, secrets: secrets, accounts: accounts, pods: pods}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "legacy-serviceaccount-token-cleaner-controller",
 		Inputs: []controller.Input{
 			controller.On(secrets, func(e client.TypedEvent[*corev1.Secret]) []controller.Key {

@@ -47,7 +47,7 @@ func run(ctx context.Context, env controller.Env) (err error) {
 		return fmt.Errorf("open pods: %w", err)
 	}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name:    "horizontal-pod-autoscaler-controller",
 		Workers: 5,
 		Inputs: []controller.Input{controller.On(c.scalers, func(e client.TypedEvent[*autoscalingv2.HorizontalPodAutoscaler]) []controller.Key {

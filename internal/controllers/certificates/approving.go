@@ -28,7 +28,7 @@ func runApproving(ctx context.Context, env controller.Env) error {
 	}
 	names := &claims{env: env, let: map[string]letIn{}, now: time.Now}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name:   "certificatesigningrequest-approving-controller",
 		Inputs: []controller.Input{controller.Self(view)},
 		Reconcile: func(ctx context.Context, key controller.Key) (controller.Result, error) {

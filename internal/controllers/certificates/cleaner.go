@@ -32,7 +32,7 @@ func runCleaner(ctx context.Context, env controller.Env) error {
 		return fmt.Errorf("open certificate signing requests: %w", err)
 	}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name:   "certificatesigningrequest-cleaner-controller",
 		Inputs: []controller.Input{controller.Self(view)},
 		Reconcile: func(ctx context.Context, key controller.Key) (controller.Result, error) {

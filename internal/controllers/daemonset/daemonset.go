@@ -75,7 +75,7 @@ func run(ctx context.Context, env controller.Env) error {
 		failed:  flowcontrol.NewBackOff(minFailedPodsPause, maxFailedPodsPause),
 	}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "daemonset-controller",
 		Inputs: []controller.Input{
 			controller.Self(sets),

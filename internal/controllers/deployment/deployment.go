@@ -59,7 +59,7 @@ func run(ctx context.Context, env controller.Env) error {
 	controller.IndexOwners(pods)
 	c := &deployments{env: env, deployments: view, sets: sets, pods: pods, now: env.Now}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name:      "deployment-controller",
 		Inputs:    []controller.Input{controller.Self(view), controller.On(sets, c.setKeys), controller.On(pods, c.podKeys)},
 		Workers:   5,

@@ -49,7 +49,7 @@ func runEndpoints(ctx context.Context, env controller.Env) error {
 	}
 	c := &endpointsController{env: env, services: services, pods: pods, endpoints: endpoints}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "endpoints-controller",
 		Inputs: []controller.Input{
 			controller.Self(services),

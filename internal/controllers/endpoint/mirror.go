@@ -48,7 +48,7 @@ func runMirror(ctx context.Context, env controller.Env) error {
 	indexSlices(views)
 	c := &mirrorController{env: env, services: services, endpoints: endpoints, slices: views}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "endpointslice-mirroring-controller",
 		Inputs: []controller.Input{
 			controller.Self(endpoints),

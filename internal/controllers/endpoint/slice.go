@@ -53,7 +53,7 @@ func runSlice(ctx context.Context, env controller.Env) error {
 	controller.IndexPodsByNode(pods)
 	c := &sliceController{env: env, services: services, pods: pods, nodes: nodes, slices: views}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "endpointslice-controller",
 		Inputs: []controller.Input{
 			controller.Self(services),

@@ -53,7 +53,7 @@ func runCronJobs(ctx context.Context, env controller.Env) error {
 	controller.IndexOwners(jobs)
 	c := &cronJobs{env: env, crons: crons, jobs: jobs, now: env.Now}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "cronjob-controller",
 		Inputs: []controller.Input{
 			controller.Self(crons),

@@ -73,7 +73,7 @@ func run(ctx context.Context, env controller.Env) error {
 	})
 	c := &jobs{env: env, control: controller.PodControl{Client: env.Client, Events: env.Events}, jobs: view, pods: pods, now: env.Now, backoffs: map[types.UID]*backoff{}}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name:      "job-controller",
 		Inputs:    []controller.Input{controller.Self(view), controller.On(pods, c.podKeys)},
 		Workers:   5,

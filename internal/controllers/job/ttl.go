@@ -22,7 +22,7 @@ func runTTL(ctx context.Context, env controller.Env) error {
 		return fmt.Errorf("open jobs: %w", err)
 	}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "ttl-after-finished-controller",
 		Inputs: []controller.Input{controller.On(view, func(e client.TypedEvent[*batchv1.Job]) []controller.Key {
 			if _, ok := expiry(e.Object); !ok || e.Type == client.Deleted {

@@ -56,7 +56,7 @@ func run(ctx context.Context, env controller.Env) error {
 	}
 	c := &namespaced{client: env.Client, view: view, now: env.Now}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "namespace-controller",
 		Inputs: []controller.Input{
 			controller.On(view, func(e client.TypedEvent[*corev1.Namespace]) []controller.Key {

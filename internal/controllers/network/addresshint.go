@@ -67,7 +67,7 @@ func ifAllowed(ctx context.Context, err error) error {
 
 func hint[T client.Object](ctx context.Context, env controller.Env, name string, grace time.Duration, view client.ViewOf[T], why func(T) string) error {
 	h := &hints[T]{grace: grace, due: map[controller.Key]time.Time{}, view: view, why: why, events: env.Events}
-	loop := controller.Loop{Name: name, Inputs: []controller.Input{controller.Self(view)}, Reconcile: h.reconcile}
+	loop := controller.Loop{Name: name, Queues: env.Queues, Inputs: []controller.Input{controller.Self(view)}, Reconcile: h.reconcile}
 	return loop.Run(ctx)
 }
 

@@ -42,7 +42,7 @@ func run(ctx context.Context, env controller.Env) error {
 	}
 	c := serviceCIDRs{env: env, cidrs: cidrs, addresses: addresses}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "service-cidr-controller",
 		Inputs: []controller.Input{
 			controller.On(cidrs, func(e client.TypedEvent[*networkingv1.ServiceCIDR]) []controller.Key {

@@ -19,19 +19,24 @@ import (
 
 // TaintEviction deletes the pods of nodes with NoExecute taints: a pod that does not tolerate a
 // taint at once, a pod that tolerates it for a time after its tolerationSeconds.
-var TaintEviction = controller.Starter{Name: "taint-eviction-controller", Account: "node-controller", Run: runTaintEviction}
+func TaintEviction(m *Metrics) controller.Starter {
+	return controller.Starter{Name: "taint-eviction-controller", Account: "node-controller", Run: func(ctx context.Context, env controller.Env) error {
+		return runTaintEviction(ctx, env, m)
+	}}
+}
 
 type taintEviction struct {
-	env   controller.Env
-	pods  client.ViewOf[*corev1.Pod]
-	nodes client.ViewOf[*corev1.Node]
-	now   func() time.Time
+	metrics *Metrics
+	env     controller.Env
+	pods    client.ViewOf[*corev1.Pod]
+	nodes   client.ViewOf[*corev1.Node]
+	now     func() time.Time
 	// since is the start of a pod's current toleration. The only worker owns it.
 	since map[types.UID]time.Time
 	names map[controller.Key]types.UID
 }
 
-func runTaintEviction(ctx context.Context, env controller.Env) error {
+func runTaintEviction(ctx context.Context, env controller.Env, m *Metrics) error {
 	pods, err := client.Open[*corev1.Pod](ctx, env.Client, client.Scope{})
 	if err != nil {
 		return fmt.Errorf("open pods: %w", err)
@@ -41,10 +46,11 @@ func runTaintEviction(ctx context.Context, env controller.Env) error {
 		return fmt.Errorf("open nodes: %w", err)
 	}
 	controller.IndexPodsByNode(pods)
-	c := &taintEviction{env: env, pods: pods, nodes: nodes, now: time.Now, since: map[types.UID]time.Time{}, names: map[controller.Key]types.UID{}}
+	c := &taintEviction{metrics: m, env: env, pods: pods, nodes: nodes, now: time.Now, since: map[types.UID]time.Time{}, names: map[controller.Key]types.UID{}}
 	loop := controller.Loop{
-		Log:  env.Log,
-		Name: "taint-eviction-controller",
+		Log:    env.Log,
+		Queues: env.Queues,
+		Name:   "taint-eviction-controller",
 		Inputs: []controller.Input{
 			controller.On(nodes, func(e client.TypedEvent[*corev1.Node]) []controller.Key {
 				if e.Type == client.Deleted {
@@ -185,8 +191,8 @@ func (c *taintEviction) evict(ctx context.Context, p *corev1.Pod, due time.Time)
 		return fmt.Errorf("evict pod %s/%s from tainted node %s: %w", p.Namespace, p.Name, p.Spec.NodeName, err)
 	}
 	if err == nil {
-		podDeletions.Inc()
-		podDeletionTimes.Observe(c.now().Sub(due).Seconds())
+		c.metrics.podDeletions.Inc()
+		c.metrics.podDeletionTimes.Observe(c.now().Sub(due).Seconds())
 	}
 	delete(c.since, p.UID)
 	delete(c.names, controller.KeyOf(p))

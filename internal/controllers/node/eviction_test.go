@@ -53,7 +53,7 @@ func TestWhatAPodHasToleratedIsNoPartOfALaterEviction(t *testing.T) {
 		}
 	}
 	now := began
-	c := &taintEviction{env: controller.Env{Client: cluster.Client, Events: cluster.Events}, pods: pods, nodes: nodes, now: func() time.Time { return now },
+	c := &taintEviction{metrics: NewMetrics(), env: controller.Env{Client: cluster.Client, Events: cluster.Events}, pods: pods, nodes: nodes, now: func() time.Time { return now },
 		since: map[types.UID]time.Time{}, names: map[controller.Key]types.UID{}}
 	cluster.Eventually("the pod and the taint are seen", seen(1))
 	if result, err := c.reconcile(t.Context(), controller.KeyOf(pod)); err != nil || result.After != time.Hour {
@@ -61,20 +61,20 @@ func TestWhatAPodHasToleratedIsNoPartOfALaterEviction(t *testing.T) {
 	}
 	controllertest.Retry(cluster, n, taints("tolerated", "untolerated"))
 	cluster.Eventually("the second taint is seen", seen(2))
-	before := delays(t)
+	before := delays(t, c.metrics)
 	now = began.Add(11 * time.Minute)
 	if _, err := c.reconcile(t.Context(), controller.KeyOf(pod)); err != nil {
 		t.Fatal(err)
 	}
-	if got := delays(t) - before; math.Abs(got-60) > 1e-6 {
+	if got := delays(t, c.metrics) - before; math.Abs(got-60) > 1e-6 {
 		t.Errorf("the eviction is told to be %v s late; the taint came a minute ago", got)
 	}
 }
 
 // delays returns the sum of all recorded delays.
-func delays(t *testing.T) float64 {
+func delays(t *testing.T, metrics *Metrics) float64 {
 	var m dto.Metric
-	if err := podDeletionTimes.Write(&m); err != nil {
+	if err := metrics.podDeletionTimes.Write(&m); err != nil {
 		t.Fatal(err)
 	}
 	return m.GetHistogram().GetSampleSum()

@@ -67,7 +67,7 @@ func runIPAM(ctx context.Context, env controller.Env) error {
 		return n.Spec.PodCIDRs
 	})
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "node-ipam-controller",
 		Inputs: []controller.Input{controller.On(nodes, func(e client.TypedEvent[*corev1.Node]) []controller.Key {
 			if e.Type == client.Deleted || e.Object.Spec.PodCIDR != "" {

@@ -21,7 +21,12 @@ import (
 // turns conditions of nodes into taints, which keep new pods away (NoSchedule) or evict pods
 // (NoExecute, see TaintEviction). Evictions are limited per zone. They stop if all nodes of all
 // zones seem dead, since then it is rather this process that is cut off.
-var Lifecycle = controller.Starter{Name: "node-lifecycle-controller", Account: "node-controller", EventSource: "node-controller", Run: runLifecycle}
+func Lifecycle(m *Metrics) controller.Starter {
+	return controller.Starter{
+		Name: "node-lifecycle-controller", Account: "node-controller", EventSource: "node-controller",
+		Run: func(ctx context.Context, env controller.Env) error { return runLifecycle(ctx, env, m) },
+	}
+}
 
 const (
 	defaultGrace  = 40 * time.Second
@@ -43,11 +48,12 @@ const (
 )
 
 type lifecycle struct {
-	env   controller.Env
-	nodes client.ViewOf[*corev1.Node]
-	pods  client.ViewOf[*corev1.Pod]
-	grace time.Duration
-	now   func() time.Time
+	metrics *Metrics
+	env     controller.Env
+	nodes   client.ViewOf[*corev1.Node]
+	pods    client.ViewOf[*corev1.Pod]
+	grace   time.Duration
+	now     func() time.Time
 
 	mu sync.Mutex
 	// last sign of life by our clock, since clocks of nodes are not trusted
@@ -69,7 +75,7 @@ type zone struct {
 	evictAt time.Time // earliest time of the next node's eviction
 }
 
-func runLifecycle(ctx context.Context, env controller.Env) error {
+func runLifecycle(ctx context.Context, env controller.Env, m *Metrics) error {
 	nodes, err := client.Open[*corev1.Node](ctx, env.Client, client.Scope{})
 	if err != nil {
 		return fmt.Errorf("open nodes: %w", err)
@@ -83,14 +89,15 @@ func runLifecycle(ctx context.Context, env controller.Env) error {
 		return fmt.Errorf("open leases: %w", err)
 	}
 	controller.IndexPodsByNode(pods)
-	c := &lifecycle{env: env, nodes: nodes, pods: pods, grace: env.Config.NodeMonitorGrace, now: time.Now,
+	c := &lifecycle{metrics: m, env: env, nodes: nodes, pods: pods, grace: env.Config.NodeMonitorGrace, now: time.Now,
 		heard: map[string]time.Time{}, shares: map[string]share{}, tallies: map[zoneID]tally{}, zones: map[zoneID]*zone{}, registered: map[string]bool{}}
 	if c.grace == 0 {
 		c.grace = defaultGrace
 	}
 	loop := controller.Loop{
-		Log:  env.Log,
-		Name: "node-lifecycle-controller",
+		Log:    env.Log,
+		Queues: env.Queues,
+		Name:   "node-lifecycle-controller",
 		Inputs: []controller.Input{
 			controller.On(nodes, c.nodeKeys),
 			controller.On(leases, func(e client.TypedEvent[*coordinationv1.Lease]) []controller.Key {

@@ -64,7 +64,8 @@ func TestEachNodeGetsAPartOfThePodRange(t *testing.T) {
 func TestASilentNodeBecomesUnknownAndIsEvictedFrom(t *testing.T) {
 	c := controllertest.New(t)
 	c.Config.NodeMonitorGrace = 3 * time.Second
-	c.Run(node.Lifecycle, node.TaintEviction)
+	m := node.NewMetrics()
+	c.Run(node.Lifecycle(m), node.TaintEviction(m))
 	// The other node keeps posting, so that not all nodes are down.
 	controllertest.Node(c, "alive", nil)
 	stop := make(chan struct{})
@@ -151,7 +152,7 @@ func TestANodeThatWasNeverReadyIsNotToldOf(t *testing.T) {
 	c := controllertest.New(t)
 	c.Config.NodeMonitorGrace = time.Millisecond
 	controllertest.Retry(c, controllertest.Node(c, "n", nil), func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }, "status")
-	c.Run(node.Lifecycle)
+	c.Run(node.Lifecycle(node.NewMetrics()))
 	c.Eventually("it is unreachable", func() string { // the taint comes after the Event
 		if n := get(t, c, "n"); !tainted(n, corev1.TaintNodeUnreachable, corev1.TaintEffectNoSchedule) {
 			return fmt.Sprint(n.Spec.Taints)
@@ -167,7 +168,7 @@ func TestANodeThatWasNeverReadyIsNotToldOf(t *testing.T) {
 
 func TestCordoningTaints(t *testing.T) {
 	c := controllertest.New(t)
-	c.Run(node.Lifecycle)
+	c.Run(node.Lifecycle(node.NewMetrics()))
 	controllertest.Node(c, "n", nil)
 	controllertest.Retry(c, get(t, c, "n"), func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	c.Eventually("it is tainted", func() string {

@@ -60,8 +60,9 @@ func runPodGC(ctx context.Context, env controller.Env) error {
 	})
 	gc := &podGC{env: env, pods: pods, nodes: nodes, missing: map[string]time.Time{}, now: time.Now}
 	loop := controller.Loop{
-		Log:  env.Log,
-		Name: "pod-garbage-collector-controller",
+		Log:    env.Log,
+		Queues: env.Queues,
+		Name:   "pod-garbage-collector-controller",
 		Inputs: []controller.Input{
 			controller.On(pods, gc.podKeys),
 			controller.On(nodes, func(e client.TypedEvent[*corev1.Node]) []controller.Key {

@@ -123,7 +123,7 @@ func (c *lifecycle) taint(ctx context.Context, node *corev1.Node) (wait time.Dur
 		return wait, err
 	}
 	if evict != "" && !evicted {
-		evictions.WithLabelValues(zoneLabelOf(node)).Inc()
+		c.metrics.evictions.WithLabelValues(zoneLabelOf(node)).Inc()
 	}
 	return wait, nil
 }
@@ -249,7 +249,7 @@ func (c *lifecycle) judgeZones(ctx context.Context) error {
 	c.mu.Lock()
 	tallies := maps.Clone(c.tallies)
 	c.mu.Unlock()
-	tellZones(tallies, c.told)
+	c.metrics.showZones(tallies, c.told)
 	c.told = tallies
 	for id := range c.zones {
 		if _, ok := tallies[id]; !ok {

@@ -37,7 +37,7 @@ func runTTL(ctx context.Context, env controller.Env) error {
 		return strconv.Itoa(longestTTL)
 	}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "ttl-controller",
 		Inputs: []controller.Input{controller.On(nodes, func(e client.TypedEvent[*corev1.Node]) []controller.Key {
 			if e.Type == client.Modified {

@@ -17,7 +17,7 @@ import (
 
 func TestATallyIsTheSumOfItsNodes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := &lifecycle{shares: map[string]share{}, tallies: map[zoneID]tally{}}
+		c := &lifecycle{metrics: NewMetrics(), shares: map[string]share{}, tallies: map[zoneID]tally{}}
 		nodes := map[string]*corev1.Node{}
 		for range rapid.IntRange(1, 50).Draw(t, "changes") {
 			name := fmt.Sprint("node-", rapid.IntRange(0, 5).Draw(t, "node"))
@@ -58,7 +58,7 @@ func TestANodeIsCountedAsItWasWrittenLast(t *testing.T) {
 		"by the node itself, after the worker": {node("11", corev1.ConditionTrue), node("10", corev1.ConditionUnknown), ready},
 		"which has gone":                       {nil, node("10", corev1.ConditionUnknown), map[zoneID]tally{}},
 	} {
-		c := &lifecycle{shares: map[string]share{}, tallies: map[zoneID]tally{}}
+		c := &lifecycle{metrics: NewMetrics(), shares: map[string]share{}, tallies: map[zoneID]tally{}}
 		c.count("n", tc.heard)
 		c.recount(tc.written)
 		if !maps.Equal(c.tallies, tc.want) {
@@ -86,7 +86,8 @@ func TestHowAZoneIsDoing(t *testing.T) {
 
 func TestZonesAreToldAsLongAsTheyAreThere(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(zoneSize, zoneHealth, zoneUnhealthy)
+	m := NewMetrics()
+	registry.MustRegister(m.zoneSize, m.zoneHealth, m.zoneUnhealthy)
 	of := zoneID{"metrics", "a"}
 	page := func() string {
 		w := httptest.NewRecorder()
@@ -94,7 +95,7 @@ func TestZonesAreToldAsLongAsTheyAreThere(t *testing.T) {
 		return w.Body.String()
 	}
 	told := map[zoneID]tally{of: {nodes: 4, ready: 3, down: 1}}
-	tellZones(told, nil)
+	m.showZones(told, nil)
 	for _, want := range []string{"zone_size", "zone_health", "unhealthy_nodes_in_zone"} {
 		value := map[string]int{"zone_size": 4, "zone_health": 75, "unhealthy_nodes_in_zone": 1}[want]
 		if line := fmt.Sprintf("node_collector_%s{zone=\"metrics:\x00:a\"} %d\n", want, value); !strings.Contains(page(), line) {
@@ -102,11 +103,11 @@ func TestZonesAreToldAsLongAsTheyAreThere(t *testing.T) {
 		}
 	}
 	thirds := map[zoneID]tally{of: {nodes: 3, ready: 2, down: 1}}
-	tellZones(thirds, told)
+	m.showZones(thirds, told)
 	if line := fmt.Sprintf("node_collector_zone_health{zone=\"metrics:\x00:a\"} %v\n", 200./3); !strings.Contains(page(), line) {
 		t.Errorf("lacks %q", line)
 	}
-	tellZones(nil, thirds)
+	m.showZones(nil, thirds)
 	if strings.Contains(page(), "metrics:") {
 		t.Errorf("a zone that has gone is still told of: %s", page())
 	}

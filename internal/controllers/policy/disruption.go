@@ -63,7 +63,7 @@ func runDisruption(ctx context.Context, env controller.Env) (err error) {
 		return fmt.Errorf("open replication controllers: %w", err)
 	}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "disruption-controller",
 		Inputs: []controller.Input{
 			controller.Self(c.budgets),

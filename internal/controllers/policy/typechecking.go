@@ -37,7 +37,7 @@ func runTypeChecking(ctx context.Context, env controller.Env) error {
 		return fmt.Errorf("open validating admission policies: %w", err)
 	}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name:   typeChecking,
 		Inputs: []controller.Input{controller.Self(view)},
 		Reconcile: func(ctx context.Context, key controller.Key) (controller.Result, error) {

@@ -33,7 +33,7 @@ func run(ctx context.Context, env controller.Env) error {
 		return []string{"yes"}
 	})
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "clusterrole-aggregation-controller",
 		Inputs: []controller.Input{controller.On(roles, func(client.TypedEvent[*rbacv1.ClusterRole]) []controller.Key {
 			var keys []controller.Key

@@ -67,7 +67,7 @@ func run[T client.Object](ctx context.Context, env controller.Env, k kind[T]) er
 	controller.IndexOwners(view)
 	s := &sets[T]{kind: k, env: env, control: controller.PodControl{Client: env.Client, Events: env.Events}, sets: view, pods: pods, now: env.Now}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name:      k.gvk.Kind,
 		Inputs:    []controller.Input{controller.Self(view), controller.On(pods, s.podKeys)},
 		Workers:   5,

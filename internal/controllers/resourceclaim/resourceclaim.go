@@ -69,7 +69,7 @@ func run(ctx context.Context, env controller.Env) error {
 	errs := make([]error, len(loops))
 	var group sync.WaitGroup
 	for i := range loops {
-		loops[i].Clock, loops[i].Log = env.Clock, env.Log
+		loops[i].Clock, loops[i].Log, loops[i].Queues = env.Clock, env.Log, env.Queues
 		group.Go(func() { errs[i] = loops[i].Run(ctx) })
 	}
 	group.Wait()

@@ -66,7 +66,7 @@ func run(ctx context.Context, env controller.Env) error {
 	c := &statefulSets{env: env, sets: sets, pods: pods, claims: claims, now: env.Now,
 		history: controller.History{Client: env.Client, Revisions: revisions, Kind: kind, HashLabel: historyLabel}}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name:      "statefulset-controller",
 		Inputs:    []controller.Input{controller.Self(sets), controller.On(pods, c.podKeys)},
 		Workers:   5,

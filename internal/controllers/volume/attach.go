@@ -67,7 +67,7 @@ func runAttachDetach(ctx context.Context, env controller.Env) (err error) {
 	c.attachments.AddIndex(byNode, func(a *storagev1.VolumeAttachment) []string { return []string{a.Spec.NodeName} })
 	// A key is a node's name.
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "persistentvolume-attach-detach-controller",
 		Inputs: []controller.Input{
 			controller.On(c.nodes, func(e client.TypedEvent[*corev1.Node]) []controller.Key {

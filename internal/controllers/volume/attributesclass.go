@@ -72,7 +72,7 @@ func runClassProtection(ctx context.Context, env controller.Env) error {
 		return keys
 	}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "volumeattributesclass-protection-controller",
 		Inputs: []controller.Input{
 			controller.Self(classes),

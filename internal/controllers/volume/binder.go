@@ -54,7 +54,7 @@ func runBinder(ctx context.Context, env controller.Env) error {
 	}
 	b := &binder{env: env, claims: claims, volumes: volumes, classes: classes}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "persistentvolume-binder-controller",
 		Inputs: []controller.Input{
 			controller.On(claims, func(e client.TypedEvent[*corev1.PersistentVolumeClaim]) []controller.Key {

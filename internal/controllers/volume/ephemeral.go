@@ -28,7 +28,7 @@ func runEphemeral(ctx context.Context, env controller.Env) error {
 	}
 	podKind := corev1.SchemeGroupVersion.WithKind("Pod")
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "ephemeral-volume-controller",
 		Inputs: []controller.Input{
 			controller.On(pods, func(e client.TypedEvent[*corev1.Pod]) []controller.Key {

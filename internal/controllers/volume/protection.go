@@ -57,7 +57,7 @@ func runClaimProtection(ctx context.Context, env controller.Env) error {
 	}
 	pods.AddIndex(byClaim, claimsOf)
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "persistentvolumeclaim-protection-controller",
 		Inputs: []controller.Input{
 			controller.Self(claims),
@@ -124,7 +124,7 @@ func runVolumeProtection(ctx context.Context, env controller.Env) error {
 		return fmt.Errorf("open persistent volumes: %w", err)
 	}
 	loop := controller.Loop{
-		Clock: env.Clock, Log: env.Log,
+		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name:   "persistentvolume-protection-controller",
 		Inputs: []controller.Input{controller.Self(volumes)},
 		Reconcile: func(ctx context.Context, key controller.Key) (controller.Result, error) {
