@@ -1,4 +1,5 @@
-// Package arch holds the rules that the compiler does not know: which package must not import which, and why.
+// Package arch tests rules that the compiler does not know: which packages must not import which
+// others, and why.
 package arch
 
 import (
@@ -10,8 +11,8 @@ import (
 
 const module = "github.com/knarr-project/knarr/"
 
-// bans lists forbidden imports. from and to are package paths below the module (a trailing /... takes all below) or
-// full paths of other modules. Imports count however indirect they are.
+// bans lists forbidden imports, direct or indirect. from and to are package paths below the module
+// (a trailing /... includes all below) or full paths in other modules.
 var bans = []struct{ from, to, reason string }{
 	{"internal/...", "k8s.io/kubernetes/...", "the product is written anew; only the harnesses under test/ may see upstream's implementation"},
 	{"cmd/...", "k8s.io/kubernetes/...", "the product is written anew"},
@@ -58,7 +59,8 @@ var bans = []struct{ from, to, reason string }{
 	{"internal/volume/...", module + "internal/kubelet/...", "the kubelet consumes volumes through its own interface"},
 }
 
-// direct lists imports that only the named package itself must not have; through others it may.
+// direct lists imports that the named package must not have itself, though it may have them
+// indirectly.
 var direct = []struct{ from, to, reason string }{
 	{"internal/controllers/...", module + "internal/store/...", "only the API server touches the store"},
 	{"internal/resource/...", "net/http", "rules of kinds are pure functions"},
@@ -119,7 +121,7 @@ func TestPackagesImportOnlyWhatTheDesignAllows(t *testing.T) {
 	}
 }
 
-// TestControllersDoNotImportEachOther: a controller that needs another one's code has found something for internal/controller.
+// Code that two controllers need belongs into internal/controller.
 func TestControllersDoNotImportEachOther(t *testing.T) {
 	const area = module + "internal/controllers/"
 	for _, p := range packages(t) {

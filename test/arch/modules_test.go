@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// apart lists modules that a harness needs in another version than the product's, with the reason.
-// test/upstream is left out as a whole: it has the versions of upstream's release.
+// apart lists the modules of which a harness needs another version than the product, with the
+// reason. test/upstream is excluded: it has the versions of upstream's release.
 var apart = map[string]string{
 	"github.com/container-storage-interface/spec": "upstream's test/e2e does not compile with the product's",
 	"github.com/containerd/ttrpc":                 "a module that conformance needs requires a newer one",
@@ -17,9 +17,8 @@ var apart = map[string]string{
 	"github.com/godbus/dbus/v5":                   "a module that conformance needs requires a newer one",
 }
 
-// TestHarnessesShareTheProductsModules: with other versions of a few libraries nearly all of
-// Kubernetes' libraries are compiled once more for each harness, which takes minutes with an empty
-// cache.
+// With other versions of a few libraries, nearly all Kubernetes libraries are compiled again for
+// each harness. That takes minutes with an empty cache.
 func TestHarnessesShareTheProductsModules(t *testing.T) {
 	product := required(t, "../../go.mod")
 	for _, harness := range []string{"test/compare", "test/conformance", "test/envtest", "test/integration", "test/interop", "test/operators", "examples/operator-test"} {
@@ -33,7 +32,7 @@ func TestHarnessesShareTheProductsModules(t *testing.T) {
 
 var requirement = regexp.MustCompile(`(?m)^(?:require )?\s*([a-z][^\s]*\.[^\s]+) (v[^\s]+)`)
 
-// required reads the modules that a go.mod requires.
+// required returns the modules that a go.mod requires.
 func required(t *testing.T, path string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -1,7 +1,14 @@
-// Package chaos kills, restarts and compacts the API server under load, and holds what its clients saw of a built-in and a custom kind against a
-// model: reads and writes, their preconditions, statuses, deletions of all and what finalizers hold up are linearizable, a dry run changes nothing, a list is the
-// state at its revision, also by label, page by page and as of an older one, a watch tells every change once and in order wherever it begins, also one of all
-// namespaces, nothing that was acknowledged is lost and nothing is told that nobody wrote. It needs `make build`; `make chaos` makes thousands of histories, `make test` a few.
+// Package chaos kills, restarts and compacts the API server under load. It compares what its
+// clients saw of a built-in kind and of a custom kind with a model, and checks that
+//
+//   - reads, writes, preconditions, statuses, deletions of collections and finalizers are
+//     linearizable, and a dry run changes nothing;
+//   - a list is the state at its revision, also with a label selector, in pages, or at an older
+//     revision;
+//   - a watch delivers every change once and in order from any start, also in all namespaces;
+//   - no acknowledged write is lost, and no event appears that no client wrote.
+//
+// It needs `make build`. `make chaos` makes thousands of histories, `make test` a few.
 package chaos
 
 import (
@@ -21,7 +28,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// histories says how many to make: KNARR_CHAOS_HISTORIES, or two dozen and no more than fit into some minutes.
+// histories returns the number of histories to make: KNARR_CHAOS_HISTORIES, or 24 but at most what
+// fits into some minutes.
 func histories(t *testing.T) (n int, enough time.Duration) {
 	text := os.Getenv("KNARR_CHAOS_HISTORIES")
 	if text == "" {
@@ -34,7 +42,7 @@ func histories(t *testing.T) (n int, enough time.Duration) {
 	return n, math.MaxInt64
 }
 
-// seed makes a run repeatable as far as its choices go: KNARR_CHAOS_SEED, or the time.
+// seed makes the random choices of a run repeatable: KNARR_CHAOS_SEED, or the time.
 func seed(t *testing.T) uint64 {
 	s := uint64(time.Now().UnixNano())
 	if text := os.Getenv("KNARR_CHAOS_SEED"); text != "" {
@@ -69,7 +77,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 		}
 		return ""
 	}
-	// A few histories, or on a slow machine short ones, may lack something: then some more are made.
+	// Few histories, or short ones on a slow machine, may lack a feature. Then make some more.
 	for began := time.Now(); made < n && time.Since(began) < enough || lacking() != "" && time.Since(began) < patience; made++ {
 		for _, r := range round(t, s, fmt.Sprintf("round-%d", made), rand.New(rand.NewPCG(start, uint64(made)))) {
 			if err := r.check(); err != nil {
@@ -87,14 +95,14 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	}
 }
 
-// patience is for what is still lacking when there are histories enough.
+// patience limits the extra histories for missing features.
 const patience = 5 * time.Minute
 
 const (
 	actors    = 3 // of each kind
 	followers = 3
 	names     = 3
-	calm      = 150 * time.Millisecond // between two blows
+	calm      = 150 * time.Millisecond // between two failures
 )
 
 // record is what all clients saw of one kind.
@@ -106,7 +114,8 @@ type record struct {
 
 func (r *record) check() error { return r.h.check(r.plain, r.selecting) }
 
-// round makes one history of each kind: clients at work in a namespace of their own while the server dies and comes back.
+// round makes one history of each kind: clients work in their own namespace while the server dies
+// and comes back.
 func round(t *testing.T, s *server, namespace string, random *rand.Rand) (records []*record) {
 	t.Helper()
 	admin, err := s.client("admin")
@@ -155,7 +164,7 @@ func round(t *testing.T, s *server, namespace string, random *rand.Rand) (record
 
 func objectName(i int) string { return fmt.Sprintf("object-%d", i) }
 
-// open is one client's way to the kind's objects.
+// open returns one client's access to the kind's objects.
 func (r *record) open(t *testing.T, s *server, namespace, client string, random *rand.Rand) api {
 	t.Helper()
 	cfg, err := s.config(client, 1+random.IntN(2))
@@ -181,14 +190,15 @@ func (r *record) actors(t *testing.T, s *server, namespace string, random *rand.
 	return list
 }
 
-// followers are plain ones, which begin in different ways, one that looks for a label and one that looks for a name.
+// followers returns plain followers, which start in different ways, one with a label selector and
+// one with a field selector.
 func (r *record) followers(t *testing.T, s *server, namespace string, random *rand.Rand) (list []*follower) {
 	for i := range followers + 2 {
 		name := fmt.Sprintf("%s-follower-%d", r.kind.name, i)
 		f := &follower{name: name, h: r.h, begins: beginning(i % 3), random: rand.New(rand.NewPCG(random.Uint64(), uint64(i)))}
 		list = append(list, f)
 		where, within := namespace, ""
-		if random.IntN(3) == 0 { // follows the kind in all namespaces, and wants this one's
+		if random.IntN(3) == 0 { // follows all namespaces and keeps the events of this one
 			where, within = metav1.NamespaceAll, "metadata.namespace="+namespace
 		}
 		f.api, f.selector.FieldSelector = r.open(t, s, where, name, random), within

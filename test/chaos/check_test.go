@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// check holds a history against what Kubernetes promises; the first broken promise is the error.
+// check compares a history with Kubernetes' guarantees. The error is the first broken guarantee.
 func (h *history) check(plain, selecting []*follower) error {
 	for _, f := range append(append([]*follower(nil), plain...), selecting...) {
 		if f.err != nil {
@@ -64,7 +64,8 @@ func (h *history) check(plain, selecting []*follower) error {
 	return h.checkLinearizable()
 }
 
-// checkWhole: nothing that anybody saw within the span is missing in it, and what it listed was the state at that revision.
+// checkWhole checks that the span lacks no event that other followers saw, and that its listing was
+// the state at that revision.
 func (s *span) checkWhole(l *log) error {
 	want := l.between(s.from, s.to)
 	if len(want) != len(s.events) {
@@ -82,7 +83,7 @@ func (s *span) checkWhole(l *log) error {
 	return err
 }
 
-// checkListed compares a listing with the state that a follower knew at its revision, if any did.
+// checkListed compares a listing with a follower's state at its revision, if any follower knew it.
 func (l *log) checkListed(list *listing) (compared bool, err error) {
 	state, ok := l.state(list.revision)
 	if !ok {
@@ -97,7 +98,7 @@ func (l *log) checkListed(list *listing) (compared bool, err error) {
 	return true, nil
 }
 
-// checkAcked: every acknowledged write within the span is an event of it.
+// checkAcked checks that every acknowledged write in the span is one of its events.
 func (h *history) checkAcked(s *span) error {
 	seen := map[int64]string{}
 	for _, c := range s.events {
@@ -111,7 +112,8 @@ func (h *history) checkAcked(s *span) error {
 	return nil
 }
 
-// checkSelected: a watch with a selector tells objects that begin to match as added, and those that cease to as deleted.
+// checkSelected checks that a watch with a selector reports objects that start to match as added,
+// and those that stop to match as deleted.
 func (s *span) checkSelected(f *follower, l *log) error {
 	in := map[string]bool{}
 	for name := range s.listed {
@@ -153,8 +155,9 @@ func (s *span) checkSelected(f *follower, l *log) error {
 	return nil
 }
 
-// checkLists: every list is the state at its revision, which is the one demanded, or no older, or (for a consistent one) not older than what was
-// acknowledged before it was asked for.
+// checkLists checks that every list is the state at its revision. That revision must be the one
+// demanded, or not older than it, or (for a consistent list) not older than any write acknowledged
+// before the request.
 func (h *history) checkLists(l *log) error {
 	for i := range h.lists {
 		list := &h.lists[i]
@@ -180,7 +183,8 @@ func (h *history) checkLists(l *log) error {
 	return nil
 }
 
-// checkReads: what was read as no older than a revision had not been replaced or deleted then.
+// checkReads checks reads with a minimum revision: the object read must not have been replaced or
+// deleted at that revision.
 func (h *history) checkReads(l *log) error {
 	for _, r := range h.reads {
 		for _, c := range l.between(r.version, r.wanted) {
@@ -192,9 +196,10 @@ func (h *history) checkReads(l *log) error {
 	return nil
 }
 
-// checkChanges: whatever a watch told of, somebody had written: nothing of what was refused, or only tried.
+// checkChanges checks that a client wrote every change in a watch. Refused writes and dry runs must
+// not appear.
 func (h *history) checkChanges(l *log) error {
-	written := map[string]bool{"": true} // a status that nobody has written yet
+	written := map[string]bool{"": true} // a status that no client has written yet
 	for _, op := range h.ops {
 		in, out := op.Input.(input), op.Output.(output)
 		if !in.dry && (out.outcome == done || out.outcome == unknown) {
@@ -209,13 +214,14 @@ func (h *history) checkChanges(l *log) error {
 	return nil
 }
 
-// counts tells how much there was to hold against the model.
+// counts tells how much was compared with the model.
 type counts struct {
 	operations, sweeps, reports, dry, selecting, exact, pages, others, compared, resumed, initial, events int
-	undecided                                                                                             int // names whose history the checker did not finish with
+	// names whose history the checker did not finish
+	undecided int
 }
 
-// missing is a promise of which nothing was seen: then the histories prove nothing about it.
+// missing returns the first guarantee that the histories did not test, or "".
 func (c *counts) missing() string {
 	for _, must := range []struct {
 		n    int
@@ -288,7 +294,8 @@ func (h *history) checkLinearizable() error {
 		case porcupine.Illegal:
 			return fmt.Errorf("the history of %s is not linearizable:\n%s", name, describe(part))
 		case porcupine.Unknown:
-			h.counts.undecided++ // too many for this machine and a minute, which says nothing of the server
+			// too many operations for this machine and a minute; that says nothing about the server
+			h.counts.undecided++
 		}
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// item is an object as the model looks at it, of whatever kind.
+// item is an object of any kind in the form of the model.
 type item struct {
 	name, uid, version string
 	value, status      string
@@ -26,7 +26,7 @@ type item struct {
 	held               holds
 }
 
-// holds are the finalizers that hold a deletion up.
+// holds is the set of finalizers that delay a deletion.
 type holds uint8
 
 var finalizers = []string{"chaos.example.com/a", "chaos.example.com/b"}
@@ -50,13 +50,14 @@ func (h holds) names() []string {
 	return names
 }
 
-// metadata is what is common to all kinds.
+// metadata returns the fields that all kinds have.
 func metadata(obj metav1.Object) item {
 	return item{name: obj.GetName(), uid: string(obj.GetUID()), version: obj.GetResourceVersion(), chosen: obj.GetLabels()["chosen"] != "",
 		deleting: obj.GetDeletionTimestamp() != nil, held: holdsOf(obj.GetFinalizers())}
 }
 
-// setMetadata is what a write sends. Half of the objects carry the label that the selecting watcher looks for.
+// setMetadata sets the fields that a write sends. Half of the objects carry the label of the
+// selecting watcher.
 func (i item) setMetadata(obj metav1.Object) {
 	obj.SetName(i.name)
 	obj.SetUID(types.UID(i.uid))
@@ -67,7 +68,7 @@ func (i item) setMetadata(obj metav1.Object) {
 	}
 }
 
-// api is one client's way to the objects of one kind in one namespace.
+// api is one client's access to the objects of one kind in one namespace.
 type api interface {
 	get(ctx context.Context, name string, opts metav1.GetOptions) (item, error)
 	create(ctx context.Context, i item, opts metav1.CreateOptions) (item, error)
@@ -77,19 +78,19 @@ type api interface {
 	sweep(ctx context.Context, opts metav1.ListOptions) error
 	list(ctx context.Context, opts metav1.ListOptions) ([]item, metav1.ListMeta, error)
 	watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
-	// read makes an item of an event's object.
+	// read converts an event's object to an item.
 	read(obj runtime.Object) (item, error)
-	// section is the field that the value is in; header is what an applied object begins with.
+	// section is the field with the value; header is the beginning of an applied object.
 	section() string
 	header() string
 }
 
-// kind is one of the kinds that histories are made of.
+// kind is one of the tested kinds.
 type kind struct {
 	name string
-	// unconditional: an update need not say which version it is of.
+	// unconditional kinds allow updates without a resourceVersion.
 	unconditional bool
-	// reports: it has a status, which is written apart.
+	// reports marks a kind with a status subresource.
 	reports bool
 	open    func(cfg *rest.Config, namespace string, choice int) (api, error)
 }
@@ -99,7 +100,7 @@ var kinds = []kind{
 	{name: widgets.Resource, reports: true, open: openWidgets},
 }
 
-// objects are what clients of all kinds can do, typed or not.
+// objects are the methods of typed and dynamic clients.
 type objects[T, L any] interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
 	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
@@ -111,7 +112,7 @@ type objects[T, L any] interface {
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
-// client makes an api of a kind's client: itemOf reads one of its objects, object makes one.
+// client implements api by a kind's client: itemOf reads an object of the kind, object makes one.
 type client[T metav1.Object, L runtime.Object] struct {
 	objects[T, L]
 	field, begin string
@@ -207,7 +208,7 @@ func openConfigMaps(cfg *rest.Config, namespace string, _ int) (api, error) {
 	}, nil
 }
 
-// widgets are a custom kind of two versions, one of which is stored.
+// widgets is a custom kind with two versions, one of which is stored.
 var widgets = schema.GroupResource{Group: "chaos.example.com", Resource: "widgets"}
 
 const widgetDefinition = `{
@@ -223,7 +224,7 @@ const widgetDefinition = `{
 	}
 }`
 
-// openWidgets opens them in one of their versions.
+// openWidgets opens the widgets in one of their versions.
 func openWidgets(cfg *rest.Config, namespace string, choice int) (api, error) {
 	version := []string{"v1", "v1beta1"}[choice%2]
 	c, err := dynamic.NewForConfig(cfg)
@@ -253,7 +254,7 @@ func openWidgets(cfg *rest.Config, namespace string, choice int) (api, error) {
 	}, nil
 }
 
-// whole is a dynamic client for whole objects, with the methods that typed ones have.
+// whole is a dynamic client with the methods of typed clients, for whole objects.
 type whole struct{ dynamic.ResourceInterface }
 
 func (w whole) Get(ctx context.Context, name string, opts metav1.GetOptions) (*unstructured.Unstructured, error) {

@@ -12,21 +12,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// listing is one list as a client got it, or a part of one: the names after one up to another.
+// listing is a list as a client got it, or a part of one: the names after one name up to another.
 type listing struct {
 	asked       int64
 	revision    int64
-	after, upTo string // "" for no bound
+	after, upTo string // "" means no bound
 	items       map[string]mark
-	selecting   bool // only what has the label
-	// consistent: the client asked for the newest state.
+	selecting   bool // with the label selector
+	// consistent means that the client requested the newest state.
 	consistent bool
-	// wanted is the revision that it was to have (exact) or to be no older than; 0 for any.
+	// wanted is the exact revision requested (exact), or the minimum; 0 means any.
 	wanted int64
 	exact  bool
 }
 
-// mark is what a list is known by: which version of an object it has.
+// mark identifies the version of an object in a list.
 type mark struct {
 	version int64
 	chosen  bool
@@ -43,8 +43,8 @@ func (l *listing) add(items []item) {
 	}
 }
 
-// list reads all names: the newest state, any, one no older than a revision or exactly that of a revision; page by page at times. A whole consistent
-// list is also a read of each name.
+// list reads all names: the newest state, any, at least or exactly that of a revision, sometimes in
+// pages. A complete consistent list also counts as a read of each name.
 func (a *actor) list(ctx context.Context) {
 	opts, l := metav1.ListOptions{}, listing{items: map[string]mark{}, selecting: a.random.IntN(4) == 0}
 	if l.selecting {
@@ -60,7 +60,8 @@ func (a *actor) list(ctx context.Context) {
 	case n < 5 && revision != "":
 		opts.ResourceVersion, opts.ResourceVersionMatch = revision, metav1.ResourceVersionMatchNotOlderThan
 	case n < 6 && revision != "":
-		// Who does not say how gets exactly that revision page by page, and one no older as a whole.
+		// Without resourceVersionMatch, the revision is exact for pages, and a minimum for a whole
+		// list.
 		opts.ResourceVersion, l.exact = revision, opts.Limit > 0
 	case n < 7:
 		opts.ResourceVersion = "0"
@@ -89,7 +90,8 @@ func (a *actor) list(ctx context.Context) {
 	}
 }
 
-// pages reads a list to its end and notes it; whole when it is of one revision. If that is forgotten on the way, the rest is read as of now.
+// pages reads a list to its end and records it. whole reports that it has one revision: if that
+// expires midway, the rest is read at the newest one.
 func (a *actor) pages(ctx context.Context, opts metav1.ListOptions, l *listing) (items []item, whole bool) {
 	whole = true
 	for {
@@ -109,7 +111,8 @@ func (a *actor) pages(ctx context.Context, opts metav1.ListOptions, l *listing) 
 		}
 		revision, _ := strconv.ParseInt(meta.ResourceVersion, 10, 64)
 		if l.revision != 0 && l.revision != revision {
-			l.wanted, l.exact = l.revision, true // a page of another revision: the check says so
+			// if a page has another revision, the check reports it
+			l.wanted, l.exact = l.revision, true
 		}
 		l.revision = revision
 		l.add(page)
@@ -122,7 +125,7 @@ func (a *actor) pages(ctx context.Context, opts metav1.ListOptions, l *listing) 
 			return items, whole
 		}
 		opts = metav1.ListOptions{Limit: opts.Limit, LabelSelector: opts.LabelSelector, Continue: meta.Continue}
-		if a.random.IntN(4) == 0 { // long enough for a compaction, at times
+		if a.random.IntN(4) == 0 { // sometimes long enough for a compaction
 			select {
 			case <-time.After(time.Duration(a.random.IntN(int(2 * compactEvery)))):
 			case <-ctx.Done():
@@ -143,7 +146,7 @@ func (a *actor) page(ctx context.Context, opts metav1.ListOptions) ([]item, meta
 	return items, meta, err
 }
 
-// restOf is the token to go on with when a list's revision is forgotten.
+// restOf returns the token to continue with after a list's revision has expired.
 func restOf(err error) string {
 	var status apierrors.APIStatus
 	if apierrors.IsResourceExpired(err) && errors.As(err, &status) {
@@ -152,10 +155,11 @@ func restOf(err error) string {
 	return ""
 }
 
-// note adds what was read of a list to the history. With no more pages to come it has everything up to the end.
+// note adds a part of a list to the history. Without more pages to come, the part reaches to the
+// end.
 func (a *actor) note(l listing, more string) {
 	if l.revision == 0 {
-		return // no page came
+		return // no page was received
 	}
 	if more == "" {
 		l.upTo = ""

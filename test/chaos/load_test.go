@@ -29,39 +29,39 @@ const (
 // history is what all clients of one round saw of one kind.
 type history struct {
 	began time.Time
-	value atomic.Int64 // the last unique value given out
+	value atomic.Int64 // the last unique value
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	ops     []porcupine.Operation
 	acked   []acked
 	lists   []listing
 	reads   []read
 	ends    []end    // of the server
-	strange []oddity // answers that only a server that is ending may give
-	known   []int64  // revisions that somebody was told of
+	strange []oddity // answers that are allowed only while the server ends
+	known   []int64  // revisions that a client has seen
 
-	counts counts // by check
+	counts counts // set by check
 }
 
-// end is from when the server was to end until it had.
+// end is the time from the request to stop the server until it had stopped.
 type end struct{ from, to int64 }
 
-// oddity is an answer that no server in full health gives, and when it was asked for and given.
+// oddity is an answer that a healthy server never gives, with the times of request and answer.
 type oddity struct {
 	from, to int64
 	what     string
-	// ending: a server may give it while it ends.
+	// ending marks an answer that a server may give while it ends.
 	ending bool
 }
 
-// acked is a write that was acknowledged with its version.
+// acked is an acknowledged write with its version.
 type acked struct {
 	name    string
 	version int64
-	at      int64 // when the answer came
+	at      int64 // time of the answer
 }
 
-// read is a get that was to be no older than a revision.
+// read is a get with a minimum revision.
 type read struct {
 	wanted  int64
 	name    string
@@ -72,7 +72,8 @@ func (h *history) now() int64 { return int64(time.Since(h.began)) }
 
 func (h *history) next() string { return fmt.Sprint(h.value.Add(1)) }
 
-// record adds an operation. A read without an answer says nothing, and what was refused before it was sent did not happen.
+// record adds an operation. A read without an answer is dropped, and so is a request that was never
+// sent.
 func (h *history) record(client int, in input, call int64, out output) {
 	if out.outcome == refused || (out.outcome == unknown && in.do == get) {
 		return
@@ -90,14 +91,14 @@ func (h *history) record(client int, in input, call int64, out output) {
 	}
 }
 
-// learn notes a revision that somebody was told of.
+// learn records a revision that a client has seen.
 func (h *history) learn(revision int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.known = append(h.known, revision)
 }
 
-// revision is one that is known, a recent one more likely than an old one; "" when there is none.
+// revision returns a known revision, more likely a recent one; "" if there is none.
 func (h *history) revision(random *rand.Rand) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -109,19 +110,19 @@ func (h *history) revision(random *rand.Rand) string {
 	return fmt.Sprint(h.known[n-1-back])
 }
 
-// ended notes that the server has just ended, as it was told to a while ago.
+// ended records that the server has just ended; told is the time of the request to stop.
 func (h *history) ended(told time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ends = append(h.ends, end{int64(told.Sub(h.began)), h.now()})
 }
 
-// expect notes an answer to what was asked for then, if it is a definite one that is not expected. A server that ends, or has just begun, or is busy
-// may say that.
+// expect records an unexpected definite answer. A server that ends, has just started or is busy may
+// give some of them.
 func (h *history) expect(asked int64, err error, what string, codes ...int32) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return // none came, or success
+		return // no answer, or success
 	}
 	code := status.Status().Code
 	if slices.Contains(append(codes, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout), code) {
@@ -136,7 +137,7 @@ func (h *history) odd(asked int64, what string, ending bool) {
 	h.strange = append(h.strange, oddity{asked, h.now(), what, ending})
 }
 
-// checkAnswers finds the first of the odd answers that can not be from the server's end.
+// checkAnswers returns the first odd answer that the end of the server does not explain.
 func (h *history) checkAnswers() error {
 	for _, o := range h.strange {
 		meanwhile := func(e end) bool { return e.from <= o.to && o.from <= e.to }
@@ -147,7 +148,8 @@ func (h *history) checkAnswers() error {
 	return nil
 }
 
-// settled are the operations, with those that had no answer drawn out to the server's next death: until then they may take effect.
+// settled returns the operations. Those without an answer last until the server's next end, since
+// they may take effect until then.
 func (h *history) settled() []porcupine.Operation {
 	ops := slices.Clone(h.ops)
 	for i := range ops {
@@ -165,7 +167,7 @@ func (h *history) settled() []porcupine.Operation {
 	return ops
 }
 
-// actor is one client that reads and writes a few names of one kind at random.
+// actor is a client that reads and writes a few names of one kind at random.
 type actor struct {
 	id     int
 	kind   *kind
@@ -173,10 +175,10 @@ type actor struct {
 	api    api
 	names  []string
 	random *rand.Rand
-	seen   map[string]item // what it saw last of each name
+	seen   map[string]item // the last state it saw of each name
 }
 
-// act does one thing after the other until ctx ends.
+// act does one operation after the other until ctx ends.
 func (a *actor) act(ctx context.Context) {
 	for ctx.Err() == nil {
 		name := a.names[a.random.IntN(len(a.names))]
@@ -203,12 +205,13 @@ func (a *actor) act(ctx context.Context) {
 	}
 }
 
-// request bounds one request: without an answer its outcome is unknown.
+// request limits one request. Without an answer its outcome is unknown.
 func request(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, 3*time.Second)
 }
 
-// outcomeOf tells what an answer means for the object. Whatever is no definite answer is unknown.
+// outcomeOf returns the meaning of an answer for the object. Any answer that is not definite is
+// unknown.
 func outcomeOf(err error) outcome {
 	switch {
 	case err == nil:
@@ -227,7 +230,7 @@ func outcomeOf(err error) outcome {
 	return unknown
 }
 
-// do makes one request and records it.
+// do sends one request and records it.
 func (a *actor) do(ctx context.Context, in input, send func(ctx context.Context) (item, error)) {
 	ctx, cancel := request(ctx)
 	defer cancel()
@@ -235,7 +238,7 @@ func (a *actor) do(ctx context.Context, in input, send func(ctx context.Context)
 	got, err := send(ctx)
 	a.h.expect(call, err, fmt.Sprintf("%+v", in), http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity)
 	if in.dry {
-		got = item{} // what would have been
+		got = item{} // the result of a dry run
 	}
 	out := output{outcome: outcomeOf(err), item: got}
 	if err == nil && got.name != "" {
@@ -247,7 +250,8 @@ func (a *actor) do(ctx context.Context, in input, send func(ctx context.Context)
 	}
 }
 
-// get reads the newest state, or one that is no older than some revision, which is no read of the register.
+// get reads the newest state, or one with a minimum revision. The latter does not count as a read
+// of the register.
 func (a *actor) get(ctx context.Context, name string) {
 	revision := a.h.revision(a.random)
 	if revision == "" || a.random.IntN(4) > 0 {
@@ -270,7 +274,7 @@ func (a *actor) get(ctx context.Context, name string) {
 	a.h.reads = append(a.h.reads, r)
 }
 
-// finalizers chooses some, or none: most objects have none.
+// finalizers returns random finalizers; most objects have none.
 func (a *actor) finalizers() holds {
 	return []holds{0, 0, 0, 1, 2, 3}[a.random.IntN(6)]
 }
@@ -299,12 +303,12 @@ func (a *actor) update(ctx context.Context, name string) {
 	})
 }
 
-// object is what a create or update sends.
+// object returns the object that a create or update sends.
 func (in input) object() item {
 	return item{name: in.name, uid: in.uid, version: in.at, value: in.value, held: in.held, chosen: in.chosen}
 }
 
-// dry makes some of the writes those of which nothing may remain.
+// dry turns some of the writes into dry runs.
 func (a *actor) dry(in input) (input, []string) {
 	if a.random.IntN(8) > 0 {
 		return in, nil
@@ -313,7 +317,8 @@ func (a *actor) dry(in input) (input, []string) {
 	return in, []string{metav1.DryRunAll}
 }
 
-// patch changes the value, and at times the finalizers, of what it demands: by a merge patch, or a JSON patch that tests the value.
+// patch changes the value, and sometimes the finalizers. It is a merge patch with preconditions, or
+// a JSON patch that tests the value.
 func (a *actor) patch(ctx context.Context, name string) {
 	in, dry := a.dry(input{do: patch, name: name, value: a.h.next()})
 	seen := a.seen[name]
@@ -352,7 +357,7 @@ func quoted(names []string) string {
 	return strings.Join(list, ",")
 }
 
-// apply makes the object or changes its value.
+// apply creates the object or changes its value.
 func (a *actor) apply(ctx context.Context, name string) {
 	in, force := input{do: apply, name: name, value: a.h.next()}, true
 	body := fmt.Sprintf(`{%s,"metadata":{"name":"%s"},"%s":{"value":"%s"}}`, a.api.header(), name, a.api.section(), in.value)
@@ -376,7 +381,7 @@ func (a *actor) remove(ctx context.Context, name string) {
 	})
 }
 
-// report writes the status; what it says of the rest is to be ignored.
+// report writes the status. The server must ignore the rest of the object.
 func (a *actor) report(ctx context.Context, name string) {
 	in, seen, metadata := input{do: report, name: name, value: a.h.next()}, a.seen[name], ""
 	if seen.version != "" && a.random.IntN(3) == 0 {
@@ -388,7 +393,7 @@ func (a *actor) report(ctx context.Context, name string) {
 	})
 }
 
-// sweep deletes all objects, or those with the label: one by one, each at a time of its own.
+// sweep deletes the collection, or the objects with the label. The server deletes them one by one.
 func (a *actor) sweep(ctx context.Context) {
 	ctx, cancel := request(ctx)
 	defer cancel()

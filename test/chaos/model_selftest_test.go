@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// The model itself: a checker that accepts everything would prove nothing.
+// Tests of the model itself: a checker that accepts everything would prove nothing.
 func TestTheModelTellsRightFromWrong(t *testing.T) {
 	op := func(call, back int64, in input, out output) porcupine.Operation {
 		in.name = "a"
@@ -91,7 +91,7 @@ func TestTheModelTellsRightFromWrong(t *testing.T) {
 	}
 }
 
-// What the rest of the checker is to find, in a history that is put together by hand.
+// Each history is made by hand and contains one fault that the checks must find.
 func TestTheChecksTellRightFromWrong(t *testing.T) {
 	added := func(revision int64, name string) change {
 		return change{kind: "ADDED", revision: revision, item: item{name: name, value: "1"}}
@@ -127,7 +127,8 @@ func TestTheChecksTellRightFromWrong(t *testing.T) {
 		{"a read of what was the newest then", &history{reads: []read{{wanted: 9, name: "a", version: 3}}}, []*follower{full()}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.h.ops = append(c.h.ops, porcupine.Operation{Input: input{do: create, name: "x", value: "1"}, Output: output{outcome: unknown}}) // who made the events
+			// the operations behind the events
+			c.h.ops = append(c.h.ops, porcupine.Operation{Input: input{do: create, name: "x", value: "1"}, Output: output{outcome: unknown}})
 			if err := c.h.check(c.plain, nil); (err == nil) != c.want {
 				t.Errorf("%v", err)
 			}
@@ -135,11 +136,12 @@ func TestTheChecksTellRightFromWrong(t *testing.T) {
 	}
 }
 
-// TestOddAnswers: what a healthy server never says is found; what one says that ends, begins or is busy is not.
+// An answer that a healthy server never gives must be found. The answers of a server that ends,
+// starts or is busy are allowed.
 func TestOddAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
-		ending bool // asked for while the server ended
+		ending bool // requested while the server ended
 		odd    bool
 	}{
 		"no answer":                      {err: io.ErrUnexpectedEOF},

@@ -6,7 +6,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// What one operation on one object asks for and gets. Values are unique, so that a value tells which write it is from.
+// The request and the result of one operation on one object. Values are unique, so a value
+// identifies its write.
 
 type action string
 
@@ -15,28 +16,28 @@ const (
 	create action = "create"
 	update action = "update"
 	patch  action = "patch" // merge, JSON with a test, or apply: see input
-	apply  action = "apply" // makes the object when it is not there
+	apply  action = "apply" // creates the object if it does not exist
 	remove action = "delete"
-	sweep  action = "delete collection" // as far as it concerns one name
-	report action = "status"            // writes the status, and nothing else
+	sweep  action = "delete collection" // its effect on one name
+	report action = "status"            // writes only the status
 )
 
 type input struct {
 	do    action
 	name  string
-	value string // written by all writes but delete; of report it is the status
-	// What the write demands of the object; "" for nothing.
+	value string // set by every write except delete; for report, the status
+	// Preconditions of the write; "" means none.
 	at  string // resourceVersion
 	uid string
 	old string // value
-	// The finalizers that the write leaves, if it says so.
+	// The finalizers that the write sets, if holds.
 	holds bool
 	held  holds
-	// chosen: a create or update leaves the label.
+	// chosen means that a create or update sets the label.
 	chosen bool
-	// only: a sweep is of what has the label.
+	// only restricts a sweep to objects with the label.
 	only bool
-	// dry: nothing is to happen.
+	// dry marks a dry run.
 	dry bool
 }
 
@@ -44,7 +45,7 @@ type outcome string
 
 const (
 	done     outcome = "done"
-	unknown  outcome = "unknown" // no answer: it may have happened, or happen later
+	unknown  outcome = "unknown" // no answer: it may have happened, or may happen later
 	refused  outcome = "refused" // never sent
 	notFound outcome = "not found"
 	exists   outcome = "already exists"
@@ -52,7 +53,8 @@ const (
 	invalid  outcome = "invalid"
 )
 
-// output is the outcome and, when it is done, the object as it was read or written; a deletion tells nothing.
+// output is the outcome and, if it is done, the object that was read or written. A deletion returns
+// no object.
 type output struct {
 	outcome outcome
 	item    item
@@ -64,13 +66,14 @@ type object struct {
 	value    string
 	status   string
 	chosen   bool
-	version  string // "" when nobody was told it
-	uid      string // "" when nobody was told it
+	version  string // "" if no client has seen it
+	uid      string // "" if no client has seen it
 	deleting bool
 	held     holds
 }
 
-// register is the model of one object: a register with a version that exists or not, and whose deletion waits for its finalizers.
+// register is the model of one object. It is a register with a version that exists or not, and
+// whose deletion waits for its finalizers.
 var register = (&porcupine.NondeterministicModel{
 	Partition: byName,
 	Init:      func() []any { return []any{object{}} },
@@ -100,7 +103,7 @@ func byName(history []porcupine.Operation) [][]porcupine.Operation {
 	return parts
 }
 
-// step gives the states that may follow; none when the answer is impossible.
+// step returns the possible next states; none if the answer is impossible.
 func step(s object, in input, out output) []object {
 	if out.outcome == unknown {
 		states := []object{s}
@@ -121,7 +124,7 @@ func step(s object, in input, out output) []object {
 			return same
 		}
 	case conflict:
-		// An update that names a UID conflicts with there being no object, as upstream.
+		// An update with a UID conflicts if there is no object, as upstream.
 		if s.exists && mayNot && (in.at != "" || in.uid != "") || !s.exists && in.do == update && in.uid != "" {
 			return same
 		}
@@ -140,7 +143,7 @@ func step(s object, in input, out output) []object {
 		switch {
 		case !ok:
 			return nil
-		case in.do == sweep && in.only && !s.chosen: // it may have had the label when the sweep looked, or not
+		case in.do == sweep && in.only && !s.chosen: // the sweep may or may not have seen the label
 			return []object{s, next}
 		}
 		return []object{next}
@@ -148,7 +151,8 @@ func step(s object, in input, out output) []object {
 	return nil
 }
 
-// allows says whether the write (or read) may succeed and whether it may fail: both, while nobody knows the version or UID that it demands.
+// allows reports whether the operation may succeed and whether it may fail. Both are possible while
+// the demanded version or UID is unknown.
 func (s object) allows(in input) (may, mayNot bool) {
 	switch {
 	case in.do == create:
@@ -171,12 +175,12 @@ func (s object) allows(in input) (may, mayNot bool) {
 	return may, mayNot
 }
 
-// adds: the write would hold up a deletion that has begun.
+// adds reports whether the write would add a finalizer to an object that is being deleted.
 func (s object) adds(in input) bool {
 	return s.deleting && in.holds && in.held&^s.held != 0
 }
 
-// after is the state after an operation that succeeds. Its version is not known yet if it was written.
+// after returns the state after a successful operation. The version of a write is not known yet.
 func (s object) after(in input) object {
 	if in.dry {
 		return s
@@ -211,10 +215,10 @@ func (s object) after(in input) object {
 	return s
 }
 
-// told is the state with what the answer says of it; false when that can not be.
+// told adds the answer's content to the state; false if they contradict each other.
 func (s object) told(in input, is item) (object, bool) {
 	if !s.exists || in.do == remove || in.do == sweep {
-		return s, in.do != get // what goes by the write is told as it was
+		return s, in.do != get // a deleting write returns the last state
 	}
 	if s.value != is.value || s.status != is.status || s.chosen != is.chosen || s.deleting != is.deleting || s.held != is.held ||
 		s.version != "" && s.version != is.version || s.uid != "" && s.uid != is.uid {

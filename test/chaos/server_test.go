@@ -20,27 +20,28 @@ import (
 	"github.com/knarr-project/knarr/internal/network/nettest"
 )
 
-// server is `knarr apiserver`, a process of its own that is killed and started again on the same data folder and port.
+// server is a `knarr apiserver` process that is killed and started again with the same data folder
+// and port.
 type server struct {
 	t      testing.TB
 	dir    string
 	listen string
-	flags  []string // besides those that every server gets
+	flags  []string // in addition to the common ones
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	process *process
-	conns   []net.Conn // of the clients that client made
+	conns   []net.Conn // of the clients made by client
 	blows   map[syscall.Signal]int
-	log     processOutput // of all its lives
+	log     processOutput // of all its runs
 }
 
-// process is one life of the server.
+// process is one run of the server.
 type process struct {
 	cmd  *exec.Cmd
 	gone chan struct{} // closed when it has ended
 }
 
-// processOutput is what a process writes, which may be read meanwhile.
+// processOutput is the output of a process. It can be read while the process runs.
 type processOutput struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer
@@ -58,7 +59,8 @@ func (o *processOutput) String() string {
 	return o.text.String()
 }
 
-// compactEvery is far below what anybody would set: pages, watches and exact reads meet compaction all the time.
+// compactEvery is far below any real setting, so that pages, watches and exact reads meet
+// compactions all the time.
 const compactEvery = 300 * time.Millisecond
 
 func startServer(t testing.TB, flags ...string) *server {
@@ -66,7 +68,7 @@ func startServer(t testing.TB, flags ...string) *server {
 	if _, err := os.Stat(binary()); err != nil {
 		t.Skip("needs make build: ", err)
 	}
-	dir, err := os.MkdirTemp("", "knarr-chaos-") // t.TempDir's names are too long for sockets
+	dir, err := os.MkdirTemp("", "knarr-chaos-") // the names of t.TempDir are too long for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,11 +96,11 @@ func binary() string {
 	return path
 }
 
-// start runs the server and waits until it serves.
+// start starts the server and waits until it serves.
 func (s *server) start() {
 	s.t.Helper()
 	args := []string{"apiserver", "--data-dir", s.dir, "--run-dir", filepath.Join(s.dir, "run"), "--listen", s.listen,
-		// Endpoints may not name loopback; nobody connects there.
+		// Endpoints must not name loopback. No client connects to this address.
 		"--advertise-address", "192.0.2.1", "--compaction-interval", compactEvery.String()}
 	cmd := exec.Command(binary(), append(args, s.flags...)...)
 	cmd.Stdout, cmd.Stderr = &s.log, &s.log
@@ -136,7 +138,7 @@ func (s *server) start() {
 	}
 }
 
-// end stops the process with a signal and waits for it. It is to have lived until then.
+// end stops the process with a signal and waits. The process must have run until then.
 func (s *server) end(signal syscall.Signal) {
 	s.mu.Lock()
 	p := s.process
@@ -157,19 +159,20 @@ func (s *server) end(signal syscall.Signal) {
 	}
 	s.blows[signal]++
 	s.mu.Unlock()
-	s.hangUp() // what is idle would hold up a server that is told to end
+	s.hangUp() // idle connections would delay a graceful end
 	_ = p.cmd.Process.Signal(signal)
 	<-p.gone
 }
 
-// fate is what the server has been through.
+// fate describes the server's history.
 func (s *server) fate() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return fmt.Sprintf("killed %d times and told to end %d times", s.blows[syscall.SIGKILL], s.blows[syscall.SIGTERM])
 }
 
-// hangUp closes the connections of the clients that client made: none of them has a request under way when the server is to end.
+// hangUp closes the connections of the clients made by client, which have no request under way when
+// the server ends.
 func (s *server) hangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +182,8 @@ func (s *server) hangUp() {
 	s.conns = nil
 }
 
-// config is for a client with connections of its own, over HTTP/1.1 or 2. It never tries anything again by itself.
+// config returns the configuration of a client with its own connections, over HTTP/1.1 or 2. The
+// client never retries.
 func (s *server) config(name string, version int) (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(s.dir, "kubeconfig"))
 	if err != nil {
@@ -188,7 +192,8 @@ func (s *server) config(name string, version int) (*rest.Config, error) {
 	cfg.UserAgent = "chaos/" + name
 	cfg.QPS = -1
 	cfg.Timeout = 0
-	// A transport of its own, or all clients share one connection and end together.
+	// Each client has its own transport. Otherwise all clients would share one connection and fail
+	// together.
 	cfg.Dial = (&net.Dialer{Timeout: 2 * time.Second}).DialContext
 	if version == 1 {
 		cfg.TLSClientConfig.NextProtos = []string{"http/1.1"}
@@ -196,7 +201,8 @@ func (s *server) config(name string, version int) (*rest.Config, error) {
 	return rest.AddUserAgent(cfg, name), nil
 }
 
-// client is for what prepares a test: its connections end before the server does.
+// client returns a client for the preparation of a test. Its connections are closed before the
+// server ends.
 func (s *server) client(name string) (*kubernetes.Clientset, error) {
 	cfg, err := s.config(name, 2)
 	if err != nil {
@@ -215,7 +221,7 @@ func (s *server) client(name string) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(cfg)
 }
 
-// define makes the custom kind, and returns when it is served.
+// define creates the custom kind and waits until it is served.
 func (s *server) define() error {
 	c, err := s.client("definer")
 	if err != nil {

@@ -25,7 +25,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// restful is one client: with connections of its own, of one version of HTTP, and as administrator or as a service account.
+// restful is a client with its own connections of one HTTP version, as administrator or as a
+// service account.
 type restful struct {
 	http    *http.Client
 	version int
@@ -33,10 +34,10 @@ type restful struct {
 	token   string
 
 	mu      sync.Mutex             // guards answers
-	answers map[net.Conn]time.Time // when the last answer on a connection had come
+	answers map[net.Conn]time.Time // time of the last answer on a connection
 }
 
-// restful makes a client. An administrator has no token.
+// restful returns a client. An administrator has no token.
 func (s *server) restful(version int, token string) *restful {
 	s.t.Helper()
 	cfg, err := s.config("restful", version)
@@ -59,13 +60,14 @@ func (s *server) restful(version int, token string) *restful {
 	return &restful{http: &http.Client{Transport: transport}, version: version, address: "https://" + s.listen, token: token, answers: map[net.Conn]time.Time{}}
 }
 
-// attempt is how far a request got: the last time, if the HTTP library has tried it again.
+// attempt records how far a request got. If the HTTP library has retried it, it is the last
+// attempt.
 type attempt struct {
 	mu    sync.Mutex
 	conn  net.Conn
-	since time.Time // nothing had been asked on its connection since then
-	begun time.Time // something of it was sent; zero when nothing was
-	sent  time.Time // all of it was; zero when it was not
+	since time.Time // the connection was idle since then
+	begun time.Time // first byte sent; zero if none was
+	sent  time.Time // fully sent; zero if it was not
 }
 
 func (c *restful) trace(ctx context.Context, a *attempt) context.Context {
@@ -94,7 +96,7 @@ func (a *attempt) set(fn func()) {
 	fn()
 }
 
-// answered notes that an answer has come to its end.
+// answered records the end of an answer.
 func (c *restful) answered(a *attempt) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -103,11 +105,13 @@ func (c *restful) answered(a *attempt) {
 	c.answers[a.conn] = time.Now()
 }
 
-// idleTime is what the server grants a connection on which nothing comes, when it is told to end: far more than a slow machine takes for anything.
+// idleTime is the time that a stopping server grants an idle connection, far more than a slow
+// machine needs for any step.
 const idleTime = 30 * time.Second
 
-// lost tells whether a request that failed had been sent to the server on a connection that it was to serve. One that was left alone for longer than half of
-// idleTime may be closed just when a request is sent on it, of which HTTP/1.1 has no way to tell.
+// lost reports whether a failed request had been sent on a connection that the server had to serve.
+// A connection that was idle for more than half of idleTime may be closed while a request is sent
+// on it; HTTP/1.1 cannot prevent that.
 func (a *attempt) lost() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -121,7 +125,7 @@ func (a *attempt) lost() bool {
 	return sent.Sub(a.since) < idleTime/2
 }
 
-// send makes one request and reads its answer to the end.
+// send sends one request and reads its answer to the end.
 func (c *restful) send(ctx context.Context, a *attempt, method, path string, body io.Reader, header ...string) (int, []byte, error) {
 	req, err := http.NewRequestWithContext(c.trace(ctx, a), method, c.address+path, body)
 	if err != nil {
@@ -149,13 +153,13 @@ func (c *restful) send(ctx context.Context, a *attempt, method, path string, bod
 	return resp.StatusCode, answer, err
 }
 
-// parting is what the clients of one shutdown have to say.
+// parting collects the complaints of the clients of one shutdown.
 type parting struct {
 	s         *server
 	namespace string
 
-	mu    sync.Mutex // guards what follows
-	made  []string   // paths of objects whose creation was acknowledged
+	mu    sync.Mutex // guards the fields below
+	made  []string   // paths of objects with an acknowledged creation
 	wrong []string
 }
 
@@ -191,7 +195,7 @@ func body(resource, name string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"%s"},"data":{"value":"1"}}`, name)
 }
 
-// write creates objects, one after the other, until the server has gone.
+// write creates objects one after the other until the server is gone.
 func (p *parting) write(ctx context.Context, c *restful, name string) {
 	for i := 0; ctx.Err() == nil; i++ {
 		resource := []string{"configmaps", "widgets"}[i%2]
@@ -206,12 +210,12 @@ func (p *parting) write(ctx context.Context, c *restful, name string) {
 			p.complain("HTTP/%d: creation of %s: sent, but %v", c.version, object, err)
 			return
 		default:
-			return // there is no server any more
+			return // the server is gone
 		}
 	}
 }
 
-// read lists objects until the server has gone.
+// read lists objects until the server is gone.
 func (p *parting) read(ctx context.Context, c *restful) {
 	for ctx.Err() == nil {
 		a := &attempt{}
@@ -228,7 +232,7 @@ func (p *parting) read(ctx context.Context, c *restful) {
 	}
 }
 
-// watch follows a watch to its end, which is a proper one: whole events, and no broken connection.
+// watch follows a watch to its end, which must be proper: whole events, no broken connection.
 func (p *parting) watch(ctx context.Context, c *restful, began chan<- struct{}) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.address+p.path("configmaps")+"?watch=1", nil)
 	if err != nil {
@@ -270,7 +274,8 @@ func (p *parting) watch(ctx context.Context, c *restful, began chan<- struct{}) 
 	}
 }
 
-// slow sends half of a request, which the server has begun to serve then, and the rest when the server takes no new connections any more.
+// slow sends half of a request, which the server starts to serve. It sends the rest when the server
+// accepts no new connections.
 func (p *parting) slow(ctx context.Context, c *restful, began chan<- struct{}, leaving <-chan struct{}) {
 	object := fmt.Sprintf("slow-%d", c.version)
 	text, a := body("configmaps", object), &attempt{}
@@ -295,7 +300,7 @@ func (p *parting) slow(ctx context.Context, c *restful, began chan<- struct{}, l
 	p.done(p.path("configmaps") + "/" + object)
 }
 
-// account makes a service account that may do everything, and gives a token of its.
+// account creates a service account that is allowed everything, and returns a token.
 func (s *server) account(namespace string) string {
 	s.t.Helper()
 	c, err := s.client("admin")
@@ -323,8 +328,9 @@ func (s *server) account(namespace string) string {
 	return token.Status.Token
 }
 
-// A server that is told to end, under load over both versions of HTTP, answers every request that it was sent, keeps what it has acknowledged, and ends watches
-// properly: with a whole event, and no broken connection.
+// Under load over both HTTP versions, a server that is told to stop answers every request that it
+// received, keeps every acknowledged write, and ends watches properly: with a whole event and no
+// broken connection.
 func TestAServerThatIsToldToEndLosesNoRequest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts servers")
@@ -350,7 +356,7 @@ func TestAServerThatIsToldToEndLosesNoRequest(t *testing.T) {
 	}
 }
 
-// leave sets the clients to work and ends the server among them. The error is what makes it useless to go on.
+// leave starts the clients and stops the server. An error means that going on is useless.
 func (p *parting) leave(t *testing.T, token string) error {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -366,7 +372,8 @@ func (p *parting) leave(t *testing.T, token string) error {
 	for version := 1; version <= 2; version++ {
 		shared, slow := open(version, token), open(version, token)
 		for i := range 4 {
-			c := shared // over HTTP/2 they share a connection, over HTTP/1.1 they take turns with several
+			// over HTTP/2 they share a connection; over HTTP/1.1 they take turns with several
+			c := shared
 			if i == 0 {
 				c = open(version, "")
 			}
@@ -395,7 +402,7 @@ func (p *parting) leave(t *testing.T, token string) error {
 	}
 	close(leaving)
 	clients.Wait()
-	for { // nobody asks anything any more, which the server can not know
+	for { // no client sends requests any more, which the server cannot know
 		for _, c := range all {
 			c.http.CloseIdleConnections()
 		}
@@ -407,7 +414,7 @@ func (p *parting) leave(t *testing.T, token string) error {
 	}
 }
 
-// refuses waits until the server takes no connections any more.
+// refuses waits until the server accepts no connections.
 func (s *server) refuses(most time.Duration) error {
 	for deadline := time.Now().Add(most); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		c, err := net.DialTimeout("tcp", s.listen, 10*time.Second)
@@ -421,7 +428,7 @@ func (s *server) refuses(most time.Duration) error {
 	return fmt.Errorf("the server was told to end and takes connections after %v", most)
 }
 
-// check finds every object that was acknowledged.
+// check finds every acknowledged object.
 func (p *parting) check(t *testing.T) error {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -18,35 +18,36 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// follower is a client that gets to know what there is and then watches, across broken connections, from where it was, as informers do.
-// Each beginning is a new span, because what happened in between is not told.
+// follower is a client that reads the initial state and then watches. After a broken connection it
+// continues where it was, as informers do. Each new start begins a new span, because the changes in
+// between are not delivered.
 type follower struct {
 	name     string
 	h        *history
 	api      api
 	begins   beginning
 	random   *rand.Rand
-	selector metav1.ListOptions // of label or field; matches says the same
+	selector metav1.ListOptions // by label or field; matches says the same
 	matches  func(item) bool
 	spans    []*span
-	err      error // what no server may do
+	err      error // an error that no server may cause
 }
 
-// beginning is how a follower begins a span.
+// beginning is the way in which a follower starts a span.
 type beginning int
 
 const (
 	byList    beginning = iota // a list, then a watch from its revision
-	byInitial                  // a watch that begins with what there is
-	resumed                    // a watch from a revision that somebody has been told of, for a while
+	byInitial                  // a watch with initial events
+	resumed                    // a watch for a while from a known revision
 )
 
 // span is what a follower saw without a gap.
 type span struct {
-	from, to int64           // the listing's revision, and the last that an event or bookmark told of
-	listed   map[string]mark // nil when the span began without
+	from, to int64           // revision of the listing, and of the last event or bookmark
+	listed   map[string]mark // nil if the span has no listing
 	events   []change
-	opened   bool // the server has taken a watch from there
+	opened   bool // the server has accepted a watch from there
 }
 
 type change struct {
@@ -106,7 +107,7 @@ func (f *follower) list(ctx context.Context) (*span, error) {
 	return s, err
 }
 
-// resume watches for a while from a revision that somebody knows, new or old.
+// resume watches for a while from a known revision, new or old.
 func (f *follower) resume(ctx context.Context) {
 	revision := f.h.revision(f.random)
 	if revision == "" {
@@ -122,7 +123,8 @@ func (f *follower) resume(ctx context.Context) {
 	f.spans = append(f.spans, s)
 }
 
-// initial opens a watch that begins with what there is, and follows it to its end; ok when it got as far as the bookmark that says that this was all.
+// initial opens a watch with initial events and follows it to its end. ok means that it reached the
+// bookmark after the initial events.
 func (f *follower) initial(ctx context.Context) (ok bool) {
 	opts, yes := f.selector, true
 	opts.SendInitialEvents, opts.AllowWatchBookmarks, opts.ResourceVersionMatch = &yes, true, metav1.ResourceVersionMatchNotOlderThan
@@ -164,7 +166,7 @@ func (f *follower) initial(ctx context.Context) (ok bool) {
 		l.add([]item{i})
 	}
 	if l.revision == 0 {
-		return false // it ended before
+		return false // it ended before the bookmark
 	}
 	f.h.mu.Lock()
 	f.h.known = append(f.h.known, l.revision)
@@ -178,7 +180,7 @@ func (f *follower) initial(ctx context.Context) (ok bool) {
 	return true
 }
 
-// watch follows one connection to its end; expired when the next one must begin anew.
+// watch follows one connection to its end; expired means that the next watch needs a new start.
 func (f *follower) watch(ctx context.Context, s *span) (expired bool) {
 	opts := f.selector
 	opts.ResourceVersion, opts.AllowWatchBookmarks = strconv.FormatInt(s.to, 10), true
@@ -194,7 +196,8 @@ func (f *follower) watch(ctx context.Context, s *span) (expired bool) {
 	return f.take(ctx, asked, w, s)
 }
 
-// failed looks at a watch's ERROR event; expired when the next watch must begin anew. The client makes one itself when its own context or the connection ends.
+// failed examines a watch's ERROR event; expired means that the next watch needs a new start. The
+// client makes such an event itself when its context or connection ends.
 func (f *follower) failed(ctx context.Context, asked int64, status runtime.Object) (expired bool) {
 	err := apierrors.FromObject(status)
 	expired = apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
@@ -204,7 +207,7 @@ func (f *follower) failed(ctx context.Context, asked int64, status runtime.Objec
 	return expired
 }
 
-// take adds a watch's events to a span.
+// take adds the events of a watch to a span.
 func (f *follower) take(ctx context.Context, asked int64, w watch.Interface, s *span) (expired bool) {
 	for e := range w.ResultChan() {
 		if e.Type == watch.Error {
@@ -223,7 +226,7 @@ func (f *follower) take(ctx context.Context, asked int64, w watch.Interface, s *
 	return false
 }
 
-// take adds an event: their revisions only grow.
+// take adds an event. Revisions must increase.
 func (s *span) take(kind watch.EventType, i item) error {
 	revision, err := strconv.ParseInt(i.version, 10, 64)
 	switch {
@@ -240,13 +243,13 @@ func (s *span) take(kind watch.EventType, i item) error {
 	return nil
 }
 
-// log is the union of what all plain followers saw: one change a revision.
+// log is the union of the events of all plain followers: one change per revision.
 type log struct {
 	changes []change // by revision
 	spans   []*span
 }
 
-// union puts the followers' spans together. Two that tell different things of one revision are an error.
+// union merges the followers' spans. Two different changes at one revision are an error.
 func union(followers []*follower) (*log, error) {
 	l, at := &log{}, map[int64]change{}
 	for _, f := range followers {
@@ -268,14 +271,14 @@ func union(followers []*follower) (*log, error) {
 	return l, nil
 }
 
-// between are the changes after one revision up to another.
+// between returns the changes after one revision up to another.
 func (l *log) between(after, to int64) []change {
 	i := sort.Search(len(l.changes), func(i int) bool { return l.changes[i].revision > after })
 	j := sort.Search(len(l.changes), func(i int) bool { return l.changes[i].revision > to })
 	return l.changes[i:max(i, j)]
 }
 
-// reaches says up to where the log is complete after a revision.
+// reaches returns the revision up to which the log is complete, starting after the given one.
 func (l *log) reaches(after int64) int64 {
 	to := after
 	for _, s := range l.spans {
@@ -286,7 +289,7 @@ func (l *log) reaches(after int64) int64 {
 	return to
 }
 
-// state is what existed at a revision, by name; ok is false when no follower watched then.
+// state returns the objects at a revision by name; ok is false if no follower watched then.
 func (l *log) state(revision int64) (is map[string]mark, ok bool) {
 	for _, s := range l.spans {
 		if s.listed == nil || s.from > revision || s.to < revision {

@@ -1,7 +1,7 @@
 //go:build tools
 
-// Package conformance pins what the harness builds: upstream's end-to-end suite and the programs of
-// its images, with the libraries of the product, so that they are compiled once.
+// Package conformance pins the programs that the harness builds: upstream's end-to-end suite and
+// the programs of its images. They use the product's libraries, so that these are compiled once.
 package conformance
 
 import (

@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/cli"
 )
 
-// asKnarr makes this test's program behave as knarr, so that commands of pages run without a build.
+// asKnarr makes the test program act as knarr, so that commands of pages run without a build.
 const asKnarr = "KNARR_DOCS_TEST_AS_KNARR"
 
 func TestMain(m *testing.M) {
@@ -60,7 +60,7 @@ func TestKubectlCommandsExist(t *testing.T) {
 	}
 }
 
-// check looks a command line up in a tree of commands. "" says that it is right.
+// check looks up a command line in a tree of commands. It returns the problem, or "".
 func check(tree *cobra.Command, words []string) string {
 	words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "..." || w == "…" })
 	if len(words) == 0 {
@@ -108,7 +108,7 @@ func checkFlag(cmd *cobra.Command, word string) string {
 	return ""
 }
 
-// lookup looks for a flag among the command's own and those of its parents.
+// lookup finds a flag among the command's own and its parents'.
 func lookup(cmd *cobra.Command, find func(*pflag.FlagSet) *pflag.Flag) *pflag.Flag {
 	for _, set := range []*pflag.FlagSet{cmd.Flags(), cmd.PersistentFlags(), cmd.InheritedFlags()} {
 		if f := find(set); f != nil {

@@ -52,7 +52,7 @@ var (
 	codeSpan   = regexp.MustCompile("`[^`]*`")
 )
 
-// Links are the links of the page's prose.
+// Links returns the links in the page's prose.
 func (p *Page) Links() []Link {
 	var links []Link
 	p.Prose(func(line int, text string) {
@@ -73,7 +73,7 @@ var (
 	dropped = regexp.MustCompile(`[^\p{L}\p{N}\p{M} _-]`)
 )
 
-// Anchors are what links to a part of the page can name, as GitHub makes them from headings.
+// Anchors returns the anchors of the page's headings, as GitHub makes them.
 func (p *Page) Anchors() map[string]bool {
 	anchors := map[string]bool{}
 	p.Prose(func(_ int, text string) {
@@ -94,8 +94,8 @@ func (p *Page) Anchors() map[string]bool {
 	return anchors
 }
 
-// Commands are the shell commands of the page's blocks, one for each line that begins with the
-// program or follows an operator of the shell. Blocks of files are left out.
+// Commands returns the shell commands of the page's blocks, one for each line that begins with the
+// program or follows a shell operator. It skips blocks with files.
 func (p *Page) Commands(program string) []Link {
 	var found []Link
 	for _, b := range p.Blocks {
@@ -123,7 +123,7 @@ func (p *Page) Commands(program string) []Link {
 	return found
 }
 
-// commandsOf takes the calls of a program out of a line of shell.
+// commandsOf returns the calls of a program in a line of shell.
 func commandsOf(line int, text, program string) []Link {
 	var found []Link
 	text = strings.ReplaceAll(text, "\\\n", " ")

@@ -121,7 +121,7 @@ func columns(text string) int {
 	return n
 }
 
-const mostWords = 15 // of a cell of a table
+const mostWords = 15 // in a cell of a table
 
 // TestCellsAreShort: a cell of a table holds a phrase. Sentences belong below the table.
 func TestCellsAreShort(t *testing.T) {
@@ -176,8 +176,8 @@ func TestNamedPathsExist(t *testing.T) {
 	}
 }
 
-// exists looks for a path, which may have a pattern or {alternatives} in it, or name a function
-// after the package.
+// exists reports whether a path exists. It may contain a pattern or {alternatives}, and a
+// function's name after the package.
 func exists(name string) bool {
 	name = strings.TrimSuffix(name, "/")
 	if open := strings.Index(name, "{"); open >= 0 {

@@ -1,8 +1,8 @@
-// Envtest measures knarrtest/envtest beside controller-runtime's envtest with upstream's
-// kube-apiserver and etcd: the time from the start to the first write that succeeds, memory, and
-// the time of a suite of small tests. It prints a table and ends.
+// Envtest compares knarrtest/envtest with controller-runtime's envtest on upstream's kube-apiserver
+// and etcd. It measures the time from the start to the first successful write, memory, and the time
+// of a suite of small tests. It prints a table and ends.
 //
-// Each measurement runs in a process of its own, which is this program with -side and -what.
+// Each measurement runs in its own process: this program with -side and -what.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// measures are what is asked for, each with how often a process is started for it.
+// measures lists the measurements, each with the number of processes started for it.
 var measures = []struct {
 	what  string
 	times int
@@ -56,7 +56,7 @@ func fail(err error) {
 	}
 }
 
-// compare runs all measurements of both sides in turn, and makes the table of their medians.
+// compare runs all measurements of both sides in turn, and returns a table of their medians.
 func compare(tests int) (string, error) {
 	found := map[string]map[string][]float64{}
 	for _, m := range measures {
@@ -86,7 +86,7 @@ func compare(tests int) (string, error) {
 	return b.String(), nil
 }
 
-// patience bounds one process: what takes longer is broken.
+// patience limits one process. A longer run means that it is broken.
 const patience = 10 * time.Minute
 
 func run(side, what string, tests int) (map[string]float64, error) {

@@ -22,14 +22,14 @@ import (
 	knarr "github.com/knarr-project/knarr/knarrtest/envtest"
 )
 
-// What is measured.
+// The measurements.
 const (
 	start  = "start"
 	shared = "suite, one environment"
 	own    = "suite, an environment for each test"
 )
 
-// environment is what both packages have.
+// environment is the interface of both packages.
 type environment interface {
 	Start() (*rest.Config, error)
 	Stop() error
@@ -69,7 +69,7 @@ func rows(tests int) []row {
 	}
 }
 
-// measure is one process's work.
+// measure is the work of one process.
 func measure(name, what string, tests int) (map[string]float64, error) {
 	for _, s := range sides {
 		if s.name != name {
@@ -101,7 +101,7 @@ func (s side) start() (map[string]float64, error) {
 		}
 		out[key] = time.Since(began).Seconds()
 		if i == 0 {
-			time.Sleep(2 * time.Second) // what a start leaves to do is done
+			time.Sleep(2 * time.Second) // wait for the work after the start
 			out["anon"], out["rss"] = memory()
 		}
 		began = time.Now()
@@ -150,8 +150,8 @@ func (s side) own(tests int) (map[string]float64, error) {
 	return map[string]float64{"own": time.Since(began).Seconds()}, nil
 }
 
-// test is a small test: a namespace, a definition, ten custom objects, ten ConfigMaps, and a look
-// at all of them.
+// test is a small test: it creates a namespace, a definition, ten custom objects and ten
+// ConfigMaps, and lists all of them.
 func (s side) test(config *rest.Config, i int) error {
 	ctx := context.Background()
 	k, err := kubernetes.NewForConfig(config)

@@ -1,7 +1,7 @@
 //go:build tools
 
-// Package upstream pins what the harnesses build of upstream, with the libraries of its release:
-// Kubernetes, etcd, CNI plugins.
+// Package upstream pins upstream's programs that the harnesses build, with the libraries of its
+// release: Kubernetes, etcd, CNI plugins.
 package upstream
 
 import (

@@ -1,5 +1,6 @@
-// Report DIR OUT [LIST] reads the JUnit files that the suite wrote in DIR, writes a table of passed, failed and not run
-// tests by SIG to OUT (Markdown), and prints one line. With LIST, every test named there must have run and passed.
+// Report DIR OUT [LIST] reads the JUnit files of the suite in DIR. It writes a table of passed,
+// failed and not run tests by SIG to OUT (Markdown), and prints one line. With LIST, every test
+// named there must have run and passed.
 package main
 
 import (
@@ -86,7 +87,8 @@ func run(dir, out string, list []string) error {
 	return nil
 }
 
-// read gives each conformance test's status. A test that was left out by a filter in one file and run in another counts as run.
+// read returns each conformance test's status. A test that one file skips and another one runs
+// counts as run.
 func read(dir string) (map[string]string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.xml"))
 	if err != nil || len(files) == 0 {
@@ -141,7 +143,7 @@ func markdown(table map[string]*row, failed, passed []string) string {
 	return b.String()
 }
 
-// short leaves out the labels that every name carries.
+// short removes the labels that every name carries.
 func short(name string) string {
 	s := ""
 	if m := sig.FindStringSubmatch(name); m != nil {
@@ -150,7 +152,7 @@ func short(name string) string {
 	return s + strings.TrimSpace(labels.ReplaceAllString(name, ""))
 }
 
-// all checks that each name of the list is part of a test that passed.
+// all checks that each name in the list is part of a test that passed.
 func all(list string, passed []string) error {
 	f, err := os.Open(list)
 	if err != nil {

@@ -1,9 +1,10 @@
-// Controller is a controller as people write them with controller-runtime: a manager with leader election, a cache with an
-// index, one reconciler. It runs in a pod, with the rights of its service account.
+// Controller is a typical controller of controller-runtime: a manager with leader election, a cache
+// with an index, one reconciler. It runs in a pod with the rights of its service account.
 //
-// A ConfigMap labelled "fleet" asks for ships: its data say how many and of what image. For each there is a Deployment that it
-// owns, whose pods wait for a readiness gate that the controller opens. What was done is told in events and in an
-// annotation; a finalizer sees to it that deletions are noticed.
+// A ConfigMap labelled "fleet" requests ships: its data hold their number and image. Each fleet has
+// a Deployment that it owns. The pods wait for a readiness gate that the controller opens. The
+// controller reports its work in Events and in an annotation, and uses a finalizer to notice
+// deletions.
 package main
 
 import (
@@ -34,7 +35,7 @@ func run() error {
 	ctrl.SetLogger(zap.New())
 	m, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
 		LeaderElection: true, LeaderElectionID: "harbour-master",
-		// Short, so that a test need not wait long for the second one to take over.
+		// Short times, so that the second instance takes over soon in the test.
 		LeaseDuration: ptr.To(3 * time.Second), RenewDeadline: ptr.To(2 * time.Second), RetryPeriod: ptr.To(500 * time.Millisecond),
 		Metrics: server.Options{BindAddress: ":8080"}, HealthProbeBindAddress: ":8081",
 	})

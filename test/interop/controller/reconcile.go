@@ -18,14 +18,15 @@ import (
 
 const (
 	finalizer = "harbour.example.com/farewell"
-	berthed   = corev1.PodConditionType("harbour.example.com/berthed") // the gate
-	fleetKey  = "harbour.example.com/fleet"                            // label of pods: their ConfigMap
+	berthed   = corev1.PodConditionType("harbour.example.com/berthed") // the readiness gate
+	// label of pods with the name of their ConfigMap
+	fleetKey  = "harbour.example.com/fleet"
 	gateIndex = "gate"
 )
 
 var fleets = metav1.LabelSelector{MatchLabels: map[string]string{"kind": "fleet"}}
 
-// gatesOf indexes pods whose gate has yet to be opened, by fleet.
+// gatesOf indexes pods with a closed gate by fleet.
 func gatesOf(o client.Object) []string {
 	pod := o.(*corev1.Pod)
 	if len(pod.Spec.ReadinessGates) == 0 || isBerthed(pod) {
@@ -55,7 +56,7 @@ type reconciler struct {
 	events events.EventRecorder
 }
 
-// Reconcile brings one fleet nearer to what its ConfigMap asks for.
+// Reconcile brings one fleet to the state that its ConfigMap requests.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	fleet := &corev1.ConfigMap{}
 	if err := r.Get(ctx, req.NamespacedName, fleet); err != nil {
@@ -120,7 +121,7 @@ func (r *reconciler) openGates(ctx context.Context, fleet *corev1.ConfigMap) err
 	return nil
 }
 
-// tell writes down how many ships are ready.
+// tell records the number of ready ships.
 func (r *reconciler) tell(ctx context.Context, fleet *corev1.ConfigMap, d *appsv1.Deployment) error {
 	ready := fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, *d.Spec.Replicas)
 	if fleet.Annotations["ready"] == ready {

@@ -1,5 +1,5 @@
-// withserver FOLDER COMMAND...: COMMAND with a KUBECONFIG for an API server of its own, started as envtest starts one, that has the
-// custom resources which FOLDER defines.
+// Withserver FOLDER COMMAND... runs COMMAND with a KUBECONFIG for a new API server, started as
+// envtest starts one. The server has the custom resources that are defined in FOLDER.
 package main
 
 import (
@@ -22,7 +22,7 @@ func main() {
 		return
 	}
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
-		os.Exit(exit.ExitCode()) // the command has told what was wrong
+		os.Exit(exit.ExitCode()) // the command has printed its error
 	}
 	fmt.Fprintln(os.Stderr, "withserver:", err)
 	os.Exit(1)
