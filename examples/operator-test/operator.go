@@ -1,6 +1,6 @@
-// Package operator is a small operator with controller-runtime. Its tests show the use of knarrtest.
-// The operator makes a Deployment for each Greeting. The Greeting's status holds the number of ready
-// replicas.
+// Package operator is a small operator with controller-runtime. Its tests show the use of
+// knarrtest. The operator makes a Deployment for each Greeting. The Greeting's status holds the
+// number of ready replicas.
 package operator
 
 import (

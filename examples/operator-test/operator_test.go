@@ -142,7 +142,7 @@ func TestTheWebhookRefusesNobody(t *testing.T) {
 	}
 }
 
-// TestWithTheInterfaceOfEnvtest is how a suite that was written for envtest goes on.
+// TestWithTheInterfaceOfEnvtest shows how a suite written for envtest runs on knarrtest.
 func TestWithTheInterfaceOfEnvtest(t *testing.T) {
 	t.Parallel()
 	environment := &envtest.Environment{CRDDirectoryPaths: []string{"config/crd"}, ErrorIfCRDPathMissing: true}

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestNodeCertificatesAreRenewedWhileItWorks: the cluster signs for 20 seconds. The node goes on
-// beyond the life of three certificates of each kind: it stays Ready, and logs and exec reach it.
-// It is killed meanwhile, and finds its certificates again without a token.
+// TestNodeCertificatesAreRenewedWhileItWorks signs certificates for 20 seconds. The node outlives
+// three certificates of each kind: it stays Ready, and logs and exec work. It is killed meanwhile,
+// and finds its certificates again without a token.
 func TestNodeCertificatesAreRenewedWhileItWorks(t *testing.T) {
 	f := newFleet(t, "--cluster-signing-duration", "20s", "--node-monitor-grace-period", "20s")
 	f.hire("east")
@@ -44,7 +44,7 @@ func TestNodeCertificatesAreRenewedWhileItWorks(t *testing.T) {
 		t.Fatal("the first certificates count as renewed")
 	}
 	east.stop(syscall.SIGKILL)
-	f.token = "" // an earlier join is enough
+	f.token = "" // the first join is enough
 	f.join(east)
 	f.eventually(2*time.Minute, "the certificates are renewed twice", look)
 	f.eventually(time.Minute, "logs and exec work", func() error {
@@ -61,9 +61,10 @@ func TestNodeCertificatesAreRenewedWhileItWorks(t *testing.T) {
 	f.kubectl("delete", "pod", "sailor", "--timeout=60s")
 }
 
-// TestANodesNameBelongsToItsMachine: a second machine of the same name is refused with the remedy,
-// and the first one's pods do not notice. A machine that has lost its data folder joins again once
-// its Node was deleted. A Node deleted under a working machine comes back.
+// TestANodesNameBelongsToItsMachine joins a second machine under the same name. It is refused with
+// the remedy, and the first machine's pods are not disturbed. A machine without its data folder can
+// join again once its Node is deleted. If the Node of a working machine is deleted, it registers
+// again.
 func TestANodesNameBelongsToItsMachine(t *testing.T) {
 	f := newFleet(t)
 	f.hire("east")

@@ -1,5 +1,5 @@
-// Package e2e tests bin/knarr as its users meet it: real clusters with real containers on this machine, each with ports,
-// folders and cgroups of its own. Needs root and `make build`.
+// Package e2e tests bin/knarr as users meet it: real clusters with real containers on this machine.
+// Each cluster has its own ports, folders and cgroups. It needs root and `make build`.
 package e2e
 
 import (
@@ -19,10 +19,10 @@ var binary = func() string {
 	return path
 }()
 
-// cluster is what its users reach through the kubeconfig of a machine.
+// cluster is a cluster, used through the kubeconfig of a machine.
 type cluster struct{ *machine }
 
-// newCluster prepares a cluster of one machine, with an address as machines have one; up starts it.
+// newCluster prepares a cluster of one machine with an ordinary address; up starts it.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	m := newMachine(t, "one")
@@ -35,7 +35,7 @@ func newCluster(t *testing.T) *cluster {
 // up runs `knarr up` and waits until it says ready.
 func (c *cluster) up() { c.t.Helper(); c.start("up") }
 
-// kubectl runs the bundled kubectl and returns what it printed; it must succeed.
+// kubectl runs the bundled kubectl and returns its output; it must succeed.
 func (c *cluster) kubectl(args ...string) string {
 	c.t.Helper()
 	out, err := c.tryKubectl("", args...)
@@ -54,7 +54,7 @@ func (c *cluster) tryKubectl(stdin string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// tool makes a command that finds the cluster by KUBECONFIG.
+// tool returns a command that finds the cluster by KUBECONFIG.
 func (c *cluster) tool(name string, args ...string) *exec.Cmd {
 	cmd := c.inside(name, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig())
@@ -71,8 +71,8 @@ func (c *cluster) apply(manifest string) {
 	}
 }
 
-// loadProgram builds a Go program of this repository as an image named image, on the cluster's machine or on those given,
-// and returns the program.
+// loadProgram builds a Go program of this repository, loads it as an image into the cluster's
+// machine or into the given ones, and returns the program's path.
 func (c *cluster) loadProgram(image, pkg string, machines ...*machine) string {
 	c.t.Helper()
 	program := c.buildProgram(pkg)
@@ -91,7 +91,7 @@ func (c *cluster) buildProgram(pkg string) string {
 	return program
 }
 
-// loadImage makes an image of a program, on the cluster's machine or on those given.
+// loadImage makes an image of a program on the cluster's machine or on the given ones.
 func (c *cluster) loadImage(image, program string, machines ...*machine) {
 	c.t.Helper()
 	if len(machines) == 0 {

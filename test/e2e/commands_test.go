@@ -17,14 +17,16 @@ import (
 // A page of commands is a file in testdata/kubectl. In it,
 //
 //	# NAME          begins a subtest; the ones after a failed one are left out
-//	$ ARGS          runs kubectl, which must succeed; 'quotes' keep blanks together; "< FILE" at the end is its standard input
+//	$ ARGS          runs kubectl, which must succeed; 'quotes' keep blanks together;
+//	                "< FILE" at the end is its standard input
 //	! ARGS          runs kubectl, which must fail
 //	? ARGS          runs kubectl again and again until it succeeds and shows what is wanted
 //	& ARGS          starts kubectl; it is interrupted when the subtest ends
 //	= URL           is fetched on the cluster's machine until it answers what is wanted
 //
-// and the lines below one of these are what the output must contain, or after "- " must not. Commands run in testdata/kubectl, where a plugin
-// is, too, and in the page's namespace. %D is the cluster's data folder, %T one of the page's own, which is its home as well.
+// The lines below a command must be in its output; those that begin with "- " must not be in it.
+// Commands run in testdata/kubectl, which also has a plugin, and in the page's namespace. %D is the
+// cluster's data folder. %T is the page's own folder and its home.
 type page struct {
 	*kubectl
 	namespace string
@@ -45,7 +47,7 @@ type section struct {
 	commands []command
 }
 
-// readPage understands a page.
+// readPage parses a page.
 func readPage(text string) (sections []section, err error) {
 	scanner := bufio.NewScanner(strings.NewReader(text))
 	for n := 1; scanner.Scan(); n++ {
@@ -112,7 +114,7 @@ func (c *command) String() string {
 	return fmt.Sprintf("line %d: %s", c.line, strings.Join(c.args, " "))
 }
 
-// check compares an output with what is wanted.
+// check compares an output with the wanted lines.
 func (c *command) check(out string) error {
 	for _, want := range c.want {
 		if !strings.Contains(out, want) {
@@ -179,7 +181,7 @@ func (p *page) run(t *testing.T, s section) {
 	}
 }
 
-// until tries again for a minute.
+// until retries for a minute.
 func until(fn func() error) error {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		err := fn()
@@ -191,7 +193,8 @@ func until(fn func() error) error {
 
 func (p *page) command(c *command) (*exec.Cmd, error) {
 	var args []string
-	if !slices.Contains([]string{"shout", "charts", "__complete"}, c.args[0]) { // names of plugins and aliases come first, and what shells ask
+	// these need their first word first: a plugin, an alias, shell completion
+	if !slices.Contains([]string{"shout", "charts", "__complete"}, c.args[0]) {
 		args = []string{"--namespace", p.namespace}
 	}
 	for _, arg := range c.args {
@@ -199,7 +202,7 @@ func (p *page) command(c *command) (*exec.Cmd, error) {
 	}
 	cmd := p.invoke(args...)
 	cmd.Dir = filepath.Join("testdata", "kubectl")
-	// An editor for edit, a difference for diff, and the folder where plugins are.
+	// An editor for edit, a program for diff, and the folder of plugins.
 	plugins, err := filepath.Abs(cmd.Dir)
 	if err != nil {
 		return nil, err
@@ -227,7 +230,7 @@ func (p *page) once(c *command) error {
 	return c.check(string(out))
 }
 
-// begin starts a command and waits until it has shown what is wanted.
+// begin starts a command and waits until its output has the wanted lines.
 func (p *page) begin(t *testing.T, c *command) error {
 	cmd, err := p.command(c)
 	if err != nil {

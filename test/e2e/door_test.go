@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// run runs knarr on the machine and gives its output and exit status.
+// run runs knarr on the machine and returns its output and exit status.
 func (m *machine) run(args ...string) (string, int) {
 	m.t.Helper()
 	out, err := m.inside(binary, args...).CombinedOutput()
@@ -35,8 +35,8 @@ func wants(t *testing.T, output string, texts ...string) {
 	}
 }
 
-// TestUpIsRefusedOnAMachineWithoutCgroups: no `ready` where no pod could start, but what is missing
-// and the remedy.
+// Without usable cgroups no pod could start. So up must not say ready, but name the problem and the
+// remedy.
 func TestUpIsRefusedOnAMachineWithoutCgroups(t *testing.T) {
 	needs(t)
 	m := &machine{t: t, name: "bare", dir: filepath.Join(t.TempDir(), "data"), log: &output{}}
@@ -58,14 +58,13 @@ func TestUpIsRefusedOnAMachineWithoutCgroups(t *testing.T) {
 		t.Errorf("doctor: exit status %d", status)
 	}
 	wants(t, out, "missing  cgroups")
-	// A server runs no pods.
+	// A server runs no pods, so it starts.
 	c := &cluster{m}
 	c.start("server")
 	c.stop(syscall.SIGTERM)
 }
 
-// TestDoctorKnowsItsOwnClusterAndThatOfAnother: ports of one's own cluster are fine, those of
-// another one are taken, and its process is named.
+// Ports of one's own cluster are fine. Ports of another one are taken, and its process is named.
 func TestDoctorKnowsItsOwnClusterAndThatOfAnother(t *testing.T) {
 	c := newCluster(t)
 	c.up()
@@ -92,13 +91,14 @@ func TestDoctorKnowsItsOwnClusterAndThatOfAnother(t *testing.T) {
 	}
 }
 
-// pid is the knarr's process: nsenter becomes it where there is no PID namespace.
+// pid returns the pid of the knarr process. Without a PID namespace, nsenter becomes the command
+// itself.
 func (m *machine) pid() int { return m.cmd.Process.Pid }
 
-// TestNodePortsAnswerOnAMachineWithLoopbackAlone: its only address is 127.0.0.1.
+// The machine's only address is 127.0.0.1.
 func TestNodePortsAnswerOnAMachineWithLoopbackAlone(t *testing.T) {
 	c := &cluster{newMachine(t, "alone")}
-	for range 2 { // the second time the pod network is there already
+	for range 2 { // the second time, the pod network exists already
 		c.up()
 		if node := c.kubectl("get", "nodes", "-o", `jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}`); node != "127.0.0.1" {
 			t.Errorf("the node's address is %s", node)
@@ -134,9 +134,9 @@ metadata: {name: web}
 spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30090}]}
 `
 
-// TestAPurgeLeavesOtherClustersAlone: beside a cluster with pods, a server in the same namespaces
-// and a cluster in a network of its own are purged, the latter from the wrong network. The pods run
-// on, and their Service answers.
+// TestAPurgeLeavesOtherClustersAlone runs pods in a cluster. Meanwhile it purges a server in the
+// same namespaces, and a cluster with a network of its own from the wrong network. The pods must
+// keep running, and their Service must answer.
 func TestAPurgeLeavesOtherClustersAlone(t *testing.T) {
 	c := newCluster(t)
 	c.up()

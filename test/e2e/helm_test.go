@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestHelm takes a chart with hooks through its life: as Helm 4 does it (server-side apply) and as Helm 3 did (merge patches).
+// TestHelm takes a chart with hooks through its life, with server-side apply (as Helm 4) and with
+// merge patches (as Helm 3).
 func TestHelm(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -25,7 +26,7 @@ func TestHelm(t *testing.T) {
 	}
 }
 
-// helm is the program, with folders of its own, and the name of the release.
+// helm is the program with its own folders, and the name of the release.
 type helm struct {
 	*cluster
 	program, home, release string
@@ -62,7 +63,7 @@ func (h *helm) life(serverSide string) {
 
 	h.run("uninstall", h.release, "--wait", "--timeout=60s")
 	h.checkHooks("pre-delete of revision 1")
-	// helm waits for the chart's objects. The garbage collector deletes the pods afterwards.
+	// helm waits for the chart's objects. The garbage collector deletes their pods later.
 	h.eventually(time.Minute, "the release is gone", func() error {
 		if out := h.kubectl("get", "deployments,services,pods,configmaps,secrets,serviceaccounts", "-l", "!hook", "-o", "name"); strings.Contains(out, h.release) {
 			return fmt.Errorf("after uninstall there are:\n%s", out)
@@ -90,7 +91,7 @@ func (h *helm) try(args ...string) (string, error) {
 	return string(out), err
 }
 
-// checkHooks: the Jobs of these hooks have run, for this revision, and in this order.
+// checkHooks checks that the Jobs of these hooks ran for this revision, in this order.
 func (h *helm) checkHooks(said ...string) {
 	h.t.Helper()
 	last := ""
@@ -123,7 +124,7 @@ func (h *helm) checkReplicas(want int) {
 	}
 }
 
-// program builds a program of one of the modules beside this one, unless it is there as it would be built, and gives its path.
+// program builds a program of a neighbouring module if necessary, and returns its path.
 func program(t *testing.T, module, pkg string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("../../.cache/e2e", filepath.Base(pkg)))

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// hostile are pods that try what a node must not let them, and one that does the like honestly.
+// hostile lists pods that try what a node must prevent, and one that does the same legitimately.
 const hostile = `
 apiVersion: v1
 kind: Pod
@@ -58,9 +58,9 @@ spec:
   volumes: [{name: chart, configMap: {name: chart}}]
 `
 
-// TestContainersAreKeptFromTheHost: a container that must not run as root does not where its image
-// names no user; an environment file is not read through a link that leaves its volume; a
-// ConfigMap's volume cannot be written to.
+// TestContainersAreKeptFromTheHost checks three protections. A container with runAsNonRoot does not
+// run if its image names no user. An environment file is not read through a link that leaves its
+// volume. The volume of a ConfigMap is read-only.
 func TestContainersAreKeptFromTheHost(t *testing.T) {
 	c := newCluster(t)
 	c.up()

@@ -4,7 +4,8 @@ import (
 	"strings"
 )
 
-// get and post speak HTTP from inside the cluster's network namespace, as a process of the machine.
+// get and post send HTTP requests from the cluster's network namespace, as a process of the
+// machine.
 func (c *cluster) get(url string) (string, error) { return c.curl(url) }
 
 func (c *cluster) post(url, body string) error {

@@ -31,7 +31,8 @@ spec:
         readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
 `
 
-// TestUpstreamsKubectl walks upstream's own kubectl through its commands, in the order in which a user would meet them.
+// TestUpstreamsKubectl runs the commands of upstream's own kubectl in the order in which a user
+// would meet them.
 func TestUpstreamsKubectl(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -105,8 +106,8 @@ func TestUpstreamsKubectl(t *testing.T) {
 		{"one pod less", "-n port wait deployment/tavern --for=jsonpath={.status.terminatingReplicas}=0 --timeout=60s", []string{"condition met"}},
 		{"a Service", "-n port expose deployment tavern --port=80 --target-port=8080", []string{"service/tavern exposed"}},
 		{"its endpoints", "-n port get endpointslices -l kubernetes.io/service-name=tavern -o jsonpath={.items[*].endpoints[*].conditions.ready}", []string{"true true"}},
-		// kubectl loses what a container prints before it is attached: this one waits for the end
-		// of its input.
+		// kubectl loses output of a container from before it attaches. So this one waits for the
+		// end of its input.
 		{"a pod for once", "-n port run guest --image=e2e/sailor:v1 --restart=Never --rm -i --quiet --command -- /sailor await fetch http://tavern", []string{"tavern-"}},
 		{"a Job", "-n port create job count --image=e2e/sailor:v1 -- /sailor say one two three", []string{"job.batch/count created"}},
 		{"a Job, complete", "-n port wait job/count --for=condition=Complete --timeout=60s", []string{"condition met"}},
@@ -144,7 +145,7 @@ func TestUpstreamsKubectl(t *testing.T) {
 	}
 }
 
-// sailorWithTar is the folder of an image with the sailor under both of its names.
+// sailorWithTar returns the folder of an image with the sailor under both of its names.
 func sailorWithTar(c *cluster) string {
 	c.t.Helper()
 	folder := filepath.Dir(c.buildProgram("./sailor"))
@@ -155,19 +156,19 @@ func sailorWithTar(c *cluster) string {
 	return folder
 }
 
-// kubectl is upstream's, or the one that knarr brings.
+// kubectl is upstream's program or the bundled one.
 type kubectl struct {
 	*cluster
 	command  []string
 	manifest string
 }
 
-// invoke makes a command that runs kubectl.
+// invoke returns a command that runs kubectl.
 func (k *kubectl) invoke(args ...string) *exec.Cmd {
 	return k.tool(k.command[0], append(k.command[1:len(k.command):len(k.command)], args...)...)
 }
 
-// run gives what the command printed, whether it failed or not.
+// run returns the output of a command that may fail.
 func (k *kubectl) run(line string) string {
 	line, input, _ := strings.Cut(line, " < ")
 	args := strings.Fields(line)
@@ -184,7 +185,7 @@ func (k *kubectl) run(line string) string {
 	return string(out)
 }
 
-// checkPortForward speaks to a pod through the API server while kubectl keeps the way open.
+// checkPortForward reaches a pod through the API server while kubectl forwards the port.
 func (k *kubectl) checkPortForward() {
 	k.t.Helper()
 	cmd := k.invoke("-n", "port", "port-forward", "deployment/tavern", "18080:8080")
@@ -210,7 +211,8 @@ func (k *kubectl) checkPortForward() {
 	}
 }
 
-// upstreamsKubectl is where the conformance suite's kubectl lies; it is built if it is not there yet.
+// upstreamsKubectl returns the path of the conformance suite's kubectl, and builds it if it is
+// missing.
 func upstreamsKubectl(t *testing.T) string {
 	t.Helper()
 	dir := cmp.Or(os.Getenv("CONFORMANCE_BIN"), "../../.cache/conformance/bin")

@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// lan is a switch in a network namespace of its own, which machines are plugged into.
+// lan is a switch in its own network namespace, which connects machines.
 type lan struct {
 	t      *testing.T
 	space  *space
-	hosts  map[string]int // the last byte of the address, by machine
+	hosts  map[string]int // last byte of the address by machine
 	serial int
 }
 
@@ -22,14 +22,15 @@ func newLAN(t *testing.T) *lan {
 	return l
 }
 
-// plug gives the machine a cable to the switch, and always the same address.
+// plug connects the machine to the switch; it always gets the same address.
 func (l *lan) plug(m *machine) {
 	l.t.Helper()
 	if l.hosts[m.name] == 0 {
 		l.hosts[m.name] = len(l.hosts) + 1
 	}
 	l.serial++
-	port := fmt.Sprintf("port%d", l.serial) // the cable of a machine that crashed goes away in its own time
+	// a new name, since the link of a crashed machine disappears with a delay
+	port := fmt.Sprintf("port%d", l.serial)
 	m.ip(fmt.Sprintf("link add uplink type veth peer name %s netns %d", port, l.space.pid))
 	l.space.ip(l.t, "link set "+port+" master lan up")
 	m.ip("addr add " + l.address(m) + "/24 dev uplink")

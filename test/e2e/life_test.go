@@ -12,12 +12,13 @@ import (
 	"time"
 )
 
-// knarr runs a command of knarr on the machine and returns what it printed; its exit status must be
-// this one.
+// knarr runs a command of knarr on the machine and returns its output; it must have the given exit
+// status.
 func (m *machine) knarr(status int, args ...string) string {
 	m.t.Helper()
 	cmd := m.inside(binary, args...)
-	cmd.Env = append(os.Environ(), "HOME="+m.t.TempDir(), "KUBECONFIG=") // no other cluster of the user's
+	// no other cluster of the user
+	cmd.Env = append(os.Environ(), "HOME="+m.t.TempDir(), "KUBECONFIG=")
 	out, err := cmd.CombinedOutput()
 	got := 0
 	var exit *exec.ExitError
@@ -32,7 +33,7 @@ func (m *machine) knarr(status int, args ...string) string {
 	return string(out)
 }
 
-// says fails the test unless the text holds all parts.
+// says fails the test unless the text contains all parts.
 func (m *machine) says(text string, parts ...string) {
 	m.t.Helper()
 	for _, part := range parts {
@@ -42,9 +43,9 @@ func (m *machine) says(text string, parts ...string) {
 	}
 }
 
-// TestLifeInTheBackground: a cluster is started in the background with places of its own, seen,
-// stopped, started again and purged. Only its name or its data folder are typed after the first
-// start.
+// TestLifeInTheBackground starts a cluster in the background with its own places, inspects it,
+// stops it, starts it again and purges it. After the first start it types only the cluster's name
+// or data folder.
 func TestLifeInTheBackground(t *testing.T) {
 	c := newCluster(t)
 	name := fmt.Sprintf("harbour-%d", os.Getpid())
@@ -103,7 +104,7 @@ func TestLifeInTheBackground(t *testing.T) {
 		return nil
 	})
 
-	// What was killed is told from what was stopped.
+	// A killed cluster differs from a stopped one.
 	if err := json.Unmarshal([]byte(c.knarr(0, "status", "-o", "json", name)), &report); err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// machine is one computer of a test: a network namespace of its own, a data folder, and at most one knarr. Whatever
-// happens, it is purged when the test ends, and nothing of it may be left.
+// machine is one computer of a test: its own network namespace, a data folder, and at most one
+// knarr. It is always purged when the test ends, and nothing of it may be left.
 type machine struct {
 	t     *testing.T
 	name  string    // of its node
@@ -51,10 +51,10 @@ func newMachine(t *testing.T, name string) *machine {
 	return m
 }
 
-// anyDisk keeps a node from ending pods and removing images on a machine whose disk is nearly full.
+// anyDisk keeps a node from evicting pods and removing images on a machine with a nearly full disk.
 var anyDisk = []string{"--eviction-hard", "memory.available<100Mi", "--image-gc-high-threshold", "100"}
 
-// needs skips the test on a machine that cannot run it.
+// needs skips the test if the machine cannot run it.
 func needs(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -72,10 +72,11 @@ func (m *machine) boot() {
 	m.ip("link set lo up")
 }
 
-// unplug takes the machine's network away.
+// unplug removes the machine's network.
 func (m *machine) unplug() { m.space.end() }
 
-// crash ends everything that runs on the machine at once, as a power failure does, and boots it again.
+// crash kills everything that runs on the machine at once, like a power failure, and boots it
+// again.
 func (m *machine) crash() {
 	m.t.Helper()
 	m.stop(syscall.SIGKILL)
@@ -96,7 +97,8 @@ func (m *machine) crash() {
 	m.boot()
 }
 
-// processes are all that the machine's knarr has started: in its cgroups, or with its folder on their command line.
+// processes returns all processes that the machine's knarr has started: those in its cgroups, or
+// with its folder on their command line.
 func (m *machine) processes() []int {
 	var found []int
 	for _, top := range m.cgroups() {
@@ -126,14 +128,14 @@ func (m *machine) cgroup() string {
 	return fmt.Sprintf("/knarr-e2e-%d-%s", os.Getpid(), filepath.Base(filepath.Dir(m.dir)))
 }
 
-// cgroups are the machine's cgroups that there are, on the first level.
+// cgroups returns the machine's existing cgroups on the first level.
 func (m *machine) cgroups() []string {
 	found, _ := filepath.Glob("/sys/fs/cgroup/*" + m.cgroup())
 	more, _ := filepath.Glob("/sys/fs/cgroup" + m.cgroup())
 	return append(found, more...)
 }
 
-// start runs a command of knarr that stays in the foreground, and waits until it says ready.
+// start runs a command of knarr in the foreground, and waits until it says ready.
 func (m *machine) start(command string, flags ...string) {
 	m.t.Helper()
 	args := append([]string{command, "--data-dir", m.dir}, flags...)
@@ -180,7 +182,7 @@ func (m *machine) purge() {
 	}
 }
 
-// checkNothingLeft looks for what a purge should have removed: processes, mounts, cgroups, files, links.
+// checkNothingLeft fails the test if a purge has left processes, mounts, cgroups, files or links.
 func (m *machine) checkNothingLeft() {
 	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err == nil && strings.Contains(string(mounts), m.dir) {
 		m.t.Errorf("mounts are left below %s", m.dir)
@@ -200,7 +202,7 @@ func (m *machine) checkNothingLeft() {
 	}
 }
 
-// inside makes a command that runs on the machine.
+// inside returns a command that runs on the machine.
 func (m *machine) inside(name string, args ...string) *exec.Cmd {
 	return m.space.command(name, args...)
 }
@@ -208,7 +210,7 @@ func (m *machine) inside(name string, args ...string) *exec.Cmd {
 // ip runs the ip command on the machine.
 func (m *machine) ip(args string) { m.t.Helper(); m.space.ip(m.t, args) }
 
-// output is what a program has printed. Safe for concurrent use.
+// output collects the output of a program. Safe for concurrent use.
 type output struct {
 	mu     sync.Mutex
 	text   bytes.Buffer
@@ -217,7 +219,7 @@ type output struct {
 	found  chan struct{}
 }
 
-// await gives a channel that is closed when text is printed from now on.
+// await returns a channel that is closed when the program prints text from now on.
 func (o *output) await(text string) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -247,7 +249,7 @@ func tail(s string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// commandLine is a process's program and arguments; empty when it is gone.
+// commandLine returns a process's program and arguments; "" if it is gone.
 func commandLine(pid int) string {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return strings.TrimSpace(strings.ReplaceAll(string(data), "\x00", " "))

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// crew is spread over the nodes that can take pods, and leaves a silent node soon.
+// crew is a Deployment that is spread over the nodes, and leaves a silent node soon.
 const crew = `
 apiVersion: apps/v1
 kind: Deployment
@@ -48,11 +48,12 @@ metadata: {name: muster}
 spec: {clusterIP: None, selector: {app: crew}, ports: [{port: 8080}]}
 `
 
-// TestTwoWorkers: a server and two workers on one switch. Pods and Services work across nodes; the pods of a node that
-// dies are replaced elsewhere; a node that was cut off, or comes back after a power failure, takes its orders.
+// TestTwoWorkers runs a server and two workers on one switch. Pods and Services work across nodes.
+// Pods of a dead node are replaced on the other one. A node that was cut off, or comes back after a
+// power failure, works again.
 func TestTwoWorkers(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "--node-monitor-grace-period", "20s") // a busy machine is not a dead one
+	f := newFleet(t, "--node-monitor-grace-period", "20s") // long enough for a busy machine
 	f.hire("east", "west")
 	f.sailor = f.loadProgram("e2e/sailor:v1", "./sailor", f.workers...)
 	f.apply(crew)
@@ -102,7 +103,7 @@ type fleet struct {
 	*cluster
 	*lan
 	workers []*machine
-	sailor  string // the program
+	sailor  string // path of the program
 	token   string
 }
 
@@ -123,7 +124,7 @@ func newFleet(t *testing.T, flags ...string) *fleet {
 	return f
 }
 
-// hire makes workers of the names.
+// hire joins workers with these names.
 func (f *fleet) hire(names ...string) {
 	f.t.Helper()
 	for _, name := range names {
@@ -140,10 +141,12 @@ func (f *fleet) join(w *machine) {
 	f.waitReady(w, "True")
 }
 
-// waitReady waits until the node's condition is the one given; a node that is ready can take pods then.
+// waitReady waits for the status of the node's condition Ready. It also waits until a ready node
+// accepts pods.
 func (f *fleet) waitReady(w *machine, status string) {
 	f.t.Helper()
-	f.kubectl("wait", "--for=create", "node/"+w.name, "--timeout=60s") // knarr says ready when it has started to register it
+	// knarr says ready before the node is registered
+	f.kubectl("wait", "--for=create", "node/"+w.name, "--timeout=60s")
 	f.kubectl("wait", "--for=condition=Ready="+status, "node/"+w.name, "--timeout=60s")
 	if status != "True" {
 		return
@@ -169,21 +172,23 @@ func (f *fleet) scale(n int) {
 // member is a running pod of the crew.
 type member struct{ name, ip string }
 
-// crew gives the pods of the crew that run, by node.
+// crew returns the running pods of the crew by node.
 func (f *fleet) crew() map[string][]member {
 	f.t.Helper()
 	out := f.kubectl("get", "pods", "-l", "app=crew", "-o",
 		`jsonpath={range .items[?(@.status.phase=="Running")]}{.metadata.name} {.spec.nodeName} {.status.podIP} {.metadata.deletionTimestamp}{"\n"}{end}`)
 	byNode := map[string][]member{}
 	for line := range strings.Lines(out) {
-		if fields := strings.Fields(line); len(fields) == 3 { // the fourth: being deleted
+		// a fourth field means that the pod is being deleted
+		if fields := strings.Fields(line); len(fields) == 3 {
 			byNode[fields[1]] = append(byNode[fields[1]], member{fields[0], fields[2]})
 		}
 	}
 	return byNode
 }
 
-// checkServices: every pod reaches every other one by name, and every node by node port, whatever node they are on.
+// checkServices checks that every pod reaches every other pod by name, and every node by node port,
+// on any node.
 func (f *fleet) checkServices(crew map[string][]member) {
 	f.t.Helper()
 	var all []string
@@ -208,7 +213,7 @@ func (f *fleet) checkServices(crew map[string][]member) {
 			return nil
 		})
 	}
-	const calls = "60" // Services choose at random
+	const calls = "60" // Services choose a pod at random
 	address := f.kubectl("get", "service", "crew", "-o", "jsonpath={.spec.clusterIP}")
 	for _, w := range f.workers {
 		answers("the Service's address from node "+w.name, func() ([]byte, error) { return w.inside(f.sailor, "fetch", "http://"+address, calls).CombinedOutput() })
@@ -230,7 +235,7 @@ func (f *fleet) checkServices(crew map[string][]member) {
 	}
 }
 
-// checkOverlay: what pods of different nodes say to each other crosses the VXLAN links of both.
+// checkOverlay checks that traffic between pods of different nodes uses the VXLAN links of both.
 func (f *fleet) checkOverlay(crew map[string][]member) {
 	f.t.Helper()
 	east, west := f.workers[0], f.workers[1]
@@ -261,7 +266,7 @@ func (f *fleet) overlayPackets(m *machine) (sent, received int) {
 	return links[0].Stats64.TX.Packets, links[0].Stats64.RX.Packets
 }
 
-// waitAllOn waits until all of the crew is ready on one node.
+// waitAllOn waits until the whole crew is ready on one node.
 func (f *fleet) waitAllOn(w *machine) {
 	f.t.Helper()
 	f.eventually(60*time.Second, "the crew is replaced on "+w.name, func() error {
@@ -275,7 +280,8 @@ func (f *fleet) waitAllOn(w *machine) {
 	})
 }
 
-// checkReachable: the Service answers from a node, every time, although other nodes are gone.
+// checkReachable checks that the Service answers every time from a node, although other nodes are
+// gone.
 func (f *fleet) checkReachable(w *machine) {
 	f.t.Helper()
 	address := f.kubectl("get", "service", "crew", "-o", "jsonpath={.spec.clusterIP}")
@@ -284,7 +290,7 @@ func (f *fleet) checkReachable(w *machine) {
 	}
 }
 
-// noneOf looks whether any of these pods' servers still runs on the machine.
+// noneOf returns an error if a container of these pods still runs on the machine.
 func (f *fleet) noneOf(w *machine, members []member) error {
 	for _, m := range members {
 		if out, err := f.tryKubectl("", "get", "pod", m.name); err == nil {

@@ -66,8 +66,9 @@ metadata: {name: herring, labels: {kind: fleet}}
 data: {ships: "2", image: "e2e/sailor:v1"}
 `
 
-// TestControllerRuntime: an operator in pods, with the rights of its service account: two of them with one leader, a cache, owner
-// references, finalizers, conditions and events. When the leader dies, the other takes over.
+// TestControllerRuntime runs an operator in two pods with the rights of their service account. It
+// uses leader election, a cache, owner references, finalizers, conditions and Events. When the
+// leader dies, the other pod takes over.
 func TestControllerRuntime(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

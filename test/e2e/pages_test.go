@@ -11,7 +11,7 @@ import (
 	kubectlcmd "k8s.io/kubectl/pkg/cmd"
 )
 
-// TestEveryCommandOfKubectlIsOnAPage: the bundled kubectl is of upstream's version, so its tree of commands is the list of all.
+// The bundled kubectl has upstream's version, so its tree lists all commands.
 func TestEveryCommandOfKubectlIsOnAPage(t *testing.T) {
 	used := usedCommands(t)
 	forEachLeaf(kubectlcmd.NewKubectlCommand(kubectlcmd.KubectlOptions{}), nil, func(path []string) {
@@ -22,7 +22,7 @@ func TestEveryCommandOfKubectlIsOnAPage(t *testing.T) {
 	})
 }
 
-// usedCommands gives the lines of all pages that run kubectl.
+// usedCommands returns the lines of all pages that run kubectl.
 func usedCommands(t *testing.T) (lines []string) {
 	files, err := filepath.Glob(filepath.Join("testdata", "kubectl", "*.txt"))
 	if err != nil {
@@ -46,7 +46,7 @@ func usedCommands(t *testing.T) (lines []string) {
 	return lines
 }
 
-// forEachLeaf calls fn for every command below one that has none below itself.
+// forEachLeaf calls fn for every command below command that has no subcommands.
 func forEachLeaf(command *cobra.Command, path []string, fn func(path []string)) {
 	if !command.HasAvailableSubCommands() {
 		fn(path)

@@ -22,8 +22,8 @@ spec:
   volumes: [{name: data, emptyDir: {}}]
 `
 
-// TestOnePodFromApplyToItsLog is the thinnest slice through everything: kubectl, API server, store, scheduler, kubelet,
-// container, probe, log, deletion.
+// TestOnePodFromApplyToItsLog is the thinnest path through all components: kubectl, API server,
+// store, scheduler, kubelet, container, probe, log, deletion.
 func TestOnePodFromApplyToItsLog(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -46,7 +46,8 @@ func TestOnePodFromApplyToItsLog(t *testing.T) {
 	}
 }
 
-// TestPodsSurviveARestart: kill -9 of knarr neither stops nor restarts containers; the next knarr adopts them.
+// TestPodsSurviveARestart kills knarr with SIGKILL. That must neither stop nor restart containers,
+// and the next knarr adopts them.
 func TestPodsSurviveARestart(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -70,7 +71,7 @@ func TestPodsSurviveARestart(t *testing.T) {
 	c.kubectl("wait", "--for=condition=Ready", "pod/second", "--timeout=60s")
 }
 
-// TestTheSampleAnswersThroughItsService deploys the harbour as its users would.
+// TestTheSampleAnswersThroughItsService deploys the harbour as users do.
 func TestTheSampleAnswersThroughItsService(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -51,9 +51,10 @@ metadata: {name: host}
 spec: {hostNetwork: true, containers: [{name: sailor, image: "e2e/sailor:v1"}]}
 `
 
-// TestPurgeLeavesNothing: on a machine whose file system is read-only but for the places that knarr may use, a cluster with all sorts of
-// pods is started and purged, twice: while it runs, and after it was killed. Processes, mounts, links, routes, rules, cgroups and
-// files are then as they were before.
+// TestPurgeLeavesNothing uses a machine with a read-only file system, except for the places that
+// knarr may use. It starts a cluster with many kinds of pods and purges it twice: while it runs,
+// and after it was killed. Afterwards processes, mounts, links, routes, rules, cgroups and files
+// must be the same as before.
 func TestPurgeLeavesNothing(t *testing.T) {
 	t.Parallel()
 	c := newIsland(t)
@@ -69,8 +70,10 @@ func TestPurgeLeavesNothing(t *testing.T) {
 			c.stop(signal)
 		}
 		c.purge()
-		c.stop(syscall.SIGTERM)                                     // it has ended; this is for the test's own bookkeeping
-		c.eventually(time.Minute, "nothing is left", func() error { // a process that was killed is there until init has buried it
+		// it has ended; this updates the test's own state
+		c.stop(syscall.SIGTERM)
+		// a killed process exists until init has reaped it
+		c.eventually(time.Minute, "nothing is left", func() error {
 			var left []error
 			for trace, n := range c.traces() {
 				if n > before[trace] {
@@ -80,10 +83,11 @@ func TestPurgeLeavesNothing(t *testing.T) {
 			return errors.Join(left...)
 		})
 	}
-	c.purge() // nothing
+	c.purge() // nothing to purge
 }
 
-// newIsland is a cluster on a machine that shares nothing with this one but the kernel and, to be read, its files.
+// newIsland returns a cluster on a machine that shares only the kernel and, read-only, the files
+// with this one.
 func newIsland(t *testing.T) *cluster {
 	t.Helper()
 	needs(t)
@@ -108,7 +112,7 @@ func newIsland(t *testing.T) *cluster {
 	return &cluster{m}
 }
 
-// traces is everything that knarr could leave, a line each.
+// traces lists everything that knarr could leave, one line each.
 func (c *cluster) traces() map[string]int {
 	c.t.Helper()
 	found := map[string]int{}
@@ -138,7 +142,7 @@ func (c *cluster) traces() map[string]int {
 	return found
 }
 
-// nftables are the tables of the machine's network.
+// nftables lists the tables of the machine's network.
 func (c *cluster) nftables() []string {
 	c.t.Helper()
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", c.space.pid))

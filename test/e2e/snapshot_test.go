@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// TestSnapshot: what was saved while the server ran is there again after the machine's cluster was purged, its pods run
-// again, and what happened in between is not remembered. A second snapshot is taken from the folder of a server that is stopped.
+// TestSnapshot saves a snapshot while the server runs, purges the cluster and restores it. The
+// saved objects are back, their pods run again, and later changes are gone. It takes a second
+// snapshot from the folder of a stopped server.
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -42,13 +43,13 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("resourceVersion is %d after the restore, was %d before", now, before)
 	}
 	c.checkOldWatch(before)
-	// New pods get tokens, names and addresses as ever.
+	// New pods get tokens, names and addresses as before.
 	c.kubectl("scale", "deployment/tavern", "--replicas=3")
 	c.kubectl("rollout", "status", "deployment/tavern", "--timeout=60s")
 
 	c.kubectl("create", "configmap", "second-thought")
 	c.stop(syscall.SIGTERM)
-	c.snapshot("save") // offline, under a name of its own
+	c.snapshot("save") // offline, with a default name
 	if out := c.snapshot("ls"); strings.Count(out, "snapshots/knarr-") != 1 {
 		t.Errorf("snapshot ls:\n%s", out)
 	}
@@ -60,7 +61,7 @@ func TestSnapshot(t *testing.T) {
 		t.Fatalf("snapshots: %v, %v", own, err)
 	}
 	c.snapshot("restore", "--force", own[0])
-	c.up() // adopts the pods that have gone on
+	c.up() // adopts the pods, which have kept running
 	c.kubectl("get", "configmap", "second-thought")
 	c.kubectl("rollout", "status", "deployment/tavern", "--timeout=60s")
 
@@ -86,7 +87,7 @@ func (c *cluster) trySnapshot(args ...string) (string, error) {
 	return string(out), err
 }
 
-// revision is the resourceVersion of a list of now.
+// revision returns the resourceVersion of a new list.
 func (c *cluster) revision() int64 {
 	c.t.Helper()
 	var n int64
@@ -97,7 +98,7 @@ func (c *cluster) revision() int64 {
 	return n
 }
 
-// checkOldWatch: who watches from a revision of before is told to list again.
+// checkOldWatch checks that a watch from a revision before the restore must list again.
 func (c *cluster) checkOldWatch(revision int64) {
 	c.t.Helper()
 	// kubectl ends when the server ends the watch.

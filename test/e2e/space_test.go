@@ -12,20 +12,21 @@ import (
 	"time"
 )
 
-// space is a set of new namespaces, kept until it is ended.
+// space is a set of new namespaces, which exist until end is called.
 type space struct {
 	cmd   *exec.Cmd // unshare
-	pid   int       // of a process inside, as seen from here
+	pid   int       // of a process inside, in this PID namespace
 	kinds []string
 }
 
-// newSpace makes namespaces of these kinds (--net, --mount, --pid). Where processes get a namespace, all of them end with it.
+// newSpace creates namespaces of these kinds (--net, --mount, --pid). If processes get a namespace,
+// all of them end with it.
 func newSpace(t *testing.T, kinds ...string) *space {
 	t.Helper()
 	s := &space{kinds: kinds}
 	keeper := []string{"sleep", "infinity"}
 	if slices.Contains(kinds, "--pid") {
-		// This shell collects the processes that lose their parents, as init does. Its child ends with the namespace.
+		// This shell reaps orphaned processes, as init does. Its child ends with the namespace.
 		keeper = []string{"bash", "-c", "while :; do sleep 1000 & wait; done"}
 	}
 	s.cmd = exec.Command("unshare", slices.Concat([]string{"--fork", "--kill-child"}, kinds, keeper)...)
@@ -50,7 +51,8 @@ func (s *space) end() {
 	_ = s.cmd.Wait()
 }
 
-// signal reaches a command that was started with a process group of its own. With a PID namespace, nsenter is only its parent.
+// signal signals a command that has its own process group. With a PID namespace, nsenter is only
+// its parent.
 func (s *space) signal(cmd *exec.Cmd, sig syscall.Signal) {
 	pid := cmd.Process.Pid
 	if slices.Contains(s.kinds, "--pid") {
@@ -59,7 +61,7 @@ func (s *space) signal(cmd *exec.Cmd, sig syscall.Signal) {
 	_ = syscall.Kill(pid, sig)
 }
 
-// command makes a command that runs in the namespaces.
+// command returns a command that runs in the namespaces.
 func (s *space) command(name string, args ...string) *exec.Cmd {
 	enter := []string{"--target", strconv.Itoa(s.pid)}
 	for _, kind := range s.kinds {

@@ -18,9 +18,9 @@ import (
 
 var updateWalks = flag.Bool("walk.update", false, "write the output of the commands into the pages")
 
-// walks are the pages whose commands run, in this order. Pages of one cluster share it and leave
-// nothing in it; a page with machines starts its own. The first page of the cluster builds the
-// image that the others use.
+// walks lists the pages whose commands run, in this order. Pages of one cluster share it and leave
+// nothing in it; a page with machines starts its own. The cluster's first page builds the image
+// that the others use.
 var walks = []struct {
 	page     string
 	machines []string // none: the page uses the shared cluster
@@ -44,7 +44,7 @@ var walks = []struct {
 	{"docs/guides/join-a-machine.md", []string{"server", "worker", "clone"}},
 }
 
-const walkLimit = 3 * time.Minute // bounds a command that hangs
+const walkLimit = 3 * time.Minute // for a command that hangs
 
 // TestWalks runs every command of the pages above, in real clusters, as the pages print them. A
 // command must succeed, unless the page says that it fails.
@@ -66,16 +66,16 @@ func TestWalks(t *testing.T) {
 	}
 }
 
-// walk is a place where a page's commands run: one or more machines and a folder.
+// walk is the place where a page's commands run: one or more machines and a folder.
 type walk struct {
 	folder   string
 	machines map[string]*walker
 }
 
-// walker is a machine with a shell that stays open, as a reader's does.
+// walker is a machine with a shell that stays open, like a reader's.
 type walker struct {
 	space *space
-	bin   string // folder with the knarr of this machine
+	bin   string // folder with this machine's knarr
 	stdin io.WriteCloser
 	lines chan string
 	shell *exec.Cmd
@@ -95,7 +95,7 @@ func newWalk(t *testing.T, folder string, names ...string) *walk {
 	return w
 }
 
-// newWalker makes a machine with its own network, mounts, processes and host name. /var/lib and
+// newWalker creates a machine with its own network, mounts, processes and host name. /var/lib and
 // /run are empty there, so that pages can use the default folders.
 func newWalker(t *testing.T, l *lan, folder, name string, number int) *walker {
 	t.Helper()
@@ -123,7 +123,7 @@ func newWalker(t *testing.T, l *lan, folder, name string, number int) *walker {
 	return w
 }
 
-// install puts a knarr into the machine's path that makes its pods' cgroups apart from those of
+// install puts a knarr into the machine's path whose pods have their cgroups apart from those of
 // other clusters here.
 func (w *walker) install(t *testing.T, cgroup string) {
 	t.Helper()
@@ -161,7 +161,8 @@ func (w *walker) open(t *testing.T, folder string) {
 		t.Fatal(err)
 	}
 	_ = in.Close()
-	if _, err := fmt.Fprintf(w.stdin, "cd '%s'; set -o pipefail\n", folder); err != nil { // nsenter has changed the folder
+	// nsenter has changed the folder
+	if _, err := fmt.Fprintf(w.stdin, "cd '%s'; set -o pipefail\n", folder); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
@@ -178,7 +179,7 @@ func (w *walker) open(t *testing.T, folder string) {
 	})
 }
 
-// endMark is what the shell prints when a command has ended.
+// endMark is printed by the shell when a command has ended.
 const endMark = "end of the step, status "
 
 // run runs one command and returns its output and status.
@@ -195,7 +196,7 @@ func (w *walker) run(command string) (output []string, status string, err error)
 			}
 			if status, ok := strings.CutPrefix(line, endMark); ok {
 				if n := len(output); n > 0 && output[n-1] == "" {
-					output = output[:n-1] // of the echo before the mark
+					output = output[:n-1] // an empty line from the echo before the mark
 				}
 				return output, status, nil
 			}
@@ -246,7 +247,7 @@ var (
 	secret = regexp.MustCompile(`^\S{60,}$`)
 )
 
-// firstWords are the first words of the lines, without what differs from run to run.
+// firstWords returns the first words of the lines, without the parts that differ from run to run.
 func firstWords(lines []string) map[string]bool {
 	words := map[string]bool{}
 	for _, line := range lines {
@@ -262,9 +263,9 @@ func firstWords(lines []string) map[string]bool {
 	return words
 }
 
-// compare finds output that a page shows and the command does not print any more: by the first word
-// of each line, since times, names and numbers differ. "Waiting" is a line that a fast machine does
-// not print.
+// compare finds lines of a page that the command no longer prints. It compares the first word of
+// each line, since times, names and numbers differ. A fast machine may not print a line that begins
+// with "Waiting".
 func compare(t *testing.T, p *docs.Page, s docs.Step, output []string) {
 	t.Helper()
 	got := firstWords(output)
@@ -291,7 +292,7 @@ func (w *walk) write(t *testing.T, file, content string) {
 const brokenPipe = "141"
 
 // step runs a command. The block's directive can say that it fails, or that it is repeated until
-// its output has a text.
+// its output contains a text.
 func (w *walk) step(t *testing.T, p *docs.Page, b *docs.Block, s docs.Step) []string {
 	t.Helper()
 	m := w.machines[s.Machine]

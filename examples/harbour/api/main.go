@@ -1,5 +1,6 @@
-// Api is the harbour's API: POST /arrivals {"ship": "..."} records an arrival, GET /arrivals lists them, newest first.
-// It keeps nothing itself: lines lie in the store, found by its Service's name.
+// Api is the harbour's API: POST /arrivals {"ship": "..."} records an arrival, GET /arrivals lists
+// them, newest first. It is stateless. The arrivals are in the store, which it finds by its
+// Service's name.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Store keeps the harbour's log of arrivals in a file, one JSON line each: POST /append adds a line, GET /lines gives all.
-// It answers only after the line is on disk.
+// Store keeps the harbour's log of arrivals in a file, one JSON line each. POST /append adds a line
+// and answers when the line is on disk; GET /lines returns all lines.
 package main
 
 import (

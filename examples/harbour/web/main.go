@@ -1,4 +1,4 @@
-// Web is the harbour's front end: one page, and /arrivals handed on to the API.
+// Web is the harbour's front end: it serves one page, and forwards /arrivals to the API.
 package main
 
 import (

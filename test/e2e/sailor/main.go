@@ -1,18 +1,18 @@
-// Sailor is the container of the tests: a server that says who it is, and a client to look around with.
+// Sailor is the container of the tests: a server that answers with its name, and a client.
 //
 //	sailor serve          HTTP on :8080: / answers with $POD_NAME (or the host's name)
-//	sailor fetch URL [N]  prints what the URL answers, asked N times over connections of their own
+//	sailor fetch URL [N]  requests the URL N times on new connections, and prints the answers
 //	sailor lookup NAME    prints the name's addresses, one a line
-//	sailor say WORDS…     prints the words; what begins with @ is a file whose text is printed
+//	sailor say WORDS…     prints the words; a word @FILE stands for the text of a file
 //	sailor env NAME       prints an environment variable
 //	sailor put FILE WORDS… writes the words to a file
 //	sailor link TO NAME   makes a symbolic link
-//	sailor echo           prints what it reads
-//	sailor await COMMAND  waits for the end of its input, then does what COMMAND says
+//	sailor echo           prints its input
+//	sailor await COMMAND  waits for the end of its input, then runs COMMAND
 //	sailor count          prints 1, 2, 3, ... ten a second
 //	sailor fall           says so, and exits with 3
 //
-// Under the name tar, it packs and unpacks what kubectl cp asks for.
+// Under the name tar, it packs and unpacks files for kubectl cp.
 package main
 
 import (

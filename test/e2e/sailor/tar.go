@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// tarball packs one file to the standard output (tar cf - FILE) or unpacks files from the standard input (tar -xmf - [-C FOLDER]).
+// tarball packs one file to the standard output (tar cf - FILE) or unpacks files from the standard
+// input (tar -xmf - [-C FOLDER]).
 func tarball(args []string) error {
 	folder := "/"
 	for i, arg := range args {

@@ -1,5 +1,5 @@
-// Package testing takes the place of k8s.io/apiextensions-apiserver/pkg/cmd/server/testing when run.sh runs upstream's integration tests of
-// custom resources: the same names, behind which knarr is started.
+// Package testing replaces k8s.io/apiextensions-apiserver/pkg/cmd/server/testing when run.sh runs
+// upstream's integration tests of custom resources. It has the same names, and starts knarr.
 package testing
 
 import (
@@ -18,13 +18,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TearDownFunc ends the server.
+// TearDownFunc stops the server.
 type TearDownFunc func()
 
-// TestServerInstanceOptions has nothing that could be chosen.
+// TestServerInstanceOptions has no options.
 type TestServerInstanceOptions struct{}
 
-// TestServer is what the tests know of the server. Of its options and configuration, they look at where the store is.
+// TestServer is the server that tests see. Of its options and configuration, they only read the
+// location of the store.
 type TestServer struct {
 	ClientConfig    *rest.Config
 	ServerOpts      *options.CustomResourceDefinitionsServerOptions
@@ -40,10 +41,10 @@ type Logger interface {
 	Logf(format string, args ...any)
 }
 
-// NewDefaultTestServerOptions are those that a test has which has none.
+// NewDefaultTestServerOptions returns the default options.
 func NewDefaultTestServerOptions() *TestServerInstanceOptions { return &TestServerInstanceOptions{} }
 
-// StartTestServer starts knarr. A test that wants what knarr can not be is skipped.
+// StartTestServer starts knarr. It skips a test that needs something that knarr does not have.
 func StartTestServer(t Logger, _ *TestServerInstanceOptions, flags []string, _ *storagebackend.Config) (TestServer, error) {
 	opts := options.NewCustomResourceDefinitionsServerOptions(io.Discard, io.Discard)
 	set := pflag.NewFlagSet("knarr", pflag.ContinueOnError)
@@ -62,15 +63,15 @@ func StartTestServer(t Logger, _ *TestServerInstanceOptions, flags []string, _ *
 		return TestServer{}, err
 	}
 	before, had := os.LookupEnv(storeVariable)
-	if err := os.Setenv(storeVariable, server.Etcd); err != nil { // some tests look there for the store
+	if err := os.Setenv(storeVariable, server.Etcd); err != nil { // some tests find the store there
 		return TestServer{}, err
 	}
 	end := func() {
 		server.Stop()
 		if os.Getenv(storeVariable) != server.Etcd {
-			return // another server's since
+			return // another server has set it since
 		}
-		if had { // the tests that come after this one have a store each
+		if had { // later tests have their own stores
 			_ = os.Setenv(storeVariable, before)
 		} else {
 			_ = os.Unsetenv(storeVariable)
@@ -81,10 +82,10 @@ func StartTestServer(t Logger, _ *TestServerInstanceOptions, flags []string, _ *
 	return TestServer{ClientConfig: server.Config, ServerOpts: opts, TearDownFn: end, CompletedConfig: completed(server, opts)}, nil
 }
 
-// storeVariable names the store in the environment, as upstream's harness does.
+// storeVariable is the environment variable with the store's URL, as in upstream's harness.
 const storeVariable = "KUBE_INTEGRATION_ETCD_URL"
 
-// completed is the configuration of an upstream server that had this store.
+// completed returns the configuration that an upstream server on this store would have.
 func completed(server *harness.Server, opts *options.CustomResourceDefinitionsServerOptions) apiserver.CompletedConfig {
 	store := opts.RecommendedOptions.Etcd
 	generic := genericapiserver.NewRecommendedConfig(apiserver.Codecs)
@@ -95,7 +96,7 @@ func completed(server *harness.Server, opts *options.CustomResourceDefinitionsSe
 	return config.Complete()
 }
 
-// StartTestServerOrDie ends the test when the server does not start.
+// StartTestServerOrDie fails the test if the server does not start.
 func StartTestServerOrDie(t Logger, o *TestServerInstanceOptions, flags []string, storage *storagebackend.Config) *TestServer {
 	server, err := StartTestServer(t, o, flags, storage)
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// handedOn are the flags of kube-apiserver that tests set and knarr has under the same name.
+// handedOn lists the flags of kube-apiserver that tests set and knarr has under the same name.
 var handedOn = []string{"enable-priority-and-fairness", "disable-admission-plugins", "enable-admission-plugins"}
 
-// Flags are those of the flags that a test has set which knarr is started with. The others say where the store is and how upstream's server
-// reaches another one for authentication.
+// Flags returns the changed flags of a test that are passed on to knarr. The others locate the
+// store, or tell how upstream's server reaches another one for authentication.
 func Flags(set *pflag.FlagSet) (flags []string) {
 	for _, name := range handedOn {
 		f := set.Lookup(name)
@@ -33,11 +33,11 @@ func Flags(set *pflag.FlagSet) (flags []string) {
 	return flags
 }
 
-// inner are feature gates that only change how upstream's server goes about its work, not what it answers.
+// inner lists feature gates that change how upstream's server works, but not its answers.
 var inner = map[featuregate.Feature]bool{"ListFromCacheSnapshot": true, "ConsistentListFromCache": true, "WatchCacheInitializationPostStartHook": true, "WatchFromStorageWithoutResourceVersion": true}
 
-// Unavailable says why knarr can not be what a test wants: another version of Kubernetes, or feature gates that are not as they
-// are by default. It is empty when knarr can.
+// Unavailable returns why knarr cannot serve a test, or "". The test may need another version of
+// Kubernetes, or feature gates that differ from the defaults.
 func Unavailable(set *pflag.FlagSet) string {
 	for _, name := range []string{"emulated-version", "feature-gates"} {
 		if set == nil {
@@ -55,7 +55,7 @@ func Unavailable(set *pflag.FlagSet) string {
 	return ""
 }
 
-// KnownFlags are the names of all flags of `knarr apiserver`.
+// KnownFlags returns the names of all flags of `knarr apiserver`.
 var KnownFlags = sync.OnceValues(func() (map[string]bool, error) {
 	help, err := exec.Command(os.Getenv("KNARR_BIN"), "apiserver", "--help-all").Output()
 	if err != nil {

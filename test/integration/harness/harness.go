@@ -1,9 +1,10 @@
-// Package harness starts what upstream's integration tests are pointed at instead of an API server in their own process: an
-// etcd, which some of them read and write behind the server's back, and `knarr apiserver` on it, each on a loopback port of its
-// own and with a folder of its own.
+// Package harness starts the server for upstream's integration tests, which otherwise start an API
+// server in their own process. It starts an etcd, which some tests access directly, and `knarr
+// apiserver` on it. Each has its own loopback port and folder.
 //
-// The files that take the place of upstream's own harnesses (package crd has the one for custom resources) are made of it.
-// The programs are those that KNARR_BIN and ETCD_BIN name; with KNARR_KEEP a server's folder, its logs in it, stays.
+// The replacements of upstream's own harnesses use this package; package crd has the one for custom
+// resources. KNARR_BIN and ETCD_BIN name the programs. With KNARR_KEEP a server's folder, including
+// its logs, is kept.
 package harness
 
 import (
@@ -23,13 +24,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Prefix is what every key of knarr's store begins with.
+// Prefix is the prefix of every key in knarr's store.
 const Prefix = "/registry"
 
-// startBound is how long a server may take to be ready, on a machine that others use as well.
+// startBound is the time in which a server must become ready, on a busy machine.
 const startBound = time.Minute
 
-// Server is an API server that runs, and its store.
+// Server is a running API server and its store.
 type Server struct {
 	Config *rest.Config // of a user in system:masters
 	Etcd   string       // URL of the store
@@ -41,11 +42,11 @@ type Server struct {
 	process *process
 }
 
-// Settings are what a server may be started with.
+// Settings configure a server.
 type Settings struct {
 	Flags  []string // of `knarr apiserver`
-	Tokens string   // file of a test's own bearer tokens
-	Store  string   // of a server before it, running or not; a new one otherwise
+	Tokens string   // file with bearer tokens of the test
+	Store  string   // URL of an earlier server's store, running or not; "" means a new one
 }
 
 // Start starts a server on its store, and returns when it is ready.
@@ -69,7 +70,8 @@ func Start(settings Settings) (server *Server, err error) {
 	return s, s.wait()
 }
 
-// start gives the client a token, as upstream's harnesses do: their tests take it away to be somebody else.
+// start gives the client a token, as upstream's harnesses do: their tests remove it to act as
+// another user.
 func (s *Server) start(settings Settings) error {
 	const token = "integration"
 	lines := token + `,system:apiserver,integration,"system:masters"` + "\n"
@@ -148,13 +150,13 @@ func (s *Server) ready(ctx context.Context) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// Leave is Stop, once the server has answered what it was asked.
+// Leave is Stop after the server has answered all requests.
 func (s *Server) Leave() {
 	s.process.stop()
 	s.Stop()
 }
 
-// Stop ends the server, then its store, and removes what they left.
+// Stop stops the server, then its store, and removes their files.
 func (s *Server) Stop() {
 	if s.process != nil {
 		s.process.kill()
@@ -167,17 +169,20 @@ func (s *Server) Stop() {
 	}
 }
 
-const firstPort, ports = 20000, 10000 // those that the kernel gives away begin at 32768, node ports at 30000
+// the kernel assigns ports from 32768, node ports begin at 30000
+const firstPort, ports = 20000, 10000
 
-// lastPort is where the next free port is looked for: begun anywhere, so that processes do not meet.
+// lastPort is where the search for a free port continues. It begins at random, so that processes do
+// not collide.
 var lastPort = func() *atomic.Int64 {
 	last := &atomic.Int64{}
 	last.Store(rand.Int64N(ports))
 	return last
 }()
 
-// freeAddress is one of loopback with a port that nobody has, and that nobody else in this process is given. It is none of those that the kernel
-// gives to whoever takes any: another server's connection could have it before ours listens.
+// freeAddress returns a loopback address with a free port that is given out once in this process.
+// It is outside the range from which the kernel assigns ports: a connection of another server could
+// take such a port before our server listens.
 func freeAddress() (string, error) {
 	var err error
 	for range ports {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// process is a child that ends with us, its output in a file.
+// process is a child process that ends with this one. Its output goes to a file.
 type process struct {
 	name, log string
 	cmd       *exec.Cmd
@@ -42,13 +42,13 @@ func (p *process) ended() bool {
 	}
 }
 
-// kill does not ask: nothing that the process has is needed any more.
+// kill kills the process at once. Its data is no longer needed.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
 }
 
-// stop lets the process answer what it was asked.
+// stop stops the process after it has answered its requests.
 func (p *process) stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -58,7 +58,7 @@ func (p *process) stop() {
 	}
 }
 
-// lastWords is the end of what the process has said.
+// lastWords returns the end of the process's output.
 func (p *process) lastWords() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {

@@ -6,27 +6,29 @@ import (
 	"sync"
 )
 
-// stores are all that there were, by URL: a test may start a server on the store of one that it has stopped.
+// stores holds all stores ever started, by URL: a test may start a server on the store of a stopped
+// one.
 var (
 	storesMu sync.Mutex
 	stores   = map[string]*store{}
 )
 
-// store is an etcd that runs for as long as a server uses it. Its folder stays until the process of the tests ends: run.sh removes it.
+// store is an etcd that runs while a server uses it. Its folder stays until the end of the tests,
+// when run.sh removes it.
 type store struct {
 	url, peer, dir string
 	process        *process
 	users          int
 }
 
-// IsStore says whether the URL is that of a store that a server here had.
+// IsStore reports whether the URL is that of a store started here.
 func IsStore(url string) bool {
 	storesMu.Lock()
 	defer storesMu.Unlock()
 	return stores[url] != nil
 }
 
-// openStore opens the store at the URL, or makes one.
+// openStore opens the store at the URL, or creates one.
 func openStore(url string) (*store, error) {
 	storesMu.Lock()
 	defer storesMu.Unlock()

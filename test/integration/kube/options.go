@@ -1,5 +1,6 @@
-// Package kube starts knarr as upstream's integration tests of the whole API server (k8s.io/kubernetes/test/integration) want their server. Its folders
-// testing and framework hold the two files that take the place of upstream's.
+// Package kube starts knarr for upstream's integration tests of the whole API server
+// (k8s.io/kubernetes/test/integration). Its folders testing and framework hold the two files that
+// replace upstream's.
 package kube
 
 import (
@@ -28,20 +29,21 @@ import (
 	testutil "k8s.io/kubernetes/test/utils"
 )
 
-// renamed are flags that are called otherwise here.
+// renamed lists flags with another name in knarr.
 var renamed = map[string]string{
 	"service-cluster-ip-range": "service-cidr",
 	"service-node-port-range":  "node-port-range",
 }
 
-// ignored are flags that tests set for upstream's own sake: where its store and its certificates are, and how it goes about what clients do not see.
+// ignored lists flags that only matter to upstream's server: where its store and certificates are,
+// and internals that clients do not see.
 var ignored = []string{
 	"allow-privileged", "authentication-skip-lookup", "authentication-token-webhook-version", "authorization-webhook-version", "bind-address", "cert-dir", "delete-collection-workers", "enable-aggregator-routing", "enable-bootstrap-token-auth",
 	"endpoint-reconciler-type", "external-hostname", "kubelet-preferred-address-types", "lease-reuse-duration-seconds", "proxy-client-cert-file", "proxy-client-key-file",
 	"runtime-config-emulation-forward-compatible", "secure-port", "service-account-lookup", "storage-backend", "storage-media-type", "v", "watch-cache", "watch-cache-sizes",
 }
 
-// NewOptions are upstream's, with its gates of features as they are at this moment.
+// NewOptions returns upstream's options with the current feature gates.
 func NewOptions() *options.ServerRunOptions {
 	opts := options.NewServerRunOptions()
 	registry := basecompatibility.NewComponentGlobalsRegistry()
@@ -53,7 +55,7 @@ func NewOptions() *options.ServerRunOptions {
 	return opts
 }
 
-// FlagSet has all flags of upstream's server; they are bound to the options.
+// FlagSet returns all flags of upstream's server, bound to the options.
 func FlagSet(opts *options.ServerRunOptions) *pflag.FlagSet {
 	set := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
 	for _, named := range opts.Flags().FlagSets {
@@ -62,7 +64,9 @@ func FlagSet(opts *options.ServerRunOptions) *pflag.FlagSet {
 	return set
 }
 
-// Flags are those of `knarr apiserver` which mean what differs in a set from upstream's defaults, and where its defaults are others than ours. IsMissing tells of the error whether that is what knarr does not have.
+// Flags translates a flag set into flags of `knarr apiserver`: its differences from upstream's
+// defaults, and upstream's defaults that are not ours. IsMissing(err) reports that knarr lacks
+// something.
 func Flags(set *pflag.FlagSet) (flags []string, err error) {
 	known, err := harness.KnownFlags()
 	if err != nil {
@@ -84,7 +88,7 @@ func Flags(set *pflag.FlagSet) (flags []string, err error) {
 			name = other
 		}
 		values := []string{value}
-		if inner := strings.Trim(value, "[]"); inner != value { // a list that does not say that it is one
+		if inner := strings.Trim(value, "[]"); inner != value { // a list whose type does not say so
 			values = []string{strings.Join(strings.Fields(inner), ",")}
 		}
 		if slice, ok := f.Value.(pflag.SliceValue); ok {
@@ -117,18 +121,19 @@ func Flags(set *pflag.FlagSet) (flags []string, err error) {
 	return append(flags, otherDefaults(set)...), nil
 }
 
-// missingError tells what knarr does not have.
+// missingError names something that knarr does not have.
 type missingError string
 
 func (m missingError) Error() string { return "knarr is not there with " + string(m) }
 
-// IsMissing says whether the server was not started because knarr does not have what it should be started with.
+// IsMissing reports whether the server was not started because knarr lacks something that the
+// options need.
 func IsMissing(err error) bool {
 	var missing missingError
 	return errors.As(err, &missing)
 }
 
-// otherDefaults are the flags that make of our defaults upstream's.
+// otherDefaults returns the flags that replace our defaults by upstream's.
 func otherDefaults(set *pflag.FlagSet) (flags []string) {
 	if set.Lookup("authorization-mode").Value.String() == "[]" && set.Lookup("authorization-config").Value.String() == "" {
 		flags = append(flags, "--authorization-mode=AlwaysAllow")
@@ -139,7 +144,7 @@ func otherDefaults(set *pflag.FlagSet) (flags []string) {
 	return flags
 }
 
-// changedGates are those of a flag's that are not as they are by default.
+// changedGates returns the gates in a flag that differ from their defaults.
 func changedGates(values []string) (changed []string) {
 	for _, pair := range strings.Split(strings.Join(values, ","), ",") {
 		name, value, _ := strings.Cut(strings.TrimPrefix(pair, "kube:"), "=")
@@ -154,7 +159,9 @@ func changedGates(values []string) (changed []string) {
 	return changed
 }
 
-// switched is what of --runtime-config knarr takes, which serves what it has unless that is turned off, and what of it knarr does not have: versions that are off by default.
+// switched translates --runtime-config. knarr serves all it has unless it is turned off, so only
+// those parts are passed on. missing lists versions that knarr does not have: those that are off by
+// default.
 func switched(config string) (off string, missing []string) {
 	var list []string
 	for _, pair := range strings.Split(config, ",") {
@@ -170,10 +177,10 @@ func switched(config string) (off string, missing []string) {
 	return strings.Join(list, ","), missing
 }
 
-// Issuer is that of the tokens of service accounts in upstream's harnesses.
+// Issuer is the issuer of service account tokens in upstream's harnesses.
 const Issuer = "https://foo.bar.example.com"
 
-// SigningKey makes the options sign service accounts' tokens with a key in the folder.
+// SigningKey sets a signing key for service account tokens, which it writes to the folder.
 func SigningKey(opts *options.ServerRunOptions, dir string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -199,7 +206,7 @@ func Authority(path, name string) error {
 	return AuthorityOf(path, name, nil, key)
 }
 
-// AuthorityOf writes the certificate of an authority that may be there already.
+// AuthorityOf writes the certificate of the authority, or of a new one if it is nil.
 func AuthorityOf(path, name string, certificate *x509.Certificate, key *rsa.PrivateKey) (err error) {
 	if certificate == nil {
 		if certificate, err = cert.NewSelfSignedCACert(cert.Config{CommonName: name}, key); err != nil {
@@ -209,7 +216,8 @@ func AuthorityOf(path, name string, certificate *x509.Certificate, key *rsa.Priv
 	return os.WriteFile(path, testutil.EncodeCertPEM(certificate), 0o644)
 }
 
-// Start starts knarr as the options are, which a flag set is bound to, and tells them where it and its store are.
+// Start starts knarr with the options, to which the flag set is bound, and writes the locations of
+// knarr and its store back to them.
 func Start(opts *options.ServerRunOptions, set *pflag.FlagSet) (*harness.Server, error) {
 	flags, err := Flags(set)
 	if err != nil {
@@ -237,5 +245,5 @@ func Start(opts *options.ServerRunOptions, set *pflag.FlagSet) (*harness.Server,
 	return server, nil
 }
 
-// Prefix is what upstream's tests put behind a slash to have a key's beginning.
+// Prefix is the prefix that upstream's tests put after a slash to form keys.
 const Prefix = "registry"

@@ -22,22 +22,24 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane"
 )
 
-// inProcess is the token of a client that a test's own authenticator knows by no token.
+// inProcess is the token of a client for which a test's own authenticator needs no token.
 const inProcess = "in-process"
 
-// Reach is what a test put into the server itself: who authenticates and who authorizes, whom knarr asks over webhooks, and how long tokens last.
+// Reach holds what a test put into the server itself: an authenticator, an authorizer, the longest
+// lifetime of tokens. knarr reaches them by webhooks.
 type Reach struct {
 	authenticator authenticator.Request
 	authorizer    authorizer.Authorizer
 	nameless      bool          // the test's client has no token
-	longest       time.Duration // that a token is issued for; 0 is unbounded
+	longest       time.Duration // the longest lifetime of a new token; 0 means unlimited
 	server        *httptest.Server
 }
 
-// NewReach lets a test change a configuration in which nothing but these counts. Ok is false when it changes something else.
+// NewReach runs a test's change of the configuration, in which only these settings count. ok is
+// false if it changes something else.
 func NewReach(modify func(*controlplane.Config)) (r *Reach, ok bool) {
 	defer func() {
-		if recover() != nil { // it reads what is not there, such as the store
+		if recover() != nil { // it reads something that is missing here, such as the store
 			ok = false
 		}
 	}()
@@ -59,7 +61,7 @@ func NewReach(modify func(*controlplane.Config)) (r *Reach, ok bool) {
 	return r, true
 }
 
-// Serve answers knarr's questions, and makes the options name where.
+// Serve answers knarr's webhook requests, and sets the options to its address.
 func (r *Reach) Serve(opts *options.ServerRunOptions, dir string) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/authenticate", func(w http.ResponseWriter, req *http.Request) { review(w, req, r.authenticate) })
@@ -82,10 +84,10 @@ func (r *Reach) Serve(opts *options.ServerRunOptions, dir string) error {
 	return err
 }
 
-// Close ends it.
+// Close stops the server.
 func (r *Reach) Close() { r.server.Close() }
 
-// Client makes a client somebody whom the test's authenticator knows.
+// Client gives a client a token that the test's authenticator accepts.
 func (r *Reach) Client(config *rest.Config) {
 	if r.nameless {
 		config.BearerToken = inProcess
@@ -103,7 +105,7 @@ func (r *Reach) kubeconfig(dir, path string) (string, error) {
 	return file, clientcmd.WriteToFile(*config, file)
 }
 
-// review reads a review, has it answered and sends it back.
+// review decodes a review, calls answer, and sends the review back.
 func review[T any](w http.ResponseWriter, req *http.Request, answer func(context.Context, *T)) {
 	var object T
 	if err := json.NewDecoder(req.Body).Decode(&object); err != nil {
@@ -163,7 +165,7 @@ func (r *Reach) authorize(ctx context.Context, review *authorizationv1.SubjectAc
 	}
 }
 
-// silentAuthorizer stands for knarr's own authorizers, which are asked by knarr itself.
+// silentAuthorizer stands for knarr's own authorizers, which knarr asks itself.
 type silentAuthorizer struct{ _ int }
 
 func (*silentAuthorizer) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {

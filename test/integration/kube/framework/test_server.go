@@ -1,5 +1,5 @@
-// Package framework takes the place of one file of k8s.io/kubernetes/test/integration/framework when kube.sh runs upstream's integration tests: the one that starts
-// a server.
+// Package framework replaces one file of k8s.io/kubernetes/test/integration/framework when kube.sh
+// runs upstream's integration tests: the file that starts a server.
 package framework
 
 import (
@@ -16,16 +16,17 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane"
 )
 
-// TestServerSetup is how a test changes the server before it starts.
+// TestServerSetup changes the server before it starts.
 type TestServerSetup struct {
 	ModifyServerRunOptions func(*options.ServerRunOptions)
 	ModifyServerConfig     func(*controlplane.Config)
 }
 
-// TearDownFunc ends the server.
+// TearDownFunc stops the server.
 type TearDownFunc func()
 
-// StartTestServer starts knarr. A test that wants what knarr can not be is skipped, one that reaches into the server among them.
+// StartTestServer starts knarr. It skips a test that needs something that knarr does not have, or
+// that accesses the server's internals.
 func StartTestServer(_ context.Context, t testing.TB, setup TestServerSetup) (kubernetes.Interface, *rest.Config, TearDownFunc) {
 	var reach *kube.Reach
 	if setup.ModifyServerConfig != nil {
@@ -77,7 +78,7 @@ func StartTestServer(_ context.Context, t testing.TB, setup TestServerSetup) (ku
 	}
 }
 
-// prepare makes the options what they are before a test changes them.
+// prepare sets the options to the values that a test starts from.
 func prepare(opts *options.ServerRunOptions, dir string) error {
 	clients, proxies := filepath.Join(dir, "client-ca.crt"), filepath.Join(dir, "proxy-ca.crt")
 	if err := kube.Authority(clients, "client-ca"); err != nil {

@@ -1,5 +1,5 @@
-// Package testing takes the place of k8s.io/kubernetes/cmd/kube-apiserver/app/testing when kube.sh runs upstream's integration tests: the same names, behind which
-// knarr is started.
+// Package testing replaces k8s.io/kubernetes/cmd/kube-apiserver/app/testing when kube.sh runs
+// upstream's integration tests. It has the same names, and starts knarr.
 package testing
 
 import (
@@ -21,10 +21,10 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// TearDownFunc ends the server.
+// TearDownFunc stops the server.
 type TearDownFunc func()
 
-// TestServerInstanceOptions are those of upstream's harness.
+// TestServerInstanceOptions has the fields of upstream's harness.
 type TestServerInstanceOptions struct {
 	SkipHealthzCheck       bool
 	EnableCertAuth         bool
@@ -34,7 +34,7 @@ type TestServerInstanceOptions struct {
 	RequestTimeout         time.Duration
 }
 
-// TestServer is what the tests know of the server.
+// TestServer is the server that tests see.
 type TestServer struct {
 	ClientConfig      *rest.Config
 	ServerOpts        *options.ServerRunOptions
@@ -59,12 +59,12 @@ type ProxyCA struct {
 	ProxySigningKey  *rsa.PrivateKey
 }
 
-// NewDefaultTestServerOptions are those that a test has which has none.
+// NewDefaultTestServerOptions returns the default options.
 func NewDefaultTestServerOptions() *TestServerInstanceOptions {
 	return &TestServerInstanceOptions{EnableCertAuth: true}
 }
 
-// StartTestServer starts knarr. A test that wants what knarr can not be is skipped.
+// StartTestServer starts knarr. It skips a test that needs something that knarr does not have.
 func StartTestServer(t ktesting.TB, o *TestServerInstanceOptions, flags []string, storage *storagebackend.Config) (result TestServer, err error) {
 	if o == nil {
 		o = NewDefaultTestServerOptions()
@@ -72,7 +72,7 @@ func StartTestServer(t ktesting.TB, o *TestServerInstanceOptions, flags []string
 	if o.StorageVersionWrapFunc != nil || o.BinaryVersion != "" {
 		t.Skip("knarr is another process, of one version")
 	}
-	// Not t.TempDir: some servers outlive the test that has started them.
+	// t.TempDir does not work, because some servers outlive the test that started them.
 	if result.TmpDir, err = os.MkdirTemp("", "knarr-integration-files-"); err != nil {
 		return result, err
 	}
@@ -120,7 +120,7 @@ func StartTestServer(t ktesting.TB, o *TestServerInstanceOptions, flags []string
 	return result, nil
 }
 
-// certificates makes the authorities of clients and of proxies that name users in headers.
+// certificates creates the authorities of clients, and of proxies that name users in headers.
 func certificates(opts *options.ServerRunOptions, o *TestServerInstanceOptions, dir string) error {
 	clients, proxies := filepath.Join(dir, "client-ca.crt"), filepath.Join(dir, "proxy-ca.crt")
 	if err := kube.Authority(clients, "client-ca"); err != nil {
@@ -137,7 +137,7 @@ func certificates(opts *options.ServerRunOptions, o *TestServerInstanceOptions, 
 	return kube.Authority(proxies, "front-proxy-ca")
 }
 
-// GetEtcdClients are clients of a store.
+// GetEtcdClients returns clients of a store.
 func GetEtcdClients(config storagebackend.TransportConfig) (*clientv3.Client, clientv3.KV, error) {
 	settings := clientv3.Config{Endpoints: config.ServerList, DialTimeout: time.Minute}
 	if config.CertFile != "" || config.KeyFile != "" || config.TrustedCAFile != "" {
@@ -154,7 +154,7 @@ func GetEtcdClients(config storagebackend.TransportConfig) (*clientv3.Client, cl
 	return client, clientv3.NewKV(client), nil
 }
 
-// StartTestServerOrDie ends the test when the server does not start.
+// StartTestServerOrDie fails the test if the server does not start.
 func StartTestServerOrDie(t testing.TB, o *TestServerInstanceOptions, flags []string, storage *storagebackend.Config) *TestServer {
 	server, err := StartTestServer(t, o, flags, storage)
 	if err != nil {
