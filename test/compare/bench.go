@@ -14,21 +14,21 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// bench is where the workloads of interchange are tried: a cluster, seen by its administrator.
+// bench runs the workloads of interchange on a cluster, as its administrator.
 type bench struct {
 	*mixed
 	set *kubernetes.Clientset
 }
 
-// check is one thing that must come to pass. Checks run side by side, each in a namespace of its own.
+// check is one expected behaviour. Checks run concurrently, each in its own namespace.
 type check struct {
 	name string
 	run  func(ctx context.Context, b *bench, namespace string) error
-	// node: the check needs pods that run.
+	// node means that the check needs running pods.
 	node bool
 }
 
-// patience is how long anything that a check waits for may take.
+// patience limits each wait of a check.
 const patience = 100 * time.Second
 
 func newBench(ctx context.Context, m *mixed) (*bench, error) {
@@ -44,7 +44,8 @@ func newBench(ctx context.Context, m *mixed) (*bench, error) {
 	return &bench{mixed: m, set: set}, ctx.Err()
 }
 
-// run tries everything that the layout has the parts for. The node is awaited first: nothing runs before it is there.
+// run runs all checks that the layout has the parts for. It waits for the node first, since no pod
+// runs without it.
 func (b *bench) run(ctx context.Context) []result {
 	var results []result
 	if b.node != "" {
@@ -91,7 +92,8 @@ func (b *bench) check(ctx context.Context, c check, namespace string) error {
 	return err
 }
 
-// eventually asks again until there is no error, and gives the last one when time is up.
+// eventually repeats done until it returns no error, and returns its last error when the time is
+// up.
 func (b *bench) eventually(ctx context.Context, done func() error) error {
 	deadline := time.Now().Add(patience)
 	for {
@@ -105,7 +107,7 @@ func (b *bench) eventually(ctx context.Context, done func() error) error {
 	}
 }
 
-// kubectl runs upstream's kubectl as the administrator and gives what it prints.
+// kubectl runs upstream's kubectl as the administrator and returns its output.
 func (b *bench) kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -127,7 +129,7 @@ func (b *bench) apply(ctx context.Context, namespace, manifest string) error {
 	return err
 }
 
-// makes applies a manifest, and waits for what becomes of an object then.
+// makes applies a manifest, and waits for an object's field.
 func (b *bench) makes(ctx context.Context, namespace, manifest, object, path, wanted string) error {
 	if err := b.apply(ctx, namespace, manifest); err != nil {
 		return err
@@ -135,13 +137,13 @@ func (b *bench) makes(ctx context.Context, namespace, manifest, object, path, wa
 	return b.becomes(ctx, namespace, object, path, wanted)
 }
 
-// field is what a JSONPath finds in an object.
+// field returns the value of a JSONPath in an object.
 func (b *bench) field(ctx context.Context, namespace, object, path string) (string, error) {
 	out, err := b.kubectl(ctx, "", "get", "-n", namespace, object, "-o", "jsonpath="+path)
 	return strings.TrimSpace(out), err
 }
 
-// becomes waits until a JSONPath finds what is wanted.
+// becomes waits until a JSONPath has the wanted value.
 func (b *bench) becomes(ctx context.Context, namespace, object, path, wanted string) error {
 	return b.eventually(ctx, func() error {
 		got, err := b.field(ctx, namespace, object, path)

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// controllerChecks need no node: what the controllers and the scheduler do by themselves.
+// controllerChecks need no node. They test the controllers and the scheduler alone.
 var controllerChecks = []check{
 	{name: "leases name the leaders", run: leaders},
 	{name: "a certificate request is signed once it is approved", run: certificate},
@@ -63,7 +63,7 @@ func leaders(ctx context.Context, b *bench, _ string) error {
 	})
 }
 
-// certificateRequest is one in PEM.
+// certificateRequest returns a request in PEM.
 func certificateRequest() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -129,7 +129,7 @@ type: kubernetes.io/service-account-token
 	})
 }
 
-// whoIs asks the API server whose a token is.
+// whoIs asks the API server for the user of a token.
 func (b *bench) whoIs(ctx context.Context, token string) (string, error) {
 	set, err := kubernetes.NewForConfig(&rest.Config{Host: b.server, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAFile: b.keys.path("ca.crt")}})
 	if err != nil {
@@ -169,7 +169,8 @@ spec: {hard: {configmaps: "3", count/deployments.apps: "5"}}
 `); err != nil {
 		return err
 	}
-	if err := b.becomes(ctx, namespace, "resourcequota/q", "{.status.used.configmaps}", "1"); err != nil { // the CA's
+	// the ConfigMap with the CA
+	if err := b.becomes(ctx, namespace, "resourcequota/q", "{.status.used.configmaps}", "1"); err != nil {
 		return err
 	}
 	if _, err := b.kubectl(ctx, "", "create", "configmap", "one", "-n", namespace); err != nil {
@@ -217,11 +218,11 @@ metadata: {name: cargo, ownerReferences: [{apiVersion: %s/v1, kind: Boat, name: 
 	if err := b.gone(ctx, namespace, "configmap/cargo"); err != nil {
 		return err
 	}
-	// One stays, for the end of the namespace.
+	// One object stays, for the deletion of the namespace.
 	return b.apply(ctx, namespace, "apiVersion: "+group+"/v1\nkind: Boat\nmetadata: {name: drakkar}\n")
 }
 
-// gone waits until the object is not there any more.
+// gone waits until the object no longer exists.
 func (b *bench) gone(ctx context.Context, namespace, object string) error {
 	return b.eventually(ctx, func() error {
 		out, err := b.kubectl(ctx, "", "get", "-n", namespace, object, "--ignore-not-found", "-o", "name")
@@ -306,7 +307,7 @@ spec: {minAvailable: 2, selector: {matchLabels: {app: crew}}}
 	if err := b.becomes(ctx, namespace, "pdb/crew", "{.status.expectedPods} {.status.desiredHealthy} {.status.disruptionsAllowed} {.status.conditions[0].reason}", "2 2 0 InsufficientPods"); err != nil {
 		return err
 	}
-	// No node runs them, and what does not run may be evicted: they are said to be ready.
+	// No node runs the pods, and pods that are not running may be evicted. So mark them as ready.
 	pods, err := b.kubectl(ctx, "", "get", "pods", "-n", namespace, "-o", "jsonpath={.items[*].metadata.name}")
 	if err != nil {
 		return err
@@ -350,7 +351,7 @@ spec: {resourceClaims: [{name: r, resourceClaimTemplateName: t}], containers: [{
 	return b.becomes(ctx, namespace, "pod/p", "{.status.resourceClaimStatuses[0].resourceClaimName}{'/'}{.status.conditions[0].reason}", name+"/Unschedulable")
 }
 
-// claimOf is the name of the namespace's only claim, once it is there.
+// claimOf waits for the namespace's only claim and returns its name.
 func (b *bench) claimOf(ctx context.Context, namespace string) (name string, err error) {
 	err = b.eventually(ctx, func() error {
 		list, err := b.set.ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{})
@@ -388,7 +389,7 @@ subsets: [{addresses: [{ip: 192.0.2.7}], ports: [{port: 80}]}]
 	})
 }
 
-// namespacesEnd deletes what the checks have used.
+// namespacesEnd deletes the namespaces of the checks.
 func (b *bench) namespacesEnd(ctx context.Context, n int) error {
 	for i := range n {
 		if err := b.set.CoreV1().Namespaces().Delete(ctx, fmt.Sprintf("check-%d", i), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// nodeChecks need pods that run.
+// nodeChecks need running pods.
 var nodeChecks = []check{
 	{name: "a Deployment rolls out, back, and scales", run: rollout, node: true},
 	{name: "a StatefulSet's pods come in order, with their claims", run: ordered, node: true},
@@ -30,7 +30,8 @@ var nodeChecks = []check{
 	{name: "a device is given to one pod's claim after the other", run: devices, node: true},
 }
 
-// nodeReady waits for the node, and approves the request for its serving certificate as an administrator would.
+// nodeReady waits for the node, and approves the request for its serving certificate as an
+// administrator.
 func nodeReady(ctx context.Context, b *bench) error {
 	return b.eventually(ctx, func() error {
 		if err := b.alive(); err != nil {
@@ -63,7 +64,7 @@ func nodeReady(ctx context.Context, b *bench) error {
 	})
 }
 
-// deployment is that of a server.
+// deployment returns a Deployment of a server.
 func deployment(name string, replicas int) string {
 	return strings.NewReplacer("NAME", name, "REPLICAS", fmt.Sprint(replicas), "IMAGE", podImage).Replace(`
 apiVersion: apps/v1
@@ -81,7 +82,7 @@ spec:
 `)
 }
 
-// podWith is a pod of the image with a command.
+// podWith returns a pod of the image with a command.
 func podWith(name, spec string, args ...string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -218,7 +219,7 @@ func events(ctx context.Context, b *bench, namespace string) error {
 	})
 }
 
-// preempted fills most of the node's processors with a pod, and sends a more important one after it.
+// preempted fills most of the node's processors with a pod, and then creates a more important one.
 func preempted(ctx context.Context, b *bench, namespace string) error {
 	node, err := b.set.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
 	if err != nil {
@@ -298,8 +299,8 @@ func ephemeral(ctx context.Context, b *bench, namespace string) error {
 	return b.gone(ctx, namespace, "pvc/p-e")
 }
 
-// devices has a driver's part played by objects alone: its device is on all nodes, and no node agent knows the driver. What is
-// seen is who gets the device.
+// devices plays a driver with objects alone: its device is on all nodes, and no node agent knows
+// the driver. So the check only shows which pod gets the device.
 func devices(ctx context.Context, b *bench, namespace string) error {
 	if err := b.apply(ctx, namespace, `
 apiVersion: resource.k8s.io/v1

@@ -15,11 +15,11 @@ import (
 	"strings"
 )
 
-// complaints are warnings and errors in logs, and requests that the API server refused, by shape: without names, numbers and
-// times. The value is the first of its kind as it stands there.
+// complaints are warnings and errors in logs, and requests that the API server refused. The key is
+// their shape, without names, numbers and times; the value is the first example.
 type complaints map[string]string
 
-// complaints reads the logs of all parts and the record of the API server.
+// complaints reads the logs of all parts and the audit log of the API server.
 func (m *mixed) complaints() (complaints, error) {
 	found := complaints{}
 	logs, err := filepath.Glob(filepath.Join(m.dir, "*.log"))
@@ -35,7 +35,7 @@ func (m *mixed) complaints() (complaints, error) {
 		switch part {
 		case "audit":
 			err = found.readAudit(text)
-		case "containerd", "etcd": // they are the same on both sides, and talk to neither
+		case "containerd", "etcd": // the same on both sides, and independent of both
 		default:
 			err = found.readLog(part, text)
 		}
@@ -52,7 +52,7 @@ var (
 	varies   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{12,}|\d+(\.\d+)*[a-zµ]*|-[bcdfghjklmnpqrstvwxz2456789]{5,10}\b`)
 )
 
-// readLog takes the warnings and errors of klog and of slog.
+// readLog collects the warnings and errors of klog and of slog.
 func (c complaints) readLog(part string, text []byte) error {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, 1<<20)
@@ -76,8 +76,8 @@ func (c complaints) add(where, text string) {
 	}
 }
 
-// readAudit takes the answers that no healthy part should get. Conflicts, and objects that are not there (any more) or there
-// already, are how Kubernetes works; but a whole resource that is not there is none of that.
+// readAudit collects answers that no healthy part should get. Conflicts, missing objects and
+// existing objects are normal in Kubernetes, but a missing resource is not.
 func (c complaints) readAudit(text []byte) error {
 	type event struct {
 		Verb           string
@@ -91,7 +91,7 @@ func (c complaints) readAudit(text []byte) error {
 	}
 	for line := range bytes.Lines(text) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
-			break // it is still being written
+			break // the last line is still being written
 		}
 		var e event
 		if err := json.Unmarshal(line, &e); err != nil {
@@ -114,7 +114,7 @@ func (c complaints) readAudit(text []byte) error {
 	return nil
 }
 
-// complaints.txt: a pattern a line; what precedes it and begins with # is the reason.
+// explanations has one pattern per line; comment lines before it (#) give the reason.
 //
 //go:embed complaints.txt
 var explanations string
@@ -129,7 +129,7 @@ func explained(example string) bool {
 	return false
 }
 
-// without leaves out what the other has as well, and what stands in complaints.txt with its reason.
+// without removes the complaints that other has too, and those with an explanation.
 func (c complaints) without(other complaints) complaints {
 	left := complaints{}
 	for key, example := range c {
@@ -140,7 +140,7 @@ func (c complaints) without(other complaints) complaints {
 	return left
 }
 
-// error is nil when there are none.
+// error returns nil if there are no complaints.
 func (c complaints) error() error {
 	if len(c) == 0 {
 		return nil

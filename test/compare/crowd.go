@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// as gives clients with the rights of an administrator but the place in flow control that a service account has: who is
-// system:masters never waits.
+// as returns clients with an administrator's rights, but with a service account's priority in flow
+// control: system:masters never waits.
 func (c *clients) as(ctx context.Context, account string) (*clients, error) {
 	accounts := c.set.CoreV1().ServiceAccounts(space)
 	made := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}
@@ -49,8 +49,9 @@ func (c *clients) as(ctx context.Context, account string) (*clients, error) {
 	})
 }
 
-// idleWatches measures what a watch costs that gets nothing: 10,000 of them, first with a connection each, then a hundred to a connection of HTTP/2. The server
-// begins anew for each, or the second kind would lie in the memory that the first one has left.
+// idleWatches measures the cost of an idle watch: 10,000 of them, first with a connection each,
+// then a hundred per HTTP/2 connection. The server restarts in between; otherwise the second kind
+// would reuse the memory of the first.
 func idleWatches(ctx context.Context, o *options, c *clients, f figures, cluster *cluster) error {
 	watches := int(10000 * o.scale)
 	for _, kind := range []struct {
@@ -80,13 +81,13 @@ func idleWatches(ctx context.Context, o *options, c *clients, f figures, cluster
 	return nil
 }
 
-// settled is the processes' memory (RssAnon, RSS) when they have had some time to tidy up.
+// settled returns the processes' memory (RssAnon, RSS) after some time to tidy up.
 func settled(ctx context.Context, server []*process) (anon, rss float64) {
 	_ = pause(ctx, 30*time.Second)
 	return memory(tree(server))
 }
 
-// watch opens a watch on a connection of its own.
+// watch opens a watch on its own connection.
 func (c *clients) watch(path string) (*wire, error) {
 	w, err := c.dial()
 	if err != nil {
@@ -106,7 +107,7 @@ func (c *clients) watch(path string) (*wire, error) {
 	return w, nil
 }
 
-// parallel calls fn for 0..n-1 from some goroutines and gives the first error.
+// parallel calls fn for 0..n-1 from inFlight goroutines and returns the first error.
 func parallel(n, inFlight int, fn func(i int) error) error {
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
@@ -127,10 +128,12 @@ func parallel(n, inFlight int, fn func(i int) error) error {
 	return nil
 }
 
-// stormRounds is how often the writes of storm are measured without lists, and with them: what a shared disk and a shared machine do changes within a minute.
+// stormRounds is the number of measurements of writes with and without lists: the load of a shared
+// disk and machine changes within a minute.
 const stormRounds = 4
 
-// storm measures how long writes take while fifty clients list 100,000 pods over and over, beside how long they take without.
+// storm measures the duration of writes while fifty clients list 100,000 pods over and over, and
+// without these lists.
 func storm(ctx context.Context, c *clients, scale float64, f figures, cluster *cluster) error {
 	pods := int(100000 * scale)
 	if err := c.fill(ctx, pods); err != nil {
@@ -174,7 +177,7 @@ func storm(ctx context.Context, c *clients, scale float64, f figures, cluster *c
 
 func short(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
-// fill makes pods until there are n.
+// fill creates pods until there are n.
 func (c *clients) fill(ctx context.Context, n int) error {
 	have := c.pods
 	if n <= have {
@@ -187,7 +190,7 @@ func (c *clients) fill(ctx context.Context, n int) error {
 	return nil
 }
 
-// list reads a list once, on a connection of its own.
+// list reads a list once, on its own connection.
 func (c *clients) list(ctx context.Context, path string) error {
 	w, err := c.dial()
 	if err != nil {
@@ -200,7 +203,7 @@ func (c *clients) list(ctx context.Context, path string) error {
 	return err
 }
 
-// writes adds the times of 1,000 patches of different pods, a hundred a second.
+// writes adds the durations of 1,000 patches of different pods, a hundred per second.
 func (t *timing) writes(ctx context.Context, c *clients, pods int) error {
 	some := timed(ctx, c, 1000, 10*time.Millisecond, func(w *wire, i int) error {
 		patch := fmt.Sprintf(`{"metadata":{"labels":{"patched":"%d"}}}`, time.Now().UnixNano())
@@ -212,7 +215,7 @@ func (t *timing) writes(ctx context.Context, c *clients, pods int) error {
 	return errors.Join(some.err, ctx.Err())
 }
 
-// restartServer ends the API server and starts it again.
+// restartServer stops the API server and starts it again.
 func (c *cluster) restartServer(ctx context.Context) error {
 	for _, p := range c.control {
 		if p.name == "knarr" || p.name == "kube-apiserver" {
@@ -224,7 +227,8 @@ func (c *cluster) restartServer(ctx context.Context) error {
 	return waitReady(ctx, c.kubeconfig, c.control...)
 }
 
-// relist measures the memory that it takes when, after a restart, 1,000 clients list 5,000 pods all at once, over what the server needs in the end.
+// relist measures the peak memory when, after a restart, 1,000 clients list 5,000 pods at once,
+// beyond what the server needs in the end.
 func relist(ctx context.Context, c *clients, scale float64, f figures, cluster *cluster) error {
 	if err := c.fill(ctx, 5000); err != nil {
 		return err

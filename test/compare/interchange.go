@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// Interchange proves that parts of upstream's Kubernetes and knarr can stand in for each other. Each layout is a cluster whose parts
-// come from both; the same workloads must reach what they should on all of them. What upstream's own parts complain about
-// among themselves (the layout of only theirs) is what the complaints of the others are measured by.
+// Interchange proves that parts of upstream's Kubernetes and of knarr can replace each other. Each
+// layout is a cluster with parts of both, and the same workloads must work on all of them.
+// Complaints are compared with those of the layout that has only upstream's parts.
 
-// layouts in the order in which they are tried. The first one is the measure.
+// layouts lists the layouts in the order of their runs. The first one is the reference.
 var layouts = []layout{
 	{name: "reference", api: theirs, controllers: theirs, scheduler: theirs, node: theirs},
 	{name: "their-parts", api: ours, controllers: theirs, scheduler: theirs, node: theirs},
@@ -24,16 +24,17 @@ var layouts = []layout{
 	{name: "our-node", api: theirs, controllers: theirs, scheduler: theirs, node: ours},
 }
 
-// storeLayout is the name of the part that is not a layout: a store that is handed from one side to the other.
+// storeLayout is the name of the run that has no layout: it hands a store from one side to the
+// other.
 const storeLayout = "store"
 
 // result is a line of the table.
 type result struct {
 	layout, what string
-	err          error // nil: it held; unjudged: nobody can tell
+	err          error // nil: it held; unjudged: there is no reference
 }
 
-// unjudged says why a line is neither held nor failed.
+// unjudged is the reason why a line is neither held nor failed.
 type unjudged string
 
 func (u unjudged) Error() string { return string(u) }
@@ -44,7 +45,7 @@ func interchange(ctx context.Context, o *options) error {
 		return err
 	}
 	var results []result
-	var reference complaints // nil without the measure
+	var reference complaints // nil without the reference
 	for i, l := range layouts {
 		if !slices.Contains(chosen, l.name) {
 			continue
@@ -80,7 +81,7 @@ func interchange(ctx context.Context, o *options) error {
 	return ctx.Err()
 }
 
-// chosenLayouts are those that are named, with commas between them, and all of them when none is.
+// chosenLayouts returns the layouts named in a comma-separated list, or all if it is empty.
 func chosenLayouts(names string) ([]string, error) {
 	var all []string
 	for _, l := range layouts {
@@ -99,7 +100,7 @@ func chosenLayouts(names string) ([]string, error) {
 	return chosen, nil
 }
 
-// judge holds complaints against those of the measure, if there is one.
+// judge compares complaints with those of the reference, if there is one.
 func judge(found, reference complaints) error {
 	if reference == nil {
 		return unjudged("there is no " + layouts[0].name + " to compare with")
@@ -107,7 +108,7 @@ func judge(found, reference complaints) error {
 	return found.without(reference).error()
 }
 
-// try runs all workloads on one layout. The error is for a cluster that does not come up.
+// try runs all workloads on one layout. The error means that the cluster did not start.
 func try(ctx context.Context, o *options, l layout) (complaints, []result, error) {
 	dir := filepath.Join(o.state, l.name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -17,10 +17,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// The program runs as three processes. The first stays outside: it starts the second in new network, mount and process
-// namespaces, and when that has ended, however it ended, takes away what no namespace holds: cgroups and the kernel's
-// settings. The second is the process namespace's init: it prepares the namespaces, starts the third and reaps orphans (shims
-// have no parent). The third measures. When init ends, the kernel ends all that it holds: processes, mounts, links.
+// The program runs as three processes. The first stays outside. It starts the second in new
+// network, mount and process namespaces. When that has ended for any reason, it removes what
+// belongs to no namespace: cgroups and kernel settings. The second is init of the process
+// namespace. It prepares the namespaces, starts the third and reaps orphans (shims have no parent).
+// The third measures. When init ends, the kernel ends everything in the namespaces: processes,
+// mounts, links.
 const (
 	stageInit    = "init"
 	stageMeasure = "measure"
@@ -36,7 +38,7 @@ func isolate(o *options) (int, error) {
 	saved := readSettings()
 	defer restoreSettings(saved)
 	defer removeCgroups(o.cgroup)
-	// The child must die with this process, which the kernel takes to be the thread that started it.
+	// The child must die with this process. The kernel applies that to the thread that started it.
 	runtime.LockOSThread()
 	cmd := exec.Command("/proc/self/exe", append(os.Args[1:], "--stage", stageInit, "--cgroup", o.cgroup)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -61,7 +63,7 @@ func isolate(o *options) (int, error) {
 	return 0, err
 }
 
-// first is the second process: init of the process namespace.
+// first is the second process, init of the process namespace.
 func first() (int, error) {
 	if err := prepare(); err != nil {
 		return 1, fmt.Errorf("prepare the namespaces: %w", err)
@@ -93,10 +95,11 @@ func first() (int, error) {
 	}
 }
 
-// hiddenFolders are empty inside, so that what programs write there by habit stays inside too.
+// hiddenFolders are empty inside the namespaces, so that files that programs write there stay
+// inside.
 var hiddenFolders = []string{"/run", "/var/lib", "/var/log"}
 
-// address is the machine's inside; a cable that ends in itself carries it.
+// address is the machine's address inside. It is on a link that leads nowhere.
 const address = "192.168.79.1"
 
 func prepare() error {
@@ -135,7 +138,7 @@ func prepare() error {
 	return netlink.RouteAdd(&netlink.Route{LinkIndex: cable.Attrs().Index, Gw: net.IPv4(192, 168, 79, 2)})
 }
 
-// settings are the kernel's that node agents change and that belong to no namespace.
+// settings lists kernel settings that node agents change and that belong to no namespace.
 var settings = []string{
 	"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
 }
@@ -158,14 +161,14 @@ func restoreSettings(saved map[string]string) {
 	}
 }
 
-// makeCgroup makes a cgroup in every hierarchy that there is.
+// makeCgroup creates a cgroup in every hierarchy.
 func makeCgroup(root string) error {
 	for _, hierarchy := range hierarchies() {
 		if err := os.MkdirAll(filepath.Join(hierarchy, root), 0o755); err != nil {
 			return err
 		}
 	}
-	// A cpuset without CPUs takes no process.
+	// A cpuset without CPUs accepts no process.
 	for _, f := range []string{"cpuset.cpus", "cpuset.mems"} {
 		if value, err := os.ReadFile(filepath.Join("/sys/fs/cgroup/cpuset", f)); err == nil {
 			_ = os.WriteFile(filepath.Join("/sys/fs/cgroup/cpuset", root, f), value, 0o644)
@@ -185,7 +188,8 @@ func hierarchies() []string {
 	return found
 }
 
-// removeCgroups removes every cgroup whose name begins so, from the leaves up. The kernel needs a moment after the last process.
+// removeCgroups removes every cgroup with the prefix, from the leaves up. The kernel needs a moment
+// after the last process.
 func removeCgroups(prefix string) {
 	for range 50 {
 		left := 0

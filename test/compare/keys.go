@@ -17,7 +17,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// keys are just enough for upstream's components: one CA, one serving certificate, one administrator; issue makes more.
+// keys holds just enough for upstream's components: one CA, one serving certificate, one
+// administrator. issue makes more.
 type keys struct {
 	dir  string
 	ca   *x509.Certificate

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// knarr is our side: one process, the node in it as well.
+// knarr is our side: one process, including the node.
 type knarr struct{ bin, cgroup string }
 
 func (k *knarr) name() string { return "knarr" }

@@ -51,7 +51,7 @@ func (w *wire) label(i int, value string) error {
 	return err
 }
 
-// requests measures create, get and merge patch with 64 in flight, and the CPU time that each takes.
+// requests measures create, get and merge patch with 64 in flight, and the CPU time of each.
 func requests(ctx context.Context, o *options, c *clients, f figures, server []*process) error {
 	n := int(10000 * o.scale)
 	for _, load := range []struct {
@@ -111,7 +111,8 @@ func lists(ctx context.Context, c *clients, scale float64, f figures, server []*
 	return c.set.CoreV1().Pods(space).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{})
 }
 
-// unscheduledPod is of a typical size and for no scheduler, so that it stays as it is.
+// unscheduledPod returns a pod of typical size that no scheduler handles, so that it stays as it
+// is.
 func unscheduledPod(i int) *corev1.Pod {
 	p := schedulablePod(i)
 	p.Spec.SchedulerName = "nobody"
@@ -129,8 +130,9 @@ func schedulablePod(i int) *corev1.Pod {
 	return p
 }
 
-// watches measures events delivered to 1,000 streams of one namespace while ConfigMaps are patched with 64 in flight: as many
-// as get through, from the first patch to the last event that came. Each stream has a connection first, then a hundred share one of HTTP/2.
+// watches measures the delivery of events to 1,000 streams of one namespace while ConfigMaps are
+// patched with 64 in flight. It counts the events that arrive from the first patch to the last
+// event. Each stream first has its own connection, then a hundred share one of HTTP/2.
 func watches(ctx context.Context, c *clients, scale float64, f figures, server []*process) error {
 	if err := c.delivered(ctx, "watch", int(3000*scale), f, server, c.plainStreams); err != nil {
 		return err
@@ -138,7 +140,7 @@ func watches(ctx context.Context, c *clients, scale float64, f figures, server [
 	return c.delivered(ctx, "watch-h2", int(1500*scale), f, server, c.sharedStreams)
 }
 
-// delivered measures n writes' events on the streams that open gives.
+// delivered measures the events of n writes on the streams that open returns.
 func (c *clients) delivered(ctx context.Context, key string, n int, f figures, server []*process, open func(ctx context.Context, path string, n int) ([]stream, error)) error {
 	const streams = 1000
 	newest, err := c.set.CoreV1().ConfigMaps(space).List(ctx, metav1.ListOptions{Limit: 1})
@@ -182,7 +184,7 @@ func (c *clients) plainStreams(_ context.Context, path string, n int) ([]stream,
 	})
 }
 
-// openAll opens streams side by side: all of them, or none stays open.
+// openAll opens streams concurrently. If one fails, it closes all of them.
 func openAll(n int, open func(i int) (stream, error)) ([]stream, error) {
 	bodies := make([]stream, n)
 	err := parallel(n, 16, func(i int) (err error) {
@@ -200,7 +202,7 @@ func openAll(n int, open func(i int) (stream, error)) ([]stream, error) {
 	return nil, err
 }
 
-// wireStream is an answer without end on a connection of its own.
+// wireStream is an endless answer on its own connection.
 type wireStream struct {
 	body io.Reader
 	io.Closer
@@ -217,14 +219,15 @@ func (s wireStream) follow(taken func(b []byte)) error {
 	}
 }
 
-// eventCounter counts what arrives on watch streams.
+// eventCounter counts the events on watch streams.
 type eventCounter struct {
 	events, dropped atomic.Int64
-	last            atomic.Int64 // when the last events came, Unix time in ns
+	last            atomic.Int64 // time of the last events, Unix time in ns
 	ended           atomic.Bool
 }
 
-// count reads length-prefixed frames until the stream ends; an end before the measurement's is a stream dropped.
+// count reads length-prefixed frames until the stream ends. A stream that ends before the
+// measurement counts as dropped.
 func (c *eventCounter) count(from stream) {
 	head, filled, skip := [4]byte{}, 0, 0
 	_ = from.follow(func(b []byte) {
@@ -254,7 +257,7 @@ func (c *eventCounter) count(from stream) {
 	}
 }
 
-// settle waits until all events have come, or none for five seconds.
+// settle waits until all events have arrived, or none for five seconds.
 func (c *eventCounter) settle(ctx context.Context, want int64) {
 	for ctx.Err() == nil && c.events.Load() < want && time.Since(time.Unix(0, c.last.Load())) < 5*time.Second {
 		_ = pause(ctx, 5*time.Millisecond)

@@ -1,10 +1,12 @@
-// Compare runs the same load against upstream's Kubernetes and against knarr, in turn on this machine, and prints the
-// table of budgets with ratios. With -only it runs one side.
+// Compare runs the same load against upstream's Kubernetes and against knarr, one after the other
+// on this machine, and prints the table of budgets with ratios. With -only it runs one side.
 //
-// Upstream's side is built by run.sh from the module k8s.io/kubernetes: etcd, kube-apiserver, kube-controller-manager,
-// kube-scheduler, kubelet; its containers run in the containerd that knarr includes, in an instance of its own.
+// run.sh builds upstream's side from the module k8s.io/kubernetes: etcd, kube-apiserver,
+// kube-controller-manager, kube-scheduler, kubelet. Its containers run in a separate instance of
+// the containerd that knarr includes.
 //
-// Everything runs in network, mount and process namespaces of its own (isolate.go), so that nothing is left behind.
+// Everything runs in its own network, mount and process namespaces (isolate.go), so that nothing is
+// left behind.
 package main
 
 import (
@@ -31,11 +33,12 @@ type options struct {
 	commit   string // of knarr, for figures.json
 	release  string // of upstream, for figures.json
 	keep     string // folder for the processes' logs
-	profile  bool   // after each load of the control plane, keep profiles in the same folder and tell the memory
-	stage    string // which of the three processes this is: see isolate.go
-	cgroup   string // name that all cgroups begin with
+	// after each load of the control plane, keep profiles in the same folder and print the memory
+	profile bool
+	stage   string // which of the three processes this is: see isolate.go
+	cgroup  string // prefix of all cgroups
 
-	interchange bool   // prove that parts can stand in for each other, instead of measuring
+	interchange bool   // run interchange instead of measuring
 	layouts     string // of interchange: only these
 	sailor      string // the program of interchange's containers
 }
@@ -90,7 +93,7 @@ func (o *options) run() (int, error) {
 	return isolate(o)
 }
 
-// compare measures the sides in turn and prints the table.
+// compare measures the sides one after the other and prints the table.
 func compare(ctx context.Context, o *options) error {
 	results := map[string]figures{}
 	var sides []side
@@ -124,20 +127,21 @@ type side interface {
 	name() string
 	// startControl starts the control plane on an empty folder and returns when /readyz says ok.
 	startControl(ctx context.Context, dir string) (*cluster, error)
-	// startNode starts a control plane and a node on an empty folder and returns when /readyz says ok; the node comes when it comes.
+	// startNode starts a control plane and a node on an empty folder and returns when /readyz says
+	// ok. It does not wait for the node.
 	startNode(ctx context.Context, dir string) (*cluster, error)
-	// size is the bytes of all binaries.
+	// size returns the bytes of all binaries.
 	size() (int64, error)
 }
 
 // cluster is a running system.
 type cluster struct {
 	kubeconfig string
-	control    []*process    // control plane's processes
-	began      time.Time     // when the first of them was started
-	started    time.Duration // until /readyz said ok
+	control    []*process    // processes of the control plane
+	began      time.Time     // start of the first of them
+	started    time.Duration // time until /readyz said ok
 	stop       func()
 }
 
-// nodeName is the node's on both sides.
+// nodeName is the name of the node on both sides.
 const nodeName = "compare"

@@ -13,15 +13,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// measure fills in one side's figures. What cannot be measured has the reason in the place of its
-// figures; the error joins them.
+// measure fills in one side's figures. A failed measurement has the reason instead of figures; the
+// error joins them.
 func measure(ctx context.Context, o *options, s side, f figures) error {
 	size, err := s.size()
 	if err != nil {
 		return err
 	}
 	f["size"] = figure{value: float64(size) / 1e6}
-	// What a side leaves running must not be there while the other one is measured.
+	// Processes of this side must not run while the other one is measured.
 	defer sweep()
 	var failures []error
 	for _, system := range systems {
@@ -37,8 +37,8 @@ func measure(ctx context.Context, o *options, s side, f figures) error {
 	return errors.Join(append(failures, ctx.Err())...)
 }
 
-// systems are what is started on an empty folder, one after the other, with the parts that are
-// measured on each.
+// systems lists what is started on an empty folder, one after the other, with the parts measured on
+// each.
 var systems = []system{
 	{"control", []part{
 		{"ready", []string{"ready", "idle-anon", "idle-rss"}, 2 * time.Minute, idleControl},
@@ -55,7 +55,7 @@ var systems = []system{
 			return scheduling(ctx, m.o, m.load, m.f, m.c.control)
 		}},
 	}},
-	// What many clients do at once, to a control plane of their own.
+	// Loads of many clients at once, on their own control plane.
 	{"crowd", []part{
 		{"idle", []string{"idle-watch", "idle-watch-h2"}, 6 * time.Minute, func(ctx context.Context, m *measurement) error {
 			return idleWatches(ctx, m.o, m.load, m.f, m.c)
@@ -70,7 +70,7 @@ var systems = []system{
 			return storm(ctx, m.load, m.o.scale, m.f, m.c)
 		}},
 	}},
-	// What custom resources cost, on a control plane that has served nothing else.
+	// The cost of custom resources, on a control plane that has served nothing else.
 	{"definitions", []part{
 		{"definitions", []string{"crd-memory", "crd-served"}, 10 * time.Minute, func(ctx context.Context, m *measurement) error {
 			return definitions(ctx, m.o, m.load, m.f, m.c)
@@ -92,7 +92,7 @@ func folder(o *options, name string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// idleControl takes the memory of a control plane that has served nothing.
+// idleControl measures the memory of a control plane that has served nothing.
 func idleControl(ctx context.Context, m *measurement) error {
 	m.f["ready"] = figure{value: m.c.started.Seconds()}
 	if err := pause(ctx, 20*time.Second); err != nil {
@@ -103,7 +103,7 @@ func idleControl(ctx context.Context, m *measurement) error {
 	return nil
 }
 
-// firstPod times the first pod of a node, and takes what everything costs once it is idle.
+// firstPod measures the start of a node's first pod, and the cost of the idle system.
 func firstPod(ctx context.Context, m *measurement) error {
 	if _, err := m.load.set.CoreV1().Pods(space).Create(ctx, runningPod("first"), metav1.CreateOptions{}); err != nil {
 		return err
@@ -120,13 +120,13 @@ func firstPod(ctx context.Context, m *measurement) error {
 		return err
 	}
 	m.f["idle-cpu"] = figure{value: 100 * (processor(everything()) - before).Seconds() / time.Since(at).Seconds()}
-	// The pod's own processes are not the system's.
+	// The pod's own processes do not count.
 	anon, rss := memory(everything(), "pause")
 	m.f["node-anon"], m.f["node-rss"] = figure{value: anon}, figure{value: rss}
 	return nil
 }
 
-// keepHeap tells the memory as it is, and keeps the API server's heap profile.
+// keepHeap prints the current memory, and keeps the API server's heap profile.
 func (o *options) keepHeap(ctx context.Context, c *clients, name string, control []*process) error {
 	anon, rss := memory(tree(control))
 	progress("%s: RssAnon %.0f MB, RSS %.0f MB, %.1f s of CPU since the start", name, anon, rss, processor(tree(control)).Seconds())
@@ -137,11 +137,12 @@ func (o *options) keepHeap(ctx context.Context, c *clients, name string, control
 	return os.WriteFile(filepath.Join(o.keep, name+".heap"), raw, 0o644)
 }
 
-// profiled is how many seconds of a load its CPU profile shows.
+// profiled is the length of a CPU profile in seconds.
 const profiled = 2
 
-// keepProfiles begins, with -profile, what shows where the API server's time and memory go during a load; the function that it returns waits for the end:
-// NAME.cpu, and NAME-before.allocs and NAME.allocs, whose difference is what the load has allocated.
+// keepProfiles, with -profile, records the API server's CPU time and allocations during a load. The
+// returned function waits for the end. It leaves NAME.cpu, and NAME-before.allocs and NAME.allocs,
+// whose difference is what the load has allocated.
 func (o *options) keepProfiles(ctx context.Context, c *clients, name string) (kept func() error, err error) {
 	if !o.profile {
 		return func() error { return nil }, nil
@@ -170,7 +171,7 @@ func (o *options) keepProfiles(ctx context.Context, c *clients, name string) (ke
 	}, nil
 }
 
-// begin starts a cluster in a new folder; its logs are kept when it stops.
+// begin starts a cluster in a new folder. Its logs are kept when it stops.
 func begin(ctx context.Context, o *options, name string, start func(context.Context, string) (*cluster, error)) (*cluster, error) {
 	dir, err := folder(o, name)
 	if err != nil {
@@ -186,7 +187,7 @@ func begin(ctx context.Context, o *options, name string, start func(context.Cont
 	return c, nil
 }
 
-// loadOn gives clients of a cluster, with a namespace for what they make.
+// loadOn returns clients of a cluster, with a namespace for their objects.
 func loadOn(ctx context.Context, c *cluster) (*clients, error) {
 	load, err := connect(c.kubeconfig)
 	if err != nil {
@@ -208,7 +209,7 @@ func makeSpace(ctx context.Context, c *clients) error {
 	})
 }
 
-// keepLogs copies the processes' logs out of a folder that is removed afterwards.
+// keepLogs copies the processes' logs out of a folder that will be removed.
 func (o *options) keepLogs(dir string) {
 	logs, _ := filepath.Glob(filepath.Join(dir, "*.log"))
 	for _, path := range logs {

@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// The two that a part can come from.
+// The two sides that a part can come from.
 const (
 	ours   = "knarr"
 	theirs = "upstream"
 )
 
-// layout says whose each part of a cluster is.
+// layout names the side of each part of a cluster.
 type layout struct{ name, api, controllers, scheduler, node string }
 
-// mixed is a running cluster whose parts come from both. All programs get what an installer of Kubernetes gives them: an identity of
-// its own each, no more rights than the bootstrap roles, one CA.
+// mixed is a running cluster with parts of both sides. All programs get what an installer of
+// Kubernetes gives them: their own identity, only the rights of the bootstrap roles, one CA.
 type mixed struct {
 	layout
 	o         *options
@@ -37,7 +37,7 @@ type mixed struct {
 
 func (m *mixed) admin() string { return filepath.Join(m.dir, "admin.conf") }
 
-// startMixed starts the control plane, and the node where the layout has one.
+// startMixed starts the control plane, and the node if the layout has one.
 func startMixed(ctx context.Context, o *options, l layout, dir string) (m *mixed, err error) {
 	if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func startMixed(ctx context.Context, o *options, l layout, dir string) (m *mixed
 	return m, m.startNode(ctx)
 }
 
-// clusterKeys are the keys of all parts, signed by one CA.
+// clusterKeys creates the keys of all parts, signed by one CA.
 func clusterKeys(dir string) (*keys, error) {
 	k, err := makeKeys(dir)
 	if err != nil {
@@ -104,7 +104,7 @@ func (m *mixed) launch(part, path string, args ...string) error {
 
 const auditPolicy = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}`
 
-// startAPI starts the API server, recording every answer, and waits until it is ready.
+// startAPI starts the API server with an audit log of every answer, and waits until it is ready.
 func (m *mixed) startAPI(ctx context.Context, port int) error {
 	policy := filepath.Join(m.dir, "audit.json")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
@@ -133,7 +133,8 @@ func (m *mixed) startOurAPI(data string, port int, extra []string) error {
 		"--advertise-address", address, "--pod-cidr", podRange, "--service-cidr", serviceRange, "--log-level", "info"}, extra...)...)
 }
 
-// handOver lays the CA and the key of service accounts' tokens where knarr looks for them.
+// handOver writes the CA and the signing key of service account tokens to the places that knarr
+// reads.
 func handOver(k *keys, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -201,8 +202,8 @@ func (m *mixed) startScheduler() error {
 		"--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(freePort()), "--cert-dir", filepath.Join(m.dir, "scheduler"))
 }
 
-// startNode starts the node agent with a container runtime and the pods' image. Services are ours on both sides: upstream's kube-proxy
-// needs the programs of nftables.
+// startNode starts the node agent with a container runtime and the pods' image. Both sides use
+// knarr's Services, since upstream's kube-proxy needs the programs of nftables.
 func (m *mixed) startNode(ctx context.Context) error {
 	var err error
 	if m.node == ours {
@@ -246,10 +247,10 @@ serverTLSBootstrap: true
 	return m.loadImage(ctx, "--socket", socket)
 }
 
-// podImage holds the program of the end-to-end tests' containers.
+// podImage is the image with the program of the end-to-end tests' containers.
 const podImage = "localhost/sailor:1"
 
-// withImage is a manifest whose pods run that: IMAGE stands for it.
+// withImage replaces IMAGE in a manifest by the image.
 func withImage(manifest string) string { return strings.ReplaceAll(manifest, "IMAGE", podImage) }
 
 func (m *mixed) loadImage(ctx context.Context, where ...string) error {
@@ -268,7 +269,7 @@ func (m *mixed) loadImage(ctx context.Context, where ...string) error {
 	return nil
 }
 
-// alive names a process that has ended by itself.
+// alive returns an error that names a process that has ended by itself.
 func (m *mixed) alive() error {
 	for _, p := range m.processes {
 		select {

@@ -17,10 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// offered is ten times as many requests at once as either side has seats by default (600). A scale makes them fewer.
+// offered is the number of concurrent requests at full scale: ten times the seats that either side
+// has by default (600).
 const offered = 6000
 
-// flood is what became of the requests of those who are too many.
+// flood counts the results of the excess requests.
 type flood struct {
 	clients                       int
 	served, refused, late, broken atomic.Int64
@@ -34,7 +35,7 @@ func (fl *flood) String() string {
 		fl.clients, all, 100*float64(refused)/float64(all), fl.silent.Load(), served, late, fl.broken.Load())
 }
 
-// run lists pods over and over on one connection, and stays away for as long as it is told, as client-go does.
+// run lists pods over and over on one connection, and waits when told to, as client-go does.
 func (fl *flood) run(ctx context.Context, c *clients) {
 	var w *wire
 	for ctx.Err() == nil {
@@ -76,8 +77,9 @@ func (fl *flood) run(ctx context.Context, c *clients) {
 	}
 }
 
-// overload measures how long a node's lease and the health check take while ten times as many lists are asked for as there are seats, and how long it takes
-// until the same client is served as before when that is over.
+// overload measures the duration of updates of a node's lease and of the health check while ten
+// times as many lists are requested as there are seats. It also measures the time until the same
+// client is served as before after the load.
 func overload(ctx context.Context, c *clients, scale float64, f figures) error {
 	if err := c.fill(ctx, 5000); err != nil {
 		return err
@@ -130,7 +132,8 @@ func livez(w *wire, _ int) error {
 	return err
 }
 
-// nodeLeases makes the leases of some nodes, and gives what updates one of them in its node's name.
+// nodeLeases creates the leases of some nodes, and returns a function that updates one of them as
+// its node.
 func (c *clients) nodeLeases(ctx context.Context) (update func(w *wire, i int) error, err error) {
 	const nodes = 250
 	name := func(i int) string { return fmt.Sprintf("overloaded-%03d", i%nodes) }
@@ -154,7 +157,7 @@ func (c *clients) nodeLeases(ctx context.Context) (update func(w *wire, i int) e
 	}, nil
 }
 
-// served waits until ten requests in a row are answered as they should be, and gives the time of the first of them.
+// served waits until ten requests in a row succeed, and returns the time of the first one.
 func (c *clients) served(ctx context.Context) (since time.Time, err error) {
 	row := 0
 	for giveUp := time.Now().Add(2 * time.Minute); row < 10; {
@@ -181,14 +184,15 @@ func (c *clients) served(ctx context.Context) (since time.Time, err error) {
 	return since, nil
 }
 
-// timing is how long requests took, those that failed too.
+// timing holds the durations of requests, including failed ones.
 type timing struct {
 	times  []time.Duration // sorted
 	failed int
-	err    error // the first
+	err    error // the first error
 }
 
-// figure is the p99 in milliseconds. When requests failed there is none: a request that is refused at once would count as a quick one.
+// figure returns the p99 in milliseconds. If requests failed there is none: a request that is
+// refused at once would count as a quick one.
 func (t *timing) figure() figure {
 	p99, highest := t.at(99), t.at(100).Round(time.Millisecond)
 	if t.failed > 0 {
@@ -197,7 +201,7 @@ func (t *timing) figure() figure {
 	return figure{value: float64(p99.Microseconds()) / 1000, note: fmt.Sprintf("highest %s", highest)}
 }
 
-// at is a percentile, 0 when nothing was timed.
+// at returns a percentile, or 0 if nothing was timed.
 func (t *timing) at(percent int) time.Duration {
 	if len(t.times) == 0 {
 		return 0
@@ -205,19 +209,19 @@ func (t *timing) at(percent int) time.Duration {
 	return t.times[min(len(t.times)-1, len(t.times)*percent/100)]
 }
 
-// timed calls do n times, one call at every tick whether the ones before have ended or not, on up
-// to 64 connections. It makes no more calls when the context ends.
+// timed calls do n times, one call per tick whether the previous ones have ended or not, on up to
+// 64 connections. It stops when the context ends.
 func timed(ctx context.Context, c *clients, n int, every time.Duration, do func(w *wire, i int) error) timing {
 	t := timing{times: make([]time.Duration, n)}
 	wires := make(chan *wire, 64)
 	for range cap(wires) {
 		w, err := c.dial()
 		if err != nil {
-			w = nil // tried again when it is needed
+			w = nil // dial again when needed
 		}
 		wires <- w
 	}
-	var mu sync.Mutex // guards t.failed, t.err
+	var mu sync.Mutex // guards t.failed and t.err
 	var wg sync.WaitGroup
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -269,7 +273,7 @@ func timed(ctx context.Context, c *clients, n int, every time.Duration, do func(
 	return t
 }
 
-// answerError is an answer that is no success.
+// answerError is an unsuccessful answer.
 type answerError struct {
 	method, path string
 	code         int
@@ -280,7 +284,7 @@ func (e *answerError) Error() string {
 	return fmt.Sprintf("%s %s: %d: %s", e.method, e.path, e.code, e.text)
 }
 
-// refusal reads an answer that is no success.
+// refusal reads an unsuccessful answer.
 func refusal(method, path string, code int, content io.Reader) error {
 	text, err := io.ReadAll(content)
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// system is what is started for some parts, in the order in which they are measured.
+// system is started for its parts, which are measured in this order.
 type system struct {
 	name  string
 	parts []part
 }
 
-// part is a load that gives some of the table's rows. It ends when its work is done, and at the
-// latest when its time is up.
+// part is a load that gives some rows of the table. It ends when its work is done, or when its time
+// is up.
 type part struct {
 	key   string
 	rows  []string
@@ -25,7 +25,7 @@ type part struct {
 	run   func(ctx context.Context, m *measurement) error
 }
 
-// measurement is a running system with a client, and the figures that its parts give.
+// measurement is a running system with a client, and the figures of its parts.
 type measurement struct {
 	o    *options
 	side side
@@ -34,8 +34,8 @@ type measurement struct {
 	load *clients
 }
 
-// measureSystem starts a system and measures its parts. The error is for a system that does not
-// start; a part that fails, is cut off or is left out has the reason in the place of its figures.
+// measureSystem starts a system and measures its parts. The error means that the system did not
+// start. A part that fails, is cut off or is skipped has the reason instead of figures.
 func (o *options) measureSystem(ctx context.Context, s side, f figures, sys system) error {
 	start := s.startControl
 	if sys.name == "node" {
@@ -57,7 +57,7 @@ func (o *options) measureSystem(ctx context.Context, s side, f figures, sys syst
 }
 
 func (m *measurement) measureParts(ctx context.Context, parts []part) {
-	dead := "" // the part in which the system ended
+	dead := "" // the part during which the system ended
 	for i, p := range parts {
 		if m.o.skip[p.key] || ctx.Err() != nil {
 			continue
@@ -99,7 +99,7 @@ func (m *measurement) measureParts(ctx context.Context, parts []part) {
 // cutOff is the error of a part whose time was up.
 type cutOff struct {
 	after time.Duration
-	done  string // how far it was
+	done  string // its progress
 }
 
 func (e *cutOff) Error() string {
@@ -109,9 +109,9 @@ func (e *cutOff) Error() string {
 	return fmt.Sprintf("cut off after %s: %s", e.after, e.done)
 }
 
-// within runs a part for at most that long, and says how far it is now and then. A part whose time
-// is up is told so by its context. If it waits for a server that does not answer, the server's
-// processes are killed after the grace: all connections end with them.
+// within runs a part for at most limit, and prints its progress now and then. When the time is up
+// it cancels the part's context. If the part still waits for a server that does not answer, within
+// kills the server's processes after the grace, which ends all connections.
 func (m *measurement) within(ctx context.Context, p part, limit, grace time.Duration) error {
 	limited, stop := context.WithTimeout(ctx, limit)
 	defer stop()
@@ -121,7 +121,7 @@ func (m *measurement) within(ctx context.Context, p part, limit, grace time.Dura
 	go func() { ended <- p.run(limited, m) }()
 	ticker := time.NewTicker(15 * time.Second)
 	defer ticker.Stop()
-	var far string // how far it was when its time was up
+	var far string // progress when the time was up
 	up, kill := limited.Done(), (<-chan time.Time)(nil)
 	for killed := false; ; {
 		select {
@@ -147,7 +147,7 @@ func (m *measurement) within(ctx context.Context, p part, limit, grace time.Dura
 	}
 }
 
-// note puts a reason in the place of figures that are not there.
+// note records a reason instead of missing figures.
 func (f figures) note(rows []string, reason string) {
 	for _, row := range rows {
 		if f[row].value == 0 {
@@ -159,7 +159,7 @@ func (f figures) note(rows []string, reason string) {
 // meter counts a part's calls. Safe for concurrent use; nil counts nothing.
 type meter struct{ done, all atomic.Int64 }
 
-// begin starts anew, with the number of calls that are going to be made.
+// begin resets the count and sets the number of expected calls.
 func (m *meter) begin(all int) {
 	if m != nil {
 		m.done.Store(0)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// testSide is the side of tests: nothing starts.
+// testSide is a side that cannot start.
 type testSide struct{}
 
 func (testSide) name() string { return "upstream" }
@@ -20,7 +20,7 @@ func (testSide) startNode(context.Context, string) (*cluster, error) {
 }
 func (testSide) size() (int64, error) { return 0, nil }
 
-// silent is a measurement of a server that never answers.
+// silent returns a measurement of a server that never answers.
 func silent(t *testing.T) *measurement {
 	t.Helper()
 	server, err := start(t.TempDir(), "server", "/bin/sleep", nil, "infinity")
@@ -54,7 +54,7 @@ func TestAPartThatHearsNothingEndsWithItsServer(t *testing.T) {
 	m.measureParts(t.Context(), []part{
 		{"storm", []string{"storm"}, time.Millisecond, func(ctx context.Context, m *measurement) error {
 			m.load.meter.begin(3)
-			<-server.done // as a connection ends with its server; the context is not looked at
+			<-server.done // as a connection that ends with its server, ignoring the context
 			return errors.New("connection reset")
 		}},
 		{"relist", []string{"relist"}, time.Minute, func(context.Context, *measurement) error { t.Error("a part ran without a server"); return nil }},
@@ -84,7 +84,7 @@ func TestWhatFailsDoesNotTakeTheTableAlong(t *testing.T) {
 	}
 }
 
-// TestEveryRowHasAPart: size is taken of files.
+// The size is measured from files, without a part.
 func TestEveryRowHasAPart(t *testing.T) {
 	t.Parallel()
 	given := map[string]bool{"size": true}

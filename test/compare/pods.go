@@ -16,12 +16,12 @@ import (
 
 func quantity(s string) resource.Quantity { return resource.MustParse(s) }
 
-// hollowNodes is how many nodes that nobody runs pods are scheduled on.
+// hollowNodes is the number of nodes without an agent that pods are scheduled on.
 const hollowNodes = 1000
 
 func hollowName(i int) string { return fmt.Sprintf("hollow-%04d", i) }
 
-// scheduling measures 5,000 pods from the first create to the last bound.
+// scheduling measures 5,000 pods from the first create to the last binding.
 func scheduling(ctx context.Context, o *options, c *clients, f figures, control []*process) error {
 	pods := int(5000 * o.scale)
 	if err := makeNodes(ctx, c); err != nil {
@@ -66,8 +66,8 @@ func scheduling(ctx context.Context, o *options, c *clients, f figures, control 
 	return kept()
 }
 
-// makeNodes makes the nodes and waits until pods may go there: taints of nodes that were not ready are taken off by the node
-// lifecycle controller.
+// makeNodes creates the nodes and waits until they accept pods: the node lifecycle controller
+// removes the taints of nodes that were not ready.
 func makeNodes(ctx context.Context, c *clients) error {
 	if _, err := c.each(ctx, hollowNodes, 32, func(w *wire, i int) error {
 		name := hollowName(i)
@@ -172,7 +172,7 @@ func isReady(p *corev1.Pod) bool {
 	return false
 }
 
-// waitPod watches one pod until it is as wanted; nil stands for gone.
+// waitPod watches one pod until wanted accepts it; nil means that it is gone.
 func waitPod(ctx context.Context, set *kubernetes.Clientset, name string, wanted func(*corev1.Pod) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
@@ -181,7 +181,8 @@ func waitPod(ctx context.Context, set *kubernetes.Clientset, name string, wanted
 		return err
 	}
 	defer w.Stop()
-	// Without a resourceVersion the watch begins with what is there; a pod that is gone already sends nothing.
+	// Without a resourceVersion the watch begins with the existing pod. If the pod is already gone,
+	// it sends nothing.
 	if wanted(nil) {
 		if list, err := set.CoreV1().Pods(space).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name}); err == nil && len(list.Items) == 0 {
 			return nil

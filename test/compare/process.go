@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// process is a child in a process group of its own, its output in a file.
+// process is a child process in its own process group. Its output goes to a file.
 type process struct {
 	name string
 	log  string
@@ -45,7 +45,7 @@ func (p *process) launch(path string, env, args []string) error {
 	return nil
 }
 
-// ended tells whether the process has.
+// ended reports whether the process has ended.
 func (p *process) ended() bool {
 	select {
 	case <-p.done:
@@ -71,7 +71,7 @@ func (p *process) stop() {
 	}
 }
 
-// lastWords is the end of the process's log.
+// lastWords returns the end of the process's log.
 func (p *process) lastWords() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -80,14 +80,14 @@ func (p *process) lastWords() string {
 	return strings.TrimSpace(string(text[max(0, len(text)-2000):]))
 }
 
-// sweep ends what still runs; shims and containers outlive those who started them.
+// sweep kills all remaining processes: shims and containers outlive their parents.
 func sweep() {
 	for _, pid := range everything() {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 }
 
-// memory sums RssAnon and RSS of processes, in MB, but not those named in without.
+// memory returns the sums of RssAnon and RSS of processes in MB, except those named in without.
 func memory(pids []int, without ...string) (anon, rss float64) {
 	for _, pid := range pids {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -100,7 +100,7 @@ func memory(pids []int, without ...string) (anon, rss float64) {
 	return anon / 1e3, rss / 1e3
 }
 
-// processor is the CPU time that processes have used so far, with that of their children that have ended.
+// processor returns the CPU time that processes have used so far, including their ended children.
 func processor(pids []int) time.Duration {
 	var ticks int64
 	for _, pid := range pids {
@@ -115,7 +115,8 @@ func processor(pids []int) time.Duration {
 	return time.Duration(ticks) * time.Second / 100
 }
 
-// stopwatch gives a function that tells the CPU time that the server's processes, and this one, have used since.
+// stopwatch returns a function that returns the CPU time used since by the server's processes and
+// by this one.
 func stopwatch(server []*process) func() (serving, loading time.Duration) {
 	pids, self := tree(server), []int{os.Getpid()}
 	servedBefore, loadedBefore := processor(pids), processor(self)
@@ -124,7 +125,7 @@ func stopwatch(server []*process) func() (serving, loading time.Duration) {
 	}
 }
 
-// stat is a process's /proc/PID/stat after the name.
+// stat returns the fields of a process's /proc/PID/stat after the name.
 func stat(pid int) []string {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -151,7 +152,8 @@ func kilobytes(status, field string) float64 {
 	return v * 1.024
 }
 
-// everything is the pids of all processes of the namespace but the harness's own two: shims, for one, have no parent.
+// everything returns the pids of all processes in the namespace except the harness's own two. It
+// includes processes without a parent, such as shims.
 func everything() (pids []int) {
 	paths, _ := filepath.Glob("/proc/[0-9]*")
 	for _, path := range paths {
@@ -162,7 +164,7 @@ func everything() (pids []int) {
 	return pids
 }
 
-// tree is the pids of processes and all their descendants.
+// tree returns the pids of processes and all their descendants.
 func tree(ps []*process) (out []int) {
 	children := map[int][]int{}
 	for _, pid := range everything() {
@@ -192,7 +194,7 @@ func freePort() int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// until polls fast, because it measures.
+// until polls in short intervals, because it measures.
 func until(ctx context.Context, limit time.Duration, what string, done func() bool) error {
 	deadline := time.Now().Add(limit)
 	for !done() {

@@ -14,20 +14,22 @@ import (
 	"time"
 )
 
-// stageReaders is a process of clients that list over and over. They are a process of their own because those whose times are measured must not wait for them in
-// one scheduler of goroutines: what is to be told is how long the server takes. For the same reason the process has a CPU only when nobody else wants it (sched(7),
+// stageReaders is a process of clients that list over and over. A separate process keeps them out
+// of the goroutine scheduler of the measured clients, whose times must show only the server. For
+// the same reason the process gets a CPU only when no other process wants it (sched(7),
 // SCHED_IDLE), as if it were on another machine.
 const stageReaders = "readers"
 
-// readersOrder is what such a process is told on its standard input. It works until that is closed.
+// readersOrder is the input of such a process on its standard input. The process works until that
+// is closed.
 type readersOrder struct {
-	Kubeconfig string // for the server and its certificate
+	Kubeconfig string // with the server and its certificate
 	Token      string
 	Path       string
 	Readers    int
 }
 
-// readersResult is what it says in the end.
+// readersResult is its output at the end.
 type readersResult struct{ Lists, Refused int64 }
 
 // startReaders starts the process; stop ends it.
@@ -67,7 +69,7 @@ func startReaders(order readersOrder) (stop func() (readersResult, error), err e
 	}, nil
 }
 
-// readers is that process.
+// readers is the main function of that process.
 func readers(ctx context.Context) error {
 	in := json.NewDecoder(os.Stdin)
 	var order readersOrder
@@ -89,7 +91,7 @@ func readers(ctx context.Context) error {
 					lists.Add(1)
 				} else if ctx.Err() == nil {
 					refused.Add(1)
-					_ = pause(ctx, time.Second) // as Retry-After says
+					_ = pause(ctx, time.Second) // as Retry-After demands
 				}
 			}
 		})

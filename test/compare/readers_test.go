@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestMain is, started as the process of readers, one that ends well but says nothing.
+// TestMain, when started as the process of readers, ends successfully without output.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "--stage" {
 		_, _ = io.Copy(io.Discard, os.Stdin)

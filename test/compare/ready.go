@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// waitReady polls /readyz until it says ok, as soon as there is a kubeconfig.
+// waitReady polls /readyz until it says ok, once there is a kubeconfig.
 func waitReady(ctx context.Context, kubeconfig string, ps ...*process) error {
 	var client *http.Client
 	var host string

@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/test/compare/report"
 )
 
-// record gives the results the form that the documentation is drawn from.
+// record converts the results to the form of the documentation.
 func record(o *options, results map[string]figures) *report.Run {
 	run := &report.Run{Knarr: o.commit, Upstream: o.release, Machine: machine(), Scale: o.scale}
 	of := func(side, key string) report.Figure {

@@ -41,7 +41,7 @@ func TestARunKeepsItsFiguresAndPlots(t *testing.T) {
 	}
 }
 
-// TestPlotsNameRowsOfTheTable: a plot's key without a row would leave a bar out silently.
+// A plot's key without a row would silently omit a bar.
 func TestPlotsNameRowsOfTheTable(t *testing.T) {
 	keys := map[string]bool{}
 	for _, r := range rows {

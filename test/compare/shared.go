@@ -17,21 +17,23 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// stream is an answer without end.
+// stream is an endless answer.
 type stream interface {
 	io.Closer
-	// follow gives taken what arrives until the stream ends, and says why it did. What taken gets is valid until it returns.
+	// follow passes arriving bytes to taken until the stream ends, and returns the reason. The
+	// bytes are valid until taken returns.
 	follow(taken func(b []byte)) error
 }
 
 const (
-	// streamWindow and sharedWindow are what a server may send ahead on a stream, and on a connection of HTTP/2: what Go's own client allows.
+	// streamWindow and sharedWindow are the flow-control windows of a stream and of an HTTP/2
+	// connection, as in Go's own client.
 	streamWindow, sharedWindow = 4 << 20, 1 << 30
-	// streamsPerConnection is how many watches share one.
+	// streamsPerConnection is the number of watches per connection.
 	streamsPerConnection = 100
 )
 
-// sharedStreams opens watches over HTTP/2, a hundred to a connection.
+// sharedStreams opens watches over HTTP/2, a hundred per connection.
 func (c *clients) sharedStreams(ctx context.Context, path string, n int) ([]stream, error) {
 	connections := make([]*sharedConnection, (n+streamsPerConnection-1)/streamsPerConnection)
 	err := parallel(len(connections), 16, func(i int) (err error) {
@@ -49,30 +51,31 @@ func (c *clients) sharedStreams(ctx context.Context, path string, n int) ([]stre
 	return nil, err
 }
 
-// sharedConnection is a connection of HTTP/2 (RFC 9113) that only gets things. Its one goroutine reads for all streams: as with wire, clients are to cost as little as they can.
+// sharedConnection is an HTTP/2 connection (RFC 9113) for GET requests only. Its one goroutine
+// reads for all streams. As with wire, clients must cost as little as possible.
 type sharedConnection struct {
 	conn   *tls.Conn
-	framer *http2.Framer // reading is the connection's goroutine's
+	framer *http2.Framer // the connection's goroutine reads from it
 
-	mu      sync.Mutex // guards what follows, and the framer's writing
+	mu      sync.Mutex // guards the fields below, and writing to the framer
 	block   bytes.Buffer
-	fields  *hpack.Encoder // into block
+	fields  *hpack.Encoder // writes to block
 	next    uint32
 	streams map[uint32]*sharedStream
-	err     error // why there are no more streams
+	err     error // why the streams have ended
 }
 
 // sharedStream is one stream of a connection.
 type sharedStream struct {
 	on     *sharedConnection
 	id     uint32
-	status chan int // its code arrives here once
+	status chan int // receives its status code once
 	ended  chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	taken   func([]byte)
-	early   []byte // what came before anybody followed
-	unsaid  int    // bytes that the server has not been told are read
+	early   []byte // bytes that arrived before follow
+	unsaid  int    // bytes that have been read without a window update
 	failure error
 }
 
@@ -211,7 +214,7 @@ func (s *sharedConnection) stream(id uint32) *sharedStream {
 	return s.streams[id]
 }
 
-// take gives away what has come, which was size bytes of the windows.
+// take passes on arrived bytes, which took size bytes of the windows.
 func (st *sharedStream) take(b []byte, size int) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -251,7 +254,7 @@ func (st *sharedStream) follow(taken func([]byte)) error {
 	return st.failure
 }
 
-// Close ends the stream; the last one of a connection takes it with it.
+// Close ends the stream. The last stream of a connection closes the connection.
 func (st *sharedStream) Close() error {
 	s := st.on
 	s.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// frame is a watch frame of so many bytes.
+// frame returns a watch frame with size bytes.
 func frame(size int) []byte {
 	return append([]byte{0, byte(size >> 16), byte(size >> 8), byte(size)}, bytes.Repeat([]byte{'e'}, size)...)
 }

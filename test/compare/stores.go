@@ -29,13 +29,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Servers in turn own one data folder of etcd. The first writes an object of every kind; each that follows must show every object,
-// in every version, as its predecessor did, and be able to change it.
+// Servers take turns on one etcd data folder. The first writes an object of every kind. Each later
+// one must show every object, in every version, as its predecessor did, and be able to change it.
 
-// owner is a server in such a row.
+// owner is one of these servers.
 type owner struct {
 	who     string
-	outside bool // ours beside upstream's etcd, instead of with its own
+	outside bool // knarr on upstream's etcd, instead of its own
 }
 
 var lineage = [][]owner{
@@ -49,7 +49,7 @@ var storeCorpus []byte
 //go:embed apidiff/corpus/*.yaml
 var corpusFiles embed.FS
 
-// stores tries the lineage.
+// stores runs all rows of owners.
 func stores(ctx context.Context, o *options) ([]result, error) {
 	var results []result
 	for i, row := range lineage {
@@ -62,7 +62,7 @@ func stores(ctx context.Context, o *options) ([]result, error) {
 	return results, nil
 }
 
-// heirloom is one data folder with its keys, and what its last owner has shown of it.
+// heirloom is one data folder with its keys, and the objects that its last owner has shown.
 type heirloom struct {
 	o     *options
 	dir   string
@@ -115,7 +115,8 @@ func handDown(ctx context.Context, o *options, dir string, row []owner) (results
 	return results, ctx.Err()
 }
 
-// The text in the Secrets and ConfigMaps that are encrypted, and that must be found nowhere in the store.
+// secretText is the content of the encrypted Secrets and ConfigMaps. It must not appear in the
+// store.
 const secretText = "this-must-not-be-found-in-the-store"
 
 func (h *heirloom) encryption() string { return filepath.Join(h.dir, "encryption.yaml") }
@@ -136,7 +137,7 @@ resources:
 	return os.WriteFile(h.encryption(), []byte(text), 0o600)
 }
 
-// start starts one owner. All have the same address: it stands in the store, too.
+// start starts one owner. All have the same address, since the store contains it.
 func (h *heirloom) start(ctx context.Context, i int, of owner) (m *mixed, err error) {
 	dir := filepath.Join(h.dir, fmt.Sprintf("%s-%d", filepath.Base(h.dir), i+1))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -172,7 +173,7 @@ func (h *heirloom) start(ctx context.Context, i int, of owner) (m *mixed, err er
 	return m, waitReady(ctx, m.admin(), m.processes...)
 }
 
-// apiClient reaches every kind of a server.
+// apiClient accesses every kind of a server.
 type apiClient struct {
 	dynamic.Interface
 	discovery *discovery.DiscoveryClient
@@ -192,7 +193,7 @@ func (m *mixed) client() (*apiClient, error) {
 	return c, err
 }
 
-// write creates the corpus: each object in a namespace of its own, with its status.
+// write creates the corpus: each object in its own namespace, with its status.
 func (h *heirloom) write(ctx context.Context, m *mixed) error {
 	c, err := m.client()
 	if err != nil {
@@ -229,7 +230,8 @@ func (c *apiClient) space(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// storeObjects are the valid objects of apidiff, and what it leaves out. Each gets a name of its own.
+// storeObjects returns the valid objects of apidiff and some that it leaves out. Each gets its own
+// name.
 func storeObjects() ([]*unstructured.Unstructured, error) {
 	files, err := fs.Glob(corpusFiles, "apidiff/corpus/*.yaml")
 	if err != nil {
@@ -255,13 +257,15 @@ func storeObjects() ([]*unstructured.Unstructured, error) {
 				return nil, err
 			}
 			if u.GroupVersionKind().Group == "diff.example" || u.GetKind() == "LocalSubjectAccessReview" {
-				continue // of apidiff's own definitions, or of its namespaces; storeCorpus has custom kinds, and questions are not stored
+				// apidiff's own definitions and namespaces, which storeCorpus has too, and reviews,
+				// which are not stored
+				continue
 			}
 			if u.GetName() == "x" {
 				u.SetName(fmt.Sprintf("x-%d", len(list)))
 			}
 			switch u.GetKind() {
-			case "Secret", "ConfigMap", "Sea": // what is kept unreadable
+			case "Secret", "ConfigMap", "Sea": // stored encrypted
 				u.SetAnnotations(map[string]string{"secret": secretText})
 			case "CertificateSigningRequest":
 				var request []byte
@@ -270,7 +274,7 @@ func storeObjects() ([]*unstructured.Unstructured, error) {
 				}
 			case "PriorityLevelConfiguration":
 				if kind, _, _ := unstructured.NestedString(u.Object, "spec", "type"); kind == "Exempt" {
-					continue // there is only one, which every server makes
+					continue // there is only one, which every server creates
 				}
 			}
 			if err != nil {
@@ -287,7 +291,7 @@ func (c *apiClient) writeOne(ctx context.Context, namespace string, obj *unstruc
 	if err != nil {
 		return err
 	}
-	if obj.GetKind() == "Event" { // it lies where its object does
+	if obj.GetKind() == "Event" { // an Event is in the namespace of its object
 		for _, field := range []string{"involvedObject", "regarding"} {
 			if _, ok := obj.Object[field]; ok {
 				if err := unstructured.SetNestedField(obj.Object, namespace, field, "namespace"); err != nil {
@@ -304,7 +308,8 @@ func (c *apiClient) writeOne(ctx context.Context, namespace string, obj *unstruc
 		if obj.GetKind() == "CertificateSigningRequest" {
 			subresource = "approval"
 		}
-		if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // servers write to flow control's objects, too
+		// servers also write to the objects of flow control
+		if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 			made, err := res.Get(ctx, obj.GetName(), metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -316,13 +321,13 @@ func (c *apiClient) writeOne(ctx context.Context, namespace string, obj *unstruc
 			return fmt.Errorf("status: %w", err)
 		}
 	}
-	if len(obj.GetFinalizers()) > 0 { // it stays, marked as deleted
+	if len(obj.GetFinalizers()) > 0 { // it stays, being deleted
 		return res.Delete(ctx, obj.GetName(), metav1.DeleteOptions{})
 	}
 	return nil
 }
 
-// resource finds what takes the object; a definition that was made just now needs a moment.
+// resource returns the resource of the object. A new definition needs a moment.
 func (c *apiClient) resource(ctx context.Context, obj *unstructured.Unstructured, namespace string) (dynamic.ResourceInterface, error) {
 	gvk := obj.GroupVersionKind()
 	for deadline := time.Now().Add(20 * time.Second); ; {
@@ -362,7 +367,8 @@ func (h *heirloom) list(ctx context.Context, m *mixed) error {
 // each calls fn for every object in every version that the server has.
 func (c *apiClient) each(ctx context.Context, fn func(schema.GroupVersionResource, *unstructured.Unstructured) error) error {
 	_, lists, err := c.discovery.ServerGroupsAndResources()
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // the corpus has an API service that nobody serves
+	// the corpus has an APIService without a server
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return err
 	}
 	for _, list := range lists {
@@ -389,7 +395,7 @@ func (c *apiClient) each(ctx context.Context, fn func(schema.GroupVersionResourc
 	return nil
 }
 
-// there tells whether an object can still be read; also when that is not certain.
+// there reports whether an object can still be read. It returns true if that is uncertain.
 func (c *apiClient) there(ctx context.Context, res schema.GroupVersionResource, obj *unstructured.Unstructured) bool {
 	now, err := c.Resource(res).Namespace(obj.GetNamespace()).Get(ctx, obj.GetName(), metav1.GetOptions{})
 	return !apierrors.IsNotFound(err) && (err != nil || now.GetUID() == obj.GetUID())
@@ -406,7 +412,7 @@ func (h *heirloom) touch(ctx context.Context, m *mixed) error {
 	err = c.each(ctx, func(res schema.GroupVersionResource, obj *unstructured.Unstructured) error {
 		_, err := c.Resource(res).Namespace(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
 		if apierrors.IsNotFound(err) && !c.there(ctx, res, obj) {
-			err = nil // it has gone since it was listed
+			err = nil // deleted since it was listed
 		}
 		if err != nil && !apierrors.IsMethodNotSupported(err) {
 			errs = append(errs, fmt.Errorf("%s %s: %w", res.Resource, obj.GetName(), err))
@@ -416,7 +422,7 @@ func (h *heirloom) touch(ctx context.Context, m *mixed) error {
 	return errors.Join(err, errors.Join(errs...))
 }
 
-// wantEncrypted looks for the text in all files of the store.
+// wantEncrypted searches all files of the store for the text.
 func (h *heirloom) wantEncrypted() error {
 	missing := map[string]bool{"aescbc:v1:one": true, "secretbox:v1:two": true, "aesgcm:v1:three": true}
 	err := filepath.WalkDir(filepath.Join(h.dir, "data", "etcd"), func(path string, d fs.DirEntry, err error) error {

@@ -11,17 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// ownAffairs are objects that each API server writes for itself when it starts.
+// ownAffairs lists objects that each API server writes for itself when it starts.
 var ownAffairs = []string{
 	"coordination.k8s.io/v1/leases/kube-system/apiserver-",         // its own identity
-	"v1/configmaps/kube-system/extension-apiserver-authentication", // the front proxy's CA is its own
-	"v1/endpoints/default/kubernetes",                              // taken off when it ends, put on when it starts
+	"v1/configmaps/kube-system/extension-apiserver-authentication", // the CA of its own front proxy
+	// removed at its end, added at its start
+	"v1/endpoints/default/kubernetes",
 	"v1/endpointslices/default/kubernetes",
-	"v1/clusterroles//knarr:", // what our nodes need besides upstream's roles
+	"v1/clusterroles//knarr:", // knarr's roles of nodes, beside upstream's
 	"v1/clusterrolebindings//knarr:",
 }
 
-// differences compares what two servers show, revisions included.
+// differences compares the objects of two servers, including revisions.
 func differences(before, after map[string]*unstructured.Unstructured) error {
 	var errs []error
 	for key, was := range before {
@@ -51,7 +52,8 @@ func containsAny(s string, parts []string) bool {
 	return false
 }
 
-// told names what differs between two states of an object. What every write changes is told only when nothing else has changed.
+// told describes the differences between two states of an object. Fields that every write changes
+// are only reported if nothing else differs.
 func told(key string, was, is *unstructured.Unstructured) (errs []error) {
 	var marks []error
 	for path, values := range unlike("", was.Object, is.Object) {
@@ -69,7 +71,7 @@ func told(key string, was, is *unstructured.Unstructured) (errs []error) {
 	return marks
 }
 
-// unlike are the values that differ, by path; lists count as values.
+// unlike returns the values that differ, by path; lists count as values.
 func unlike(path string, a, b any) map[string][2]string {
 	left, ok := a.(map[string]any)
 	right, okToo := b.(map[string]any)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// figures are results by key. A figure that could not be measured says why.
+// figures are results by key. A figure that could not be measured has a note with the reason.
 type figures map[string]figure
 
 type figure struct {
@@ -13,7 +13,7 @@ type figure struct {
 	note  string
 }
 
-// rows is the table of budgets: ARCHITECTURE §7. better is +1 when more is better.
+// rows is the table of budgets (ARCHITECTURE §7). better is +1 if more is better.
 var rows = []struct {
 	key, what, unit string
 	budget          float64

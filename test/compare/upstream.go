@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// upstream is Kubernetes as it is built from k8s.io/kubernetes, with etcd, and for the node with the containerd that knarr
-// includes.
+// upstream is Kubernetes built from k8s.io/kubernetes, with etcd. For the node, it uses the
+// containerd that knarr includes.
 type upstream struct{ bin, knarr, cgroup string }
 
-// Pods' and Services' addresses on both sides: room for a thousand nodes of 256 pods.
+// Addresses of Pods and Services on both sides, with room for a thousand nodes of 256 pods.
 const (
 	podRange     = "10.64.0.0/10"
 	serviceRange = "10.47.0.0/16"
@@ -22,7 +22,7 @@ const (
 
 func (u *upstream) name() string { return "upstream" }
 
-// parts are the programs that make up the system, containerd and its helpers included.
+// parts lists the programs of the system, including containerd and its helpers.
 var parts = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl", "containerd", "containerd-shim-runc-v2", "runc", "bridge"}
 
 func (u *upstream) size() (sum int64, err error) {
@@ -53,8 +53,9 @@ func (u *upstream) ready(ctx context.Context, c *cluster) error {
 	return nil
 }
 
-// launchControl starts the control plane's programs side by side. The limits that they set themselves as clients (20 and 50
-// requests a second) are raised, else the limits would be measured; nodes that nobody runs are not to be given up meanwhile.
+// launchControl starts the control plane's programs concurrently. It raises their client limits (20
+// and 50 requests a second), which would be measured otherwise. Nodes without an agent must not be
+// considered dead meanwhile.
 func (u *upstream) launchControl(dir string) (c *cluster, err error) {
 	keys, err := makeKeys(dir)
 	if err != nil {
@@ -101,7 +102,8 @@ func (u *upstream) launchControl(dir string) (c *cluster, err error) {
 	return c, err
 }
 
-// startNode starts containerd first, with the image in it, so that neither counts as time of the start.
+// startNode starts containerd first, with the image in it, so that neither counts as time of the
+// start.
 func (u *upstream) startNode(ctx context.Context, dir string) (*cluster, error) {
 	containerd, socket, err := u.startRuntime(ctx, dir)
 	if err != nil {
@@ -129,7 +131,7 @@ authorization: {mode: AlwaysAllow}
 	return c, u.ready(ctx, c)
 }
 
-// kubelet is what upstream's kubelet is started with.
+// kubelet configures upstream's kubelet.
 type kubelet struct {
 	dir, socket, kubeconfig string
 	log                     string // name of its log
@@ -166,8 +168,8 @@ localStorageCapacityIsolation: false
 		"--root-dir", filepath.Join(k.dir, "kubelet"), "--cert-dir", filepath.Join(k.dir, "kubelet", "pki"), "--node-ip", address)
 }
 
-// startRuntime starts a containerd of its own with the bridge plugin as pod network. The binaries are those that knarr
-// includes, laid out by run.sh.
+// startRuntime starts a separate containerd with the bridge plugin as pod network. The binaries are
+// those that knarr includes, unpacked by run.sh.
 func (u *upstream) startRuntime(ctx context.Context, dir string) (p *process, socket string, err error) {
 	state := filepath.Join(dir, "containerd")
 	for _, d := range []string{"root", "state", "net.d"} {

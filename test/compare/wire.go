@@ -26,14 +26,15 @@ const (
 	mergePatch   = "application/merge-patch+json"
 )
 
-// clients is how the harness reaches a cluster: client-go without limits for what is not measured, and wires for the load.
+// clients access a cluster: client-go without limits for what is not measured, and wires for the
+// load.
 type clients struct {
 	set     *kubernetes.Clientset
 	address string
 	tls     *tls.Config
-	token   string // of a service account, besides or instead of a certificate
-	pods    int    // made by fill
-	meter   *meter // of the calls of each and timed
+	token   string // of a service account, instead of or beside a certificate
+	pods    int    // number of pods made by fill
+	meter   *meter // counts the calls of each and timed
 }
 
 func connect(kubeconfig string) (*clients, error) {
@@ -57,15 +58,16 @@ func connect(kubeconfig string) (*clients, error) {
 	return c, err
 }
 
-// wire is one TLS connection that carries one HTTP/1.1 request at a time: about the cheapest client that there is, so that
-// on a machine shared by client and server the server is what is measured. Answers are read to their end and not decoded.
+// wire is a TLS connection that carries one HTTP/1.1 request at a time. It is about the cheapest
+// possible client, so that on a shared machine the server is measured. Answers are read to their
+// end and not decoded.
 type wire struct {
 	conn  net.Conn
 	in    *bufio.Reader
 	out   []byte
 	token string
-	extra string // lines of the next requests' headers
-	// What the last answer's header said.
+	extra string // header lines of the next requests
+	// Headers of the last answer.
 	later time.Duration // Retry-After
 	last  bool          // Connection: close
 }
@@ -98,7 +100,7 @@ func (w *wire) send(method, path, contentType, accept string, body []byte) error
 	return err
 }
 
-// head reads an answer up to its body. length is -1 for a body in chunks.
+// head reads an answer up to its body. length is -1 for a chunked body.
 func (w *wire) head() (code int, length int64, err error) {
 	line, err := w.in.ReadSlice('\n')
 	if err != nil {
@@ -137,7 +139,7 @@ func (w *wire) head() (code int, length int64, err error) {
 	}
 }
 
-// do sends a request and reads its answer; what is not a success is an error.
+// do sends a request and reads its answer; an unsuccessful answer is an error.
 func (w *wire) do(method, path, contentType, accept string, body []byte) (size int64, err error) {
 	if err := w.send(method, path, contentType, accept, body); err != nil {
 		return 0, err
@@ -201,7 +203,8 @@ func (c *chunks) next() error {
 	return io.EOF
 }
 
-// each calls fn n times from inFlight goroutines, each with a wire of its own, and returns calls per second.
+// each calls fn n times from inFlight goroutines, each with its own wire, and returns calls per
+// second.
 func (c *clients) each(ctx context.Context, n, inFlight int, fn func(w *wire, i int) error) (float64, error) {
 	wires := make([]*wire, inFlight)
 	for i := range wires {

@@ -45,7 +45,7 @@ func TestAWireReadsAnswersToTheirEnd(t *testing.T) {
 			http.Error(rw, "no such thing", http.StatusNotFound)
 		}
 	})
-	for range 2 { // the second round finds nothing of the first one left on the wire
+	for range 2 { // the first round must leave nothing on the wire
 		if n, err := w.do("POST", "/length", jsonType, jsonType, []byte("{}")); err != nil || n != int64(len(jsonType+" {}")) {
 			t.Fatalf("with a length: %d bytes, %v", n, err)
 		}
@@ -79,7 +79,7 @@ func TestEventsAreCountedHoweverTheStreamIsCut(t *testing.T) {
 	}
 }
 
-// cutter gives n bytes at a time.
+// cutter returns n bytes at a time.
 type cutter struct {
 	r io.Reader
 	n int

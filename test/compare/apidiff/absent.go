@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// absent writes, patches and deletes an object that is not there, and its subresources: some kinds are made by an update, all of them by an apply, and what
-// conditions there are counts. What was made is removed at once.
+// absent writes, patches and deletes an object that does not exist, and its subresources. An update
+// creates some kinds, an apply creates all, and preconditions count. Created objects are removed at
+// once.
 func (c *scenario) absent() {
 	steps := []func(map[string]any, string){c.absentPut, c.absentPut, c.absentPatch, c.absentApply, c.absentApply}
 	if !c.bodies {
@@ -23,7 +24,7 @@ func (c *scenario) absent() {
 	}
 }
 
-// conditioned puts into an object's metadata what says which state of it is meant, or what only the server sets.
+// conditioned sets preconditions in an object's metadata, or fields that only the server sets.
 func (c *scenario) conditioned(obj map[string]any) (how string) {
 	meta, ok := obj["metadata"].(map[string]any)
 	if !ok {
@@ -51,7 +52,7 @@ func (c *scenario) conditioned(obj map[string]any) (how string) {
 	return how
 }
 
-// absentPath is what is asked for below an object that is not there; the object itself most of the time.
+// absentPath returns the path of an object that does not exist, or of something below it.
 func (c *scenario) absentPath(path string) string {
 	parts := append([]string{"", "", "", "", "/status", "/status", "/scale", "/nothing"}, parts[c.entry.kind]...)
 	if part := oneOf(c.r, parts); part != "" {
@@ -113,7 +114,7 @@ func (c *scenario) absentDelete(_ map[string]any, path string) {
 	})
 }
 
-// absentPart asks for the subresources of what is not there, or writes them.
+// absentPart reads or writes subresources of an object that does not exist.
 func (c *scenario) absentPart(_ map[string]any, path string) {
 	name := oneOf(c.r, append([]string{"status", "scale", "nothing"}, parts[c.entry.kind]...))
 	method := oneOf(c.r, []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodPatch, http.MethodDelete})

@@ -6,7 +6,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// managers lets several of them apply parts of the object: they conflict, take over by force, share fields and give them up.
+// managers makes several managers apply parts of the object. They conflict, take over fields by
+// force, share fields and give them up.
 func (c *scenario) managers() {
 	for range 2 + c.r.IntN(4) {
 		c.applied()

@@ -34,10 +34,10 @@ func (c *scenario) at() {
 	})
 }
 
-// everywhere is the collection of all namespaces.
+// everywhere returns the collection of all namespaces.
 func (e *entry) everywhere() string { return prefix(e.group, e.version) + "/" + e.resource }
 
-// someoneElse asks as somebody who may do nothing, or little.
+// someoneElse sends a request as a user with few rights or none.
 func (c *scenario) someoneElse() {
 	header := map[string]string{"Impersonate-User": oneOf(c.r, []string{"nobody", "system:serviceaccount:" + c.namespace + ":default", "system:anonymous", "system:node:n", "système", ""})}
 	switch c.r.IntN(5) {
@@ -72,7 +72,7 @@ func (c *scenario) someoneElse() {
 	})
 }
 
-// elsewhere asks in a namespace that is not the object's.
+// elsewhere sends a request in a namespace that is not the object's.
 func (c *scenario) elsewhere() {
 	if !c.entry.namespaced {
 		c.at()
@@ -102,7 +102,7 @@ func (c *scenario) elsewhere() {
 	})
 }
 
-// doubled sends fields twice, in other letters, and those that nobody knows.
+// doubled sends fields twice, in other letter case, and unknown fields.
 func (c *scenario) doubled() {
 	obj := c.freshNamed(c.name)
 	method, path := http.MethodPut, c.path()
@@ -121,7 +121,7 @@ func (c *scenario) doubled() {
 	})
 }
 
-// wired writes the object in protobuf, changed or not, and wants some format for the answer.
+// wired writes the object in protobuf, edited or not, and requests some format for the answer.
 func (c *scenario) wired() {
 	objs, how := c.edited(c.specFields()...)
 	var bodies [2][]byte

@@ -9,10 +9,11 @@ import (
 	"strings"
 )
 
-// difference is one way in which two answers differ: a shape, which is counted, and the values seen.
+// difference is one difference between two answers. Its shape is counted; the values are examples.
 type difference struct{ shape, upstream, knarr string }
 
-// compare lists the differences of two answers. Shapes have no indexes and no values of the request in them.
+// compare returns the differences between two answers. Shapes contain no indexes and no values of
+// the request.
 func compare(a, b *answer) []difference {
 	if a.code != b.code {
 		return []difference{{fmt.Sprintf("code %d, ours %d: %s", a.code, b.code, brief(a, b)), a.text, b.text}}
@@ -50,7 +51,8 @@ func compare(a, b *answer) []difference {
 	return append(out, compareValues(x, y, "")...)
 }
 
-// warnings are an answer's, those of formats in any order: upstream walks properties as they come.
+// warnings returns an answer's warnings. Those about formats are sorted, since upstream visits
+// properties in random order.
 func warnings(a *answer) string {
 	list := slices.Clone(a.warnings)
 	if len(list) > 0 && strings.Contains(list[0], "unrecognized format") {
@@ -72,13 +74,15 @@ func brief(a, b *answer) string {
 	return ""
 }
 
-// compareCauses compares what validation found as sets: the order is that of the fields and is compared with the message.
+// compareCauses compares the causes of validation errors as sets. Their order is compared with the
+// message.
 func compareCauses(x, y any) []difference {
 	a, b := causes(x), causes(y)
 	var out []difference
 	for c := range a {
 		if len(a) == 1 && strings.Contains(c, "failed to allocate IP: IPAddress.") {
-			return []difference{{"the address that nothing could be written for, ours tells why", fmt.Sprint(a), fmt.Sprint(b)}} // whatever else is wrong is not told
+			// upstream reports nothing else then
+			return []difference{{"the address that nothing could be written for, ours tells why", fmt.Sprint(a), fmt.Sprint(b)}}
 		}
 	}
 	for _, c := range slices.Sorted(maps.Keys(a)) {
@@ -105,9 +109,9 @@ func causes(v any) map[string]string {
 	return out
 }
 
-// sortCauses takes the order and the repetitions out of what validation found, where it found several things: upstream walks maps in
-// random order, and validates parts of many kinds twice. What the message says then is the same list. It gives the number of causes with
-// the repetitions.
+// sortCauses sorts several causes of a validation error, and removes duplicates: upstream visits
+// maps in random order, and validates parts of many kinds twice. The message gets the same list. It
+// returns the number of causes with duplicates.
 func sortCauses(v any) int {
 	details, _ := dig(v, "details").(map[string]any)
 	list, _ := dig(details, "causes").([]any)
@@ -128,15 +132,15 @@ func sortCauses(v any) int {
 	return len(list)
 }
 
-// maskObjects takes whole objects out of a message: upstream shows its internal types, which have no names but Go's. The same for
-// lines that show how two objects differ.
+// maskObjects removes whole objects from a message, since upstream prints internal types with Go's
+// names. It also removes lines with the differences of two objects.
 func maskObjects(s string) string {
 	if before, _, ok := strings.Cut(s, "immutable after creation\n"); ok {
 		s = before + "immutable after creation"
 	}
 	s, _, _ = strings.Cut(s, "\n@@ ")
 	for _, word := range []string{"Invalid", "Duplicate", "Unsupported"} {
-		for masked := ""; masked != s; { // one in another
+		for masked := ""; masked != s; { // values contain values
 			masked, s = s, maskValue(s, word+" value: ")
 		}
 	}
@@ -166,7 +170,7 @@ func dig(v any, key string) any {
 	return m[key]
 }
 
-// compareValues walks two documents and gives each place where they differ.
+// compareValues visits two documents and returns each place where they differ.
 func compareValues(a, b any, path string) []difference {
 	switch x := a.(type) {
 	case map[string]any:
@@ -216,7 +220,7 @@ func compact(v any) string {
 	return string(data)
 }
 
-// short is a value as it stands in a shape.
+// short returns a value in the form for a shape.
 func short(v any) string {
 	s := compact(v)
 	if t, ok := v.(string); ok {
@@ -235,7 +239,7 @@ var (
 	names    = regexp.MustCompile(`\b(gen|case)-[a-z0-9-]+`)
 )
 
-// general takes out of a message what belongs to one request.
+// general removes the parts of a message that are specific to one request.
 func general(s string) string {
 	s = names.ReplaceAllString(s, "NAME")
 	s = inQuotes.ReplaceAllString(s, "Q")

@@ -16,7 +16,7 @@ import (
 //go:embed corpus/*.yaml
 var corpusFiles embed.FS
 
-// entry is a valid object with the resource that takes it.
+// entry is a valid object with the resource that accepts it.
 type entry struct {
 	group, version, resource string // as in paths; group is empty for core
 	kind                     string
@@ -24,7 +24,7 @@ type entry struct {
 	object                   map[string]any
 }
 
-// readCorpus reads the valid objects, only those of the kinds named.
+// readCorpus reads the valid objects; only restricts them to the named kinds.
 func readCorpus(only string) ([]*entry, error) {
 	files, err := corpusFiles.ReadDir("corpus")
 	if err != nil {
@@ -62,7 +62,7 @@ func prefix(group, version string) string {
 	return "/apis/" + group + "/" + version
 }
 
-// collection is the path of the resource, in a namespace where it has them.
+// collection returns the path of the resource, in the namespace if it is namespaced.
 func (e *entry) collection(version, namespace string) string {
 	if !e.namespaced {
 		return prefix(e.group, version) + "/" + e.resource
@@ -70,7 +70,7 @@ func (e *entry) collection(version, namespace string) string {
 	return prefix(e.group, version) + "/namespaces/" + namespace + "/" + e.resource
 }
 
-// schema is as much of an OpenAPI v3 schema as the generator looks at.
+// schema is the part of an OpenAPI v3 schema that the generator uses.
 type schema struct {
 	Ref        string                                  `json:"$ref"`
 	Type       string                                  `json:"type"`
@@ -85,13 +85,14 @@ type schema struct {
 	Kinds      []struct{ Group, Version, Kind string } `json:"x-kubernetes-group-version-kind"`
 }
 
-// schemas are those of all group versions in the corpus, by name; roots finds the one of a kind.
+// schemas holds the schemas of all group versions in the corpus by name; roots holds those of
+// kinds.
 type schemas struct {
 	named map[string]*schema
 	roots map[string]*schema // "apiVersion/kind"
 }
 
-// readSchemas asks for the OpenAPI documents and for discovery, which names the resource of each kind.
+// readSchemas reads the OpenAPI documents, and discovery, which names the resource of each kind.
 func readSchemas(ctx context.Context, s *server, corpus []*entry) (*schemas, error) {
 	all := &schemas{named: map[string]*schema{}, roots: map[string]*schema{}}
 	seen := map[string]bool{}
@@ -164,7 +165,7 @@ func (all *schemas) resolve(s *schema) *schema {
 	return nil
 }
 
-// additional is the schema of a map's values; nil for what is no map.
+// additional returns the schema of a map's values, or nil if s is not a map.
 func (s *schema) additional() *schema {
 	var of schema
 	if len(s.Additional) == 0 || s.Additional[0] != '{' || json.Unmarshal(s.Additional, &of) != nil {

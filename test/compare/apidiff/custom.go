@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// definitions are the custom resources that the corpus has objects of.
+// definitions defines the custom resources in the corpus.
 //
 //go:embed custom/definitions.yaml
 var definitions string

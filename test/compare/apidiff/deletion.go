@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// stale writes the object under conditions: another revision, another uid, or none.
+// stale writes the object with preconditions: another revision, another uid, or none.
 func (c *scenario) stale() {
 	field := oneOf(c.r, []string{"resourceVersion", "resourceVersion", "uid"})
 	value := oneOf(c.r, []any{"1", "", "0", "x", "-1", "99999999", "a-b", nil, 5})
@@ -27,7 +27,7 @@ func (c *scenario) stale() {
 	})
 }
 
-// conditions are what a deletion may depend on, with each side's own uid and revision.
+// conditions returns preconditions of a deletion, with each side's own uid and revision.
 func (c *scenario) conditions(side int, which int) map[string]any {
 	meta := c.last[side]["metadata"]
 	return []map[string]any{
@@ -36,7 +36,7 @@ func (c *scenario) conditions(side int, which int) map[string]any {
 	}[which]
 }
 
-// deleteIf deletes under conditions, in a dry run most of the time.
+// deleteIf deletes with preconditions, mostly as a dry run.
 func (c *scenario) deleteIf() {
 	which, dry := c.r.IntN(9), c.r.IntN(4) > 0
 	how := fmt.Sprintf("conditions %d, dry %v", which, dry)
@@ -50,7 +50,8 @@ func (c *scenario) deleteIf() {
 	})
 }
 
-// held gives the object a finalizer, deletes it, and looks at what may be done to it until the finalizer goes.
+// held adds a finalizer to the object, deletes it, and tries operations until the finalizer is
+// removed.
 func (c *scenario) held() {
 	merge := func(what string, body string) int {
 		return c.both(what, body, func(int) request {
@@ -81,7 +82,7 @@ func (c *scenario) held() {
 	c.both("get after delete", "", func(int) request { return request{method: http.MethodGet, path: c.path()} })
 }
 
-// deleteAll deletes the collection's objects of this case, in all sorts of ways.
+// deleteAll deletes this case's objects as a collection, with various options.
 func (c *scenario) deleteAll() {
 	query := url.Values{"labelSelector": {oneOf(c.r, []string{"case=" + c.name, "case in (" + c.name + ")", "case=" + c.name + ",other"})}}
 	switch c.r.IntN(6) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// compareDocuments compares what clients learn about the API: groups, versions, resources with their verbs and names, and
-// the schemas. Each document counts as one request.
+// compareDocuments compares what clients learn about the API: groups, versions, resources with
+// verbs and names, and schemas. Each document counts as one request.
 func compareDocuments(ctx context.Context, sides pair, r *report) error {
 	paths := []string{"/api", "/apis", "/.well-known/openid-configuration", "/healthz", "/livez", "/readyz/ping", "/nowhere", "/apis/nowhere", "/apis/apps/v9", "/api/v2", "/api/v1/nowhere"}
 	a, err := sides[0].send(ctx, request{method: http.MethodGet, path: "/apis"})
@@ -52,7 +52,8 @@ func compareDocuments(ctx context.Context, sides pair, r *report) error {
 	return compareDocument(ctx, sides, r, "/openapi/v2", "")
 }
 
-// compareFormats asks for documents in all sorts of formats, and by all sorts of methods; of those that are given, only how they are written counts.
+// compareFormats requests documents in many formats and by many methods. Of successful answers,
+// only the encoding is compared.
 func compareFormats(ctx context.Context, sides pair, r *report) error {
 	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 	for _, path := range []string{"/openapi/v3", "/openapi/v3/api/v1", "/openapi/v3/apis/apps/v1", "/openapi/v3/nowhere", "/openapi/v2", "/version", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/healthz", "/livez", "/readyz", "/livez/ping"} {
@@ -110,10 +111,11 @@ func compareDocument(ctx context.Context, sides pair, r *report, path, accept st
 	return nil
 }
 
-// schemaPlace is what names one schema, field or path of an OpenAPI document.
+// schemaPlace matches the name of a schema, field or path in an OpenAPI document.
 var schemaPlace = regexp.MustCompile(`(\.schemas|\.definitions|\.properties)\.[A-Za-z0-9._$-]*?[A-Za-z0-9$-]+\b|(\.paths)\./[^ .]*`)
 
-// byName makes lists of things with a name into maps, so that one more or less is one difference. It changes v.
+// byName turns lists of named things into maps, so that one more or less is one difference. It
+// changes v.
 func byName(v any) any {
 	m, ok := v.(map[string]any)
 	if !ok {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// edit is one change of a JSON document: value put at path, or the path taken away.
+// edit is one change of a JSON document: it sets value at path, or removes the path.
 type edit struct {
 	path   []any // keys and indexes; an index one past the end appends
 	remove bool
@@ -50,7 +50,7 @@ func clone(v any) any {
 	return v
 }
 
-// apply gives v with the edit in it; v may be changed. ok is false when the path leads nowhere.
+// apply returns v with the edit; it may change v. ok is false if the path does not exist.
 func (e edit) apply(v any) (out any, ok bool) { return e.at(v, e.path) }
 
 func (e edit) at(v any, path []any) (any, bool) {
@@ -95,14 +95,14 @@ func (e edit) at(v any, path []any) (any, bool) {
 	return v, false
 }
 
-// place is a value in a document with its schema, which is nil where none is known.
+// place is a value in a document with its schema, which is nil if unknown.
 type place struct {
 	path   []any
 	value  any
 	schema *schema
 }
 
-// places lists every value below v, itself included, in the order of its keys.
+// places lists v and every value below it, in the order of the keys.
 func (all *schemas) places(v any, s *schema, path []any, out []place) []place {
 	s = all.resolve(s)
 	out = append(out, place{slices.Clone(path), v, s})
@@ -129,7 +129,7 @@ func (all *schemas) places(v any, s *schema, path []any, out []place) []place {
 	return out
 }
 
-// Values that are wrong, or at a limit, for some field or other.
+// Values that are wrong, or at a limit, for some field.
 var (
 	strange = []string{"", " ", "a", "UPPER", "under_score", "-dash", "dash-", "a.b.c", "a..b", "a/b", "a/b/c", "/abs/path", "/a/../b", "../x", "$(A)", "héé", "a b", "1", "0", "-1", "1.5", "100%", "101%", "-5%",
 		"10.0.0.1", "010.0.0.1", "127.0.0.1", "0.0.0.0", "::1", "fe80::1", "10.0.0.0/8", "10.0.0.1/8", "2001:db8::/32", "http://a.example", "https://a.example/x", "*.a.example", "a.example.", "kubernetes.io/x", "example.com/x",
@@ -140,7 +140,7 @@ var (
 
 func oneOf[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
 
-// editAt makes a random edit of one place.
+// editAt returns a random edit of one place.
 func (all *schemas) editAt(r *rand.Rand, p place) edit {
 	e := edit{path: p.path}
 	switch roll := r.IntN(20); {
@@ -187,7 +187,7 @@ func (all *schemas) editList(r *rand.Rand, p place, list []any) edit {
 	case roll == 0:
 		return edit{path: p.path, value: []any{}}
 	case roll < 3 && len(list) > 0:
-		return edit{path: end, value: oneOf(r, list)} // twice the same
+		return edit{path: end, value: oneOf(r, list)} // a duplicate
 	case p.schema != nil && p.schema.Items != nil:
 		return edit{path: end, value: all.value(r, p.schema.Items, 3)}
 	}
@@ -217,7 +217,7 @@ func (all *schemas) editMap(r *rand.Rand, p place, m map[string]any) edit {
 	return at("unknownField", "x")
 }
 
-// value makes something that a schema allows, more or less.
+// value returns a random value that mostly fits the schema.
 func (all *schemas) value(r *rand.Rand, s *schema, depth int) any {
 	s = all.resolve(s)
 	if s == nil {

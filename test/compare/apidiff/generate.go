@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// generator makes cases: one request, or the life of one object.
+// generator makes cases: single requests, or the life of an object.
 type generator struct {
-	bodies  bool // only requests that hold an object
+	bodies  bool // only requests with an object
 	corpus  []*entry
 	schemas *schemas
 	report  *report
@@ -53,7 +53,7 @@ func (g *generator) run(ctx context.Context, o *options) error {
 	return ctx.Err()
 }
 
-// tell says every 15 seconds how many requests have been sent, until it is stopped.
+// tell prints the number of sent requests every 15 seconds, until stop is called.
 func (g *generator) tell(all int) (stop func()) {
 	began, ticker, done := time.Now(), time.NewTicker(15*time.Second), make(chan struct{})
 	go func() {
@@ -78,7 +78,7 @@ func (g *generator) sent() int {
 
 func space(worker int) string { return fmt.Sprintf("diff-%d", worker) }
 
-// prepare makes what admission wants before it lets anything in: namespaces with their service account.
+// prepare creates what admission needs: namespaces with their service account.
 func prepare(ctx context.Context, sides pair, workers int) error {
 	for _, s := range sides {
 		for w := range workers {
@@ -108,7 +108,7 @@ func must(a *answer, err error) error {
 	return err
 }
 
-// scenario is one case under way. After the first step last holds each side's object.
+// scenario is one running case. After the first step last holds each side's object.
 type scenario struct {
 	*generator
 	ctx       context.Context
@@ -118,12 +118,14 @@ type scenario struct {
 	number    int64
 	entry     *entry
 	last      [2]map[string]any
-	answered  [2]any // the bodies of the answers to the last request
-	apart     bool   // one side has taken a write that the other has not: what follows would tell of that again
-	err       error
+	answered  [2]any // bodies of the answers to the last request
+	// one side has accepted a write that the other has not: later differences would only follow
+	// from that
+	apart bool
+	err   error
 }
 
-// play is most often one dry run with a changed object, and sometimes the life of an object.
+// play mostly sends one dry run with an edited object, and sometimes plays the life of an object.
 func (c *scenario) play(e *entry) {
 	c.entry = e
 	if e.kind == "Event" {
@@ -146,7 +148,8 @@ func (c *scenario) play(e *entry) {
 	c.live(obj)
 }
 
-// forgetRepairs deletes the events that no case has made: upstream writes some of Services whose addresses or ports it looked for too early.
+// forgetRepairs deletes Events that no case has made: upstream sends some about Services whose
+// addresses or ports it checked too early.
 func (c *scenario) forgetRepairs() {
 	for _, s := range c.sides {
 		if _, err := s.send(c.ctx, request{method: http.MethodDelete, path: "/api/v1/namespaces/" + c.namespace + "/events?labelSelector=%21case"}); err != nil {
@@ -155,13 +158,13 @@ func (c *scenario) forgetRepairs() {
 	}
 }
 
-// dryOnly are kinds whose objects would change what happens to others.
+// dryOnly lists kinds whose objects would affect other cases.
 var dryOnly = map[string]bool{
 	"CustomResourceDefinition": true, "APIService": true, "ValidatingWebhookConfiguration": true, "MutatingWebhookConfiguration": true, "ValidatingAdmissionPolicyBinding": true,
 	"MutatingAdmissionPolicyBinding": true, "ServiceCIDR": true, "TokenReview": true, "SubjectAccessReview": true, "SelfSubjectAccessReview": true, "LocalSubjectAccessReview": true, "SelfSubjectRulesReview": true, "SelfSubjectReview": true,
 }
 
-// freshNamed is the corpus's object by another name, but with the label of this case.
+// freshNamed returns the corpus's object under another name, with the label of this case.
 func (c *scenario) freshNamed(name string) map[string]any {
 	obj := clone(c.entry.object).(map[string]any)
 	meta := obj["metadata"].(map[string]any)
@@ -169,13 +172,13 @@ func (c *scenario) freshNamed(name string) map[string]any {
 	return obj
 }
 
-// fresh is the corpus's object under a name of its own.
+// fresh returns the corpus's object under a name of its own.
 func (c *scenario) fresh() map[string]any {
 	obj := clone(c.entry.object).(map[string]any)
 	meta := obj["metadata"].(map[string]any)
 	switch c.entry.kind {
 	case "CustomResourceDefinition", "APIService":
-		// their names say what they are
+		// their names are their values
 	case "IPAddress":
 		meta["name"] = fmt.Sprintf("192.168.%d.%d", c.number/250%250, c.number%250+1)
 	case "ServiceCIDR":
@@ -197,7 +200,7 @@ func (c *scenario) fieldValidation() string {
 	return oneOf(c.r, []string{"", "&fieldValidation=Strict", "&fieldValidation=Warn", "&fieldValidation=Ignore", "&fieldValidation=Strict"})
 }
 
-// edits changes obj in one place or two, and says where.
+// edits edits obj in one or two places, and describes the edits.
 func (c *scenario) edits(obj map[string]any) string {
 	var said []string
 	for range 1 + c.r.IntN(5)/4 {
@@ -209,7 +212,7 @@ func (c *scenario) edits(obj map[string]any) string {
 	return strings.Join(said, "; ")
 }
 
-// pick chooses an edit somewhere in obj; within limits it to one of the top fields.
+// pick returns an edit somewhere in obj; within limits it to one of the top-level fields.
 func (c *scenario) pick(obj map[string]any, within []string) edit {
 	list := c.schemas.places(obj, c.schemas.roots[c.entry.group+"/"+c.entry.version+"/"+c.entry.kind], nil, nil)
 	if len(within) > 0 {
@@ -238,8 +241,8 @@ func (c *scenario) write(method, path string, body any, contentType string) requ
 	return request{method: method, path: path, contentType: contentType, body: data}
 }
 
-// both sends a request to each side and reports how the answers differ. It returns the code that both gave; 0 when
-// they don't agree.
+// both sends a request to each side and reports the differences. It returns the status code if both
+// agree, else 0.
 func (c *scenario) both(verb, how string, make func(side int) request) int {
 	if c.err != nil || c.apart {
 		return 0

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// live creates an object, does a few things to it, and removes it.
+// live creates an object, runs a few operations on it, and removes it.
 func (c *scenario) live(obj map[string]any) {
 	e := c.entry
 	how := ""
@@ -21,7 +21,8 @@ func (c *scenario) live(obj map[string]any) {
 		return c.write(http.MethodPost, path+"?"+c.fieldValidation()[:0], obj, "application/json")
 	})
 	defer c.remove()
-	if code != http.StatusCreated || dig(c.last[0]["metadata"], "name") != dig(c.last[1]["metadata"], "name") { // each has made up one
+	// each side has generated another name
+	if code != http.StatusCreated || dig(c.last[0]["metadata"], "name") != dig(c.last[1]["metadata"], "name") {
 		return
 	}
 	c.settled(c.path())
@@ -51,7 +52,7 @@ func (c *scenario) live(obj map[string]any) {
 	}
 }
 
-// settled waits until both servers have said in the conditions of a FlowSchema what they make of it.
+// settled waits until both servers have set the conditions of a FlowSchema.
 func (c *scenario) settled(path string) {
 	if c.entry.kind != "FlowSchema" || c.err != nil {
 		return
@@ -78,20 +79,20 @@ func (c *scenario) settled(path string) {
 	}
 }
 
-// path is that of the object.
+// path returns the object's path.
 func (c *scenario) path() string {
 	name, _ := dig(c.last[1]["metadata"], "name").(string)
 	return c.entry.collection(c.entry.version, c.namespace) + "/" + name
 }
 
-// edited puts the same edits into each side's object as it is there.
+// edited applies the same edits to each side's current object.
 func (c *scenario) edited(within ...string) (objs [2]map[string]any, how string) {
 	for i := range objs {
 		objs[i] = clone(c.last[i]).(map[string]any)
 	}
 	edits := []edit{c.pick(objs[0], within)}
 	if c.r.IntN(8) == 0 {
-		edits = nil // an update that changes nothing
+		edits = nil // an update without a change
 	}
 	for _, e := range edits {
 		how += e.String()
@@ -120,14 +121,14 @@ func (c *scenario) update() {
 	})
 }
 
-// dryUpdate writes without effect, under various managers.
+// dryUpdate updates as a dry run, under various managers.
 func (c *scenario) dryUpdate() {
 	objs, how := c.edited(c.specFields()...)
 	query := "?dryRun=All" + c.fieldValidation() + oneOf(c.r, []string{"", "&fieldManager=other", "&fieldManager=%00", "&force=true"})
 	c.both("update", how, func(i int) request { return c.write(http.MethodPut, c.path()+query, objs[i], "application/json") })
 }
 
-// status writes the corpus's status, changed somewhere or not.
+// status writes the corpus's status, edited or not.
 func (c *scenario) status() {
 	if c.entry.object["status"] == nil {
 		c.update()
@@ -153,7 +154,7 @@ func (c *scenario) status() {
 	c.settled(c.path())
 }
 
-// nested is a document that holds only the value at path; lists on the way are replaced by what stands there.
+// nested returns a document with only the value at path. Lists on the way keep their content.
 func nested(path []any, value any) any {
 	for i := len(path) - 1; i >= 0; i-- {
 		switch key := path[i].(type) {
@@ -166,7 +167,7 @@ func nested(path []any, value any) any {
 	return value
 }
 
-// patch is made of what upstream has; ours is sent it with its own values instead.
+// patch is built from upstream's object. The request to knarr gets knarr's own values instead.
 func (c *scenario) patch(side int, path string, body any, contentType string) request {
 	r := c.write(http.MethodPatch, path, body, contentType)
 	if side == 1 {
@@ -252,7 +253,7 @@ func (c *scenario) table() {
 	c.both("table", "", func(int) request { return r })
 }
 
-// versions of kinds that have several.
+// versions lists the kinds with several versions.
 var versions = map[string][]string{
 	"HorizontalPodAutoscaler": {"/apis/autoscaling/v1", "/apis/autoscaling/v2"},
 	"Event":                   {"/api/v1", "/apis/events.k8s.io/v1"},
@@ -280,14 +281,15 @@ func (c *scenario) list() {
 	case 1:
 		limit := oneOf(c.r, []string{"1", "0", "-1", "x"})
 		if limit == "1" && !c.entry.namespaced {
-			limit = "500" // others make objects beside, and whether one page holds all is by chance
+			// other cases create objects meanwhile, so whether one page holds all is random
+			limit = "500"
 		}
 		query.Set("limit", limit)
 	case 2:
 		query.Set(oneOf(c.r, []string{"resourceVersion", "resourceVersionMatch", "continue", "timeoutSeconds", "sendInitialEvents", "allowWatchBookmarks", "unknown"}), oneOf(c.r, []string{"0", "x", "-1", "", "Exact", "NotOlderThan", "false"}))
 	}
 	if s := query.Get("labelSelector"); s == "case" || s == "!case" || s == "case!="+c.name {
-		query.Set("labelSelector", "case="+c.name) // others come and go
+		query.Set("labelSelector", "case="+c.name) // other cases create and delete objects
 	}
 	r := request{method: http.MethodGet, path: c.entry.collection(c.entry.version, c.namespace) + "?" + query.Encode()}
 	if c.r.IntN(4) == 0 {
@@ -313,7 +315,7 @@ func (c *scenario) delete() {
 	c.both("get after delete", body, func(int) request { return request{method: http.MethodGet, path: path} })
 }
 
-// remove takes the object away on both sides, whatever holds it. Answers don't matter.
+// remove deletes the object on both sides, with its finalizers. The answers do not matter.
 func (c *scenario) remove() {
 	for i, object := range c.last {
 		if name, ok := dig(object["metadata"], "name").(string); ok {

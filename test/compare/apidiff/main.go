@@ -1,9 +1,11 @@
-// Apidiff sends the same requests to upstream's kube-apiserver and to knarr's, and prints where the answers differ:
-// status code, reason, message, causes and body, with what must differ (uids, times, revisions, random names)
-// taken out. Differences of the same shape are counted together, the most frequent first.
+// Apidiff sends the same requests to upstream's kube-apiserver and to knarr's, and prints how the
+// answers differ: status code, reason, message, causes and body. Values that must differ (uids,
+// times, revisions, random names) are removed first. Differences of the same shape are counted
+// together, the most frequent first.
 //
-// The requests are made from a small corpus of valid objects, one or more per kind, changed field by field with the
-// help of upstream's OpenAPI schemas: valid and broken bodies, all verbs, all patch types, selectors and versions.
+// The requests are made from a small corpus of valid objects, at least one per kind, edited field
+// by field with upstream's OpenAPI schemas. They cover valid and broken bodies, all verbs, all
+// patch types, selectors and versions.
 package main
 
 import (
@@ -63,7 +65,8 @@ func main() {
 	}
 }
 
-// run starts both servers, sends the requests and prints the report; differ tells whether something unexplained is in it.
+// run starts both servers, sends the requests and prints the report. differ reports an unexplained
+// difference.
 func run(ctx context.Context, o *options) (differ bool, err error) {
 	corpus, err := readCorpus(o.only)
 	if err != nil {
@@ -96,7 +99,7 @@ func run(ctx context.Context, o *options) (differ bool, err error) {
 	}
 	g := &generator{bodies: o.bodies, corpus: corpus, schemas: schemas, report: report, sides: sides}
 	stop := g.tell(o.n)
-	failed := g.run(ctx, o) // interrupted or failed, it tells what it has found so far
+	failed := g.run(ctx, o) // report the findings so far even after an interruption or a failure
 	stop()
 	if ctx.Err() != nil {
 		failed = fmt.Errorf("not all requests were sent: %w", context.Cause(ctx))

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// emptyAsNull writes null where b has an empty list or map and a has null: how an answer shows what
-// is empty differs (docs/reference/differences.md), and what is made of the answer should not.
+// emptyAsNull writes null where b has an empty list or map and a has null. Answers may show empty
+// values differently (docs/reference/differences.md), but requests built from them should not
+// differ.
 func emptyAsNull(a, b any) {
 	switch y := b.(type) {
 	case map[string]any:
@@ -42,14 +43,15 @@ func isEmpty(v any) bool {
 	return false
 }
 
-// sortManagers brings the entries of managedFields in one order: they are sorted by their times, and a second may end between the two servers.
+// sortManagers sorts the entries of managedFields: they are ordered by their times, and a second
+// may end between the two servers.
 func sortManagers(v any) {
 	list, _ := v.([]any)
 	slices.SortStableFunc(list, func(a, b any) int { return strings.Compare(compact(a), compact(b)) })
 }
 
-// orderManagers brings the entries of an object's managedFields in an order that their times have no part in, so that what is made of the n-th is
-// made of the same one for both servers.
+// orderManagers sorts the entries of an object's managedFields without regard to their times. Then
+// an edit of the n-th entry means the same entry on both servers.
 func orderManagers(obj map[string]any) {
 	meta, _ := obj["metadata"].(map[string]any)
 	list, _ := meta["managedFields"].([]any)
@@ -62,7 +64,8 @@ func orderManagers(obj map[string]any) {
 	slices.SortStableFunc(list, func(a, b any) int { return strings.Compare(timeless(a), timeless(b)) })
 }
 
-// own has each server's own values where text has those of the server that it was made for: addresses, uids, generated names.
+// own replaces the values of the server that text was made for by another server's own: addresses,
+// uids, generated names.
 func own(text []byte, from, to map[string]any) []byte {
 	for _, value := range []*regexp.Regexp{uuid, token, quoted} {
 		a, b := value.FindAllString(compact(from), -1), value.FindAllString(compact(to), -1)
@@ -77,10 +80,11 @@ func own(text []byte, from, to map[string]any) []byte {
 }
 
 var (
-	uuid     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
-	moment   = regexp.MustCompile(`20[2-9][0-9]-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
-	token    = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
-	suffixed = regexp.MustCompile(`(\bgen-|/[abx])[bcdfghjklmnpqrstvwxz2456789]{5}\b`) // what begins with a slash is what the generator breaks generateName with
+	uuid   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	moment = regexp.MustCompile(`20[2-9][0-9]-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+	token  = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
+	// the slash comes from broken values of generateName
+	suffixed = regexp.MustCompile(`(\bgen-|/[abx])[bcdfghjklmnpqrstvwxz2456789]{5}\b`)
 	revision = regexp.MustCompile(`(StorageError: |ResourceVersion|resourceVersion|resource version)[^"]{0,40}?\d+`)
 	port     = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
 	twice    = regexp.MustCompile(`^Duplicate value: 3\d{4}$`)
@@ -91,7 +95,7 @@ var (
 	address  = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 )
 
-// normalize takes out of an answer what must differ between two servers. It changes v.
+// normalize removes values that must differ between two servers. It changes v.
 func normalize(v any, key string) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -100,7 +104,8 @@ func normalize(v any, key string) any {
 				v["name"] = base + "<random>"
 			}
 		}
-		if v["signerName"] != nil && v["request"] != nil { // one of the servers knows us by a certificate, and says which
+		// one of the servers knows the user by a certificate, and names it
+		if v["signerName"] != nil && v["request"] != nil {
 			delete(v, "extra")
 		}
 		sortFinalizers(v)
@@ -116,7 +121,7 @@ func normalize(v any, key string) any {
 				v[k] = "<continue>"
 			case "userInfo":
 				v[k] = "<user>"
-			case "resourceRules", "nonResourceRules": // upstream gathers them in no order
+			case "resourceRules", "nonResourceRules": // upstream collects them in random order
 				sortManagers(x)
 				v[k] = normalize(x, k)
 			case "creationTimestamp", "deletionTimestamp", "time":
@@ -147,7 +152,8 @@ func normalize(v any, key string) any {
 	return v
 }
 
-// sortFinalizers brings those of a namespace that is being deleted in one order: upstream writes them in none.
+// sortFinalizers sorts the finalizers of a namespace that is being deleted: upstream's order is
+// random.
 func sortFinalizers(v map[string]any) {
 	meta, _ := v["metadata"].(map[string]any)
 	list, _ := meta["finalizers"].([]any)
@@ -157,7 +163,7 @@ func sortFinalizers(v map[string]any) {
 	slices.SortFunc(list, func(a, b any) int { return strings.Compare(compact(a), compact(b)) })
 }
 
-// maskOwnedNames masks random names in the keys that say who owns what.
+// maskOwnedNames masks random names in the keys of managedFields.
 func maskOwnedNames(v map[string]any) {
 	for _, k := range slices.Collect(maps.Keys(v)) {
 		if masked := token.ReplaceAllString(k, "kube-api-access-<random>"); masked != k {
@@ -167,8 +173,8 @@ func maskOwnedNames(v map[string]any) {
 	}
 }
 
-// dropStoredAnnotation takes out of metadata alone what upstream adds to a DaemonSet when it
-// converts the whole object (docs/reference/differences.md).
+// dropStoredAnnotation removes an annotation that upstream adds to a DaemonSet when it converts the
+// whole object (docs/reference/differences.md).
 func dropStoredAnnotation(v map[string]any) {
 	meta, _ := v["metadata"].(map[string]any)
 	annotations, _ := meta["annotations"].(map[string]any)
@@ -198,8 +204,8 @@ func text(s string) string {
 	return quoted.ReplaceAllString(address.ReplaceAllString(s, "<server>"), "<ip>")
 }
 
-// typedErrors brings what is wrong with an applied object in one order. The library that both servers read it with goes through a map of fields
-// in no order, and no further than to the first that the schema does not have: what it found before then is chance.
+// typedErrors sorts the errors of an applied object. The library on both servers visits fields in
+// random order, and stops at the first unknown field: the errors before that are random.
 func typedErrors(s string) string {
 	head, list, ok := strings.Cut(s, ": errors:\n")
 	if !ok || !strings.HasPrefix(head, "failed to create typed patch object (") {

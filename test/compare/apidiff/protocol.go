@@ -17,7 +17,7 @@ import (
 
 const mediaProtobuf = "application/vnd.kubernetes.protobuf"
 
-// wire is what both sides speak in protobuf.
+// wire is the protobuf serializer of both sides.
 var wire = func() *protobuf.Serializer {
 	for _, add := range []func(*runtime.Scheme) error{apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme} {
 		if err := add(scheme.Scheme); err != nil {
@@ -27,7 +27,7 @@ var wire = func() *protobuf.Serializer {
 	return protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
 }()
 
-// fromWire gives a protobuf answer as JSON would have it; what it can't read it gives as text.
+// fromWire converts a protobuf answer to JSON; an undecodable answer becomes text.
 func fromWire(data []byte) any {
 	obj, gvk, err := wire.Decode(data, nil, nil)
 	if err != nil {
@@ -41,7 +41,7 @@ func fromWire(data []byte) any {
 	return decode([]byte(compact(fields)))
 }
 
-// toWire encodes an object; nil when its Go type does not take it.
+// toWire encodes an object; nil if its Go type does not accept it.
 func toWire(object map[string]any) []byte {
 	obj, _, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(compact(object)), nil, nil)
 	if err != nil {
@@ -54,7 +54,8 @@ func toWire(object map[string]any) []byte {
 	return b.Bytes()
 }
 
-// documentsIn reads several JSON documents one after the other, as a watch sends them. Bookmarks that come when a server finds it is time are left out.
+// documentsIn reads consecutive JSON documents, as a watch sends them. It leaves out periodic
+// bookmarks.
 func documentsIn(data []byte) any {
 	d := newDecoder(data)
 	var list []any
@@ -83,12 +84,13 @@ var accepts = []string{
 	"application/json;as=APIGroupDiscoveryList;g=apidiscovery.k8s.io;v=v2beta1", "application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList,application/json", "application/apply-patch+yaml", "application/vnd.kubernetes.protobuf;stream=watch", "application/cbor-seq, application/json",
 }
 
-// negotiate asks for the object, its list or a document in some format.
+// negotiate requests the object, its list or a document in some format.
 func (c *scenario) negotiate() {
 	accept := oneOf(c.r, accepts)
 	path := oneOf(c.r, []string{c.path(), c.path(), c.path() + "-not-there", c.entry.collection(c.entry.version, c.namespace) + "?labelSelector=case%3D" + c.name, prefix(c.entry.group, c.entry.version), "/api", "/apis"})
 	r := request{method: oneOf(c.r, []string{http.MethodGet, http.MethodGet, http.MethodGet, http.MethodHead}), path: path, accept: accept, exactAccept: true}
-	r.brief = path == "/apis" || path == prefix(c.entry.group, c.entry.version) // whole documents are compared by themselves
+	// compareDocuments compares whole documents
+	r.brief = path == "/apis" || path == prefix(c.entry.group, c.entry.version)
 	c.both("negotiate", r.method+" "+accept, func(int) request { return r })
 }
 
@@ -97,7 +99,7 @@ var contentTypes = []string{
 	"application/strategic-merge-patch+json", "application/apply-patch+yaml", "application/apply-patch+cbor", "application/x-www-form-urlencoded",
 }
 
-// content sends the object under some media type, as it is or damaged.
+// content sends the object with some media type, as it is or damaged.
 func (c *scenario) content() {
 	media := oneOf(c.r, contentTypes)
 	obj := clone(c.entry.object).(map[string]any)
@@ -155,12 +157,12 @@ func (c *scenario) encoded(obj map[string]any, media string) ([]byte, string) {
 	return []byte(compact(obj)), "JSON"
 }
 
-// badQuery sends requests with parameters that are wrong, or mean nothing here.
+// badQuery sends requests with parameters that are wrong, or have no meaning here.
 func (c *scenario) badQuery() {
 	key := oneOf(c.r, []string{"limit", "continue", "timeoutSeconds", "resourceVersion", "resourceVersionMatch", "watch", "allowWatchBookmarks", "sendInitialEvents", "labelSelector", "fieldSelector", "pretty", "dryRun", "fieldManager", "fieldValidation", "force", "gracePeriodSeconds", "orphanDependents", "propagationPolicy", "ignoreStoreReadErrorWithClusterBreakingPotential", "timeout", "includeObject"})
 	value := oneOf(c.r, []string{"", "x", "-1", "0", "1", "true", "false", "True", "2", "99999999999999999999", "1.5", "All", "None", "Strict", "Exact", "NotOlderThan", "Background", "Foreground", "Orphan", "Object", "a=b", "a==b,c!=d", "a in (b,c)", "a notin ()", "!a", "=", "a=b=c", ",", "metadata.name=x", "metadata.name!=x", "metadata.name", "Metadata", strings.Repeat("m", 129), "tab\there", "1s", "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhIn0"})
 	if (key == "watch" || key == "sendInitialEvents") && value != "x" {
-		value = "0" // a watch without an end
+		value = "0" // otherwise the watch would not end
 	}
 	method := oneOf(c.r, []string{http.MethodGet, http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodDelete})
 	list := c.entry.collection(c.entry.version, c.namespace)
@@ -180,10 +182,10 @@ func (c *scenario) badQuery() {
 	}
 	query.Set(key, value)
 	if path == list && query.Get("labelSelector") == "" {
-		query.Set("labelSelector", "case="+c.name) // others come and go
+		query.Set("labelSelector", "case="+c.name) // other cases create and delete objects
 	}
 	if key == "dryRun" && method == http.MethodDelete && value != "All" && path == list {
-		return // would really delete what others have made
+		return // would delete the objects of other cases
 	}
 	obj := clone(c.entry.object).(map[string]any)
 	meta := obj["metadata"].(map[string]any)
@@ -209,29 +211,29 @@ func (c *scenario) badQuery() {
 	})
 }
 
-// oddMethod uses methods and subresources that are not there.
+// oddMethod uses methods and subresources that do not exist.
 func (c *scenario) oddMethod() {
 	list := c.entry.collection(c.entry.version, c.namespace)
 	path := oneOf(c.r, []string{c.path(), list, c.path() + "/status", c.path() + "/nothing", c.path() + "/scale", c.path() + "/status/x", list + "/", c.path() + "/", prefix(c.entry.group, c.entry.version), prefix(c.entry.group, c.entry.version) + "/nothing", prefix(c.entry.group, c.entry.version) + "/watch/" + c.entry.resource + "/a/b/c"})
 	method := oneOf(c.r, []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodOptions, http.MethodHead, "PROPFIND", http.MethodGet, http.MethodTrace})
 	media := oneOf(c.r, []string{"application/json", "application/merge-patch+json"})
 	if method == http.MethodGet && strings.TrimSuffix(path, "/") == list && !c.entry.namespaced {
-		return // others come and go
+		return // other cases create and delete objects
 	}
 	c.both("odd", method+" "+media, func(int) request {
-		// Whole documents are compared by themselves.
+		// compareDocuments compares whole documents.
 		return request{method: method, path: path + "?dryRun=All", contentType: media, body: []byte(`{}`), brief: path == prefix(c.entry.group, c.entry.version)}
 	})
 }
 
-// pages lists with a limit and follows the continue tokens, each side's own.
+// pages lists with a limit and follows each side's own continue tokens.
 func (c *scenario) pages() {
 	if !c.entry.namespaced {
-		return // others make objects beside, and whether a page is the last one is by chance
+		return // other cases create objects meanwhile, so whether a page is the last one is random
 	}
 	list := c.entry.collection(c.entry.version, c.namespace)
 	own := c.last
-	defer func() { c.last = own }() // this case's object, which is to be removed, is not one of those
+	defer func() { c.last = own }() // keep this case's object, which must be removed
 	for i := range 2 {
 		obj := c.freshNamed(fmt.Sprintf("%s-%d", c.name, i))
 		if c.both("create", "one more", func(int) request { return c.write(http.MethodPost, list, obj, "application/json") }) != http.StatusCreated {

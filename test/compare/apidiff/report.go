@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// explained are the differences that stand, one regular expression a line;
+// explained lists accepted differences, one regular expression per line;
 // docs/reference/differences.md gives the reasons.
 //
 //go:embed explained.txt
@@ -41,7 +41,8 @@ func newReport() *report {
 	return r
 }
 
-// add counts the differences of one request; what names the verb and resource, how tells the request in full.
+// add counts the differences of one request. what is its verb and resource; how describes the
+// request in full.
 func (r *report) add(what string, list []difference, how func() string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +77,7 @@ func (r *report) sorted() []*shape {
 	return list
 }
 
-// print writes every shape with examples; unexplained tells whether one of them has no reason.
+// print writes every shape with examples; unexplained reports a shape without a reason.
 func (r *report) print(out *strings.Builder, examples int) (unexplained bool) {
 	for _, s := range r.sorted() {
 		mark := ""
@@ -94,7 +95,7 @@ func (r *report) print(out *strings.Builder, examples int) (unexplained bool) {
 	return unexplained
 }
 
-// summary is what stands on the terminal.
+// summary returns the text for the terminal.
 func (r *report) summary() string {
 	var b strings.Builder
 	open, stands := 0, 0

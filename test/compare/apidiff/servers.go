@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// server is one of the two API servers, running, with a client of its administrator.
+// server is one of the two running API servers, with a client of its administrator.
 type server struct {
 	name   string
 	base   string
@@ -42,7 +42,7 @@ type pair [2]*server
 
 type starter func(ctx context.Context, o *options, dir string) (*server, error)
 
-// serviceRange is the same on both sides; addresses that are allocated out of it are taken out of the answers.
+// serviceRange is the same on both sides. Addresses allocated from it are removed from the answers.
 const serviceRange = "10.47.0.0/16"
 
 func startUpstream(ctx context.Context, o *options, dir string) (*server, error) {
@@ -107,7 +107,7 @@ func startKnarr(ctx context.Context, o *options, dir string) (*server, error) {
 	return s, s.wait(ctx)
 }
 
-// wait returns when the server says that it is ready, and stops it when that does not come.
+// wait returns when the server is ready. If it does not become ready, wait stops it.
 func (s *server) wait(ctx context.Context) error {
 	err := until(ctx, s.name+" ready", func() bool {
 		a, err := s.send(ctx, request{method: http.MethodGet, path: "/readyz"})
@@ -119,18 +119,18 @@ func (s *server) wait(ctx context.Context) error {
 	return err
 }
 
-// request is what both servers are sent; the body is each server's own where it must name a revision or uid.
+// request is sent to both servers. The body is each server's own if it contains a revision or uid.
 type request struct {
 	method, path string
 	accept       string
 	contentType  string
 	body         []byte
-	brief        bool // of a good answer, only how it is written counts
-	exactAccept  bool // accept is sent as it is, even when it is empty
+	brief        bool // of a successful answer, compare only the encoding
+	exactAccept  bool // send accept as it is, even if it is empty
 	header       map[string]string
 }
 
-// answer is what came back: object when the body is JSON, text otherwise.
+// answer is a server's answer: object if the body is JSON, else text.
 type answer struct {
 	code     int
 	kind     string // media type
@@ -138,7 +138,7 @@ type answer struct {
 	object   any
 	text     string
 	watched  bool // object is a list of events
-	late     bool // of a watch whose time was over before it began
+	late     bool // a watch whose time was over before it began
 }
 
 func (s *server) send(ctx context.Context, r request) (*answer, error) {
@@ -172,7 +172,8 @@ func (s *server) send(ctx context.Context, r request) (*answer, error) {
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &answer{code: resp.StatusCode, text: "an answer without an end"}, nil // a watch that nobody meant
+		// a watch by accident
+		return &answer{code: resp.StatusCode, text: "an answer without an end"}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s %s: %w", s.name, r.method, r.path, err)
@@ -201,7 +202,7 @@ func (s *server) send(ctx context.Context, r request) (*answer, error) {
 	return a, nil
 }
 
-// decode reads JSON and keeps numbers as they are written.
+// decode decodes JSON and keeps numbers as they are written.
 func decode(data []byte) any {
 	var v any
 	if newDecoder(data).Decode(&v) != nil {
@@ -228,7 +229,7 @@ func writeKey(path string) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// launch starts a child whose output goes to a file; it ends with us.
+// launch starts a child process, whose output goes to a file. It ends with this process.
 func launch(dir, name, path string, args ...string) (stop func(), err error) {
 	log, err := os.Create(filepath.Join(dir, name+".log"))
 	if err != nil {
@@ -237,7 +238,8 @@ func launch(dir, name, path string, args ...string) (stop func(), err error) {
 	defer log.Close()
 	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // upstream would ask a proxy for what nodes and pods answer
+	// upstream would use a proxy for requests to nodes and pods
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return strings.HasSuffix(strings.ToLower(name), "_proxy")
 	})
@@ -251,7 +253,7 @@ func launch(dir, name, path string, args ...string) (stop func(), err error) {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-done:
-		case <-time.After(3 * time.Second): // nothing in it is needed any more
+		case <-time.After(3 * time.Second): // none of its data is needed
 			_ = cmd.Process.Kill()
 			<-done
 		}

@@ -4,7 +4,7 @@ import (
 	"net/http"
 )
 
-// part asks for the object's subresources, or writes them.
+// part reads or writes the object's subresources.
 func (c *scenario) part() {
 	list := parts[c.entry.kind]
 	if len(list) == 0 {
@@ -27,7 +27,7 @@ func (c *scenario) part() {
 	}
 }
 
-// parts are the subresources that each kind has, besides some that it has not.
+// parts lists subresources of each kind, and some that the kind does not have.
 var parts = map[string][]string{
 	"Pod":                       {"binding", "eviction", "ephemeralcontainers", "resize", "log", "status", "exec", "attach", "portforward", "proxy", "scale"},
 	"Deployment":                {"scale", "scale", "status", "rollback"},

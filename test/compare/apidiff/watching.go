@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// watch changes the object a few times and then asks for the events since before, or for some other watch. Each takes a second.
+// watch changes the object a few times and then requests the events since before, or opens another
+// watch. Each takes a second.
 func (c *scenario) watch() {
 	list := c.entry.collection(c.entry.version, c.namespace)
 	query := url.Values{"watch": {"1"}, "timeoutSeconds": {"1"}}
@@ -62,9 +63,10 @@ func (c *scenario) watch() {
 	})
 }
 
-// compareEvents compares what two watches told. Where they told other events, the shape says which ones. Of a watch that upstream ended because its time was
-// over, which the load of the machine decides, ours is compared as far as upstream had come; late means that the time was over before the watch began, and then
-// nobody need have come anywhere.
+// compareEvents compares the events of two watches. If the events differ, the shape lists them. The
+// load of the machine decides when upstream ends a watch at its timeout. So ours is compared only
+// as far as upstream's got. late means that the time was over before the watch began; then neither
+// needs any events.
 func compareEvents(x, y []any, late bool) []difference {
 	x, cut := inTime(x)
 	if shorter := min(len(x), len(y)); late || cut && len(x) == shorter {
@@ -76,7 +78,7 @@ func compareEvents(x, y []any, late bool) []difference {
 	return compareValues(x, y, "")
 }
 
-// inTime leaves out upstream's last words when its time is over.
+// inTime drops upstream's last event at the timeout of a watch.
 func inTime(events []any) (before []any, cut bool) {
 	if n := len(events); n > 0 {
 		if object := dig(events[n-1], "object"); dig(object, "reason") == "InternalError" && dig(object, "message") == "context deadline exceeded" {
@@ -86,7 +88,7 @@ func inTime(events []any) (before []any, cut bool) {
 	return events, false
 }
 
-// eventTypes is the order in which events came, errors with their code.
+// eventTypes returns the types of the events in order, errors with their code.
 func eventTypes(events []any) string {
 	if len(events) == 0 {
 		return "none"

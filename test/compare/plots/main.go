@@ -1,4 +1,4 @@
-// Plots draws docs/internals/performance.md anew: the three plots and the table, from
+// Plots redraws docs/internals/performance.md: the three plots and the table, from
 // measurements/last.json beside them. Its argument is the folder docs/internals. `make plots` runs
 // it.
 package main

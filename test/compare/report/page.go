@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The table of a page stands between these two lines.
+// The table of a page is between these two lines.
 const (
 	tableBegins = "<!-- table: written by make plots from measurements/last.json -->\n"
 	tableEnds   = "<!-- end of table -->\n"
@@ -23,7 +23,7 @@ func (r *Run) Draw(dir string) error {
 	return nil
 }
 
-// Insert puts the table into a page, in the place of the table that is there.
+// Insert replaces the table in a page.
 func (r *Run) Insert(page string) (string, error) {
 	before, rest, begins := strings.Cut(page, tableBegins)
 	_, after, ends := strings.Cut(rest, tableEnds)

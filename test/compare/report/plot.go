@@ -21,15 +21,15 @@ var Plots = []Plot{
 	{"latency", "Start and latency: shorter bars are better", []string{"ready", "first-pod", "pod-ready", "pod-gone", "fifty", "overload-lease", "overload-livez", "crd-served"}},
 }
 
-// Sizes of a plot in pixels.
+// Sizes in a plot, in pixels.
 const (
 	width     = 760
-	barLeft   = 90  // where bars begin; the side's name stands before it
-	barRight  = 600 // where the longest bar ends; values stand behind it
+	barLeft   = 90  // where bars begin; the side's name is to the left
+	barRight  = 600 // where the longest bar ends; values are to the right
 	barHeight = 13
 	rowHeight = 58
 	header    = 62
-	charWidth = 6 // of a value's text, on average
+	charWidth = 6 // average width of a character of a value
 )
 
 // style has two sets of colours: a viewer in dark mode gets the second one.
@@ -39,9 +39,8 @@ text{font:13px system-ui,sans-serif;fill:#1f2328}.title{font-size:16px;font-weig
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9198a1}.page{fill:#0d1117;stroke:#3d444d}.upstream{fill:#6b7681}.knarr{fill:#3bc9db}.budget{stroke:#fb923c}}
 </style>`
 
-// SVG draws the plot. Rows differ in unit and in size, so each row has a scale of its own: its
-// longest of upstream, knarr and budget fills the width. A row that the Run lacks, or that neither
-// side has measured, is left out.
+// SVG draws the plot. Rows differ in unit and size, so each row has its own scale: the largest of
+// upstream, knarr and budget fills the width. A row without any measurement is left out.
 func (p Plot) SVG(run *Run) string {
 	rows := p.rows(run)
 	height := header + rowHeight*len(rows) + 8

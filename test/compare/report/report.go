@@ -62,7 +62,7 @@ func (r *Run) Save(path string) error {
 	return os.WriteFile(path, append(raw, '\n'), 0o644)
 }
 
-// Held says whether knarr's figure is within the budget. A figure that was not measured is not.
+// Held reports whether knarr's figure is within the budget. A missing figure is not.
 func (r Row) Held() bool {
 	if r.More {
 		return r.Knarr.Value >= r.Budget
@@ -70,8 +70,8 @@ func (r Row) Held() bool {
 	return r.Knarr.Value > 0 && r.Knarr.Value <= r.Budget
 }
 
-// Ratio is knarr's figure in upstream's: "3.6 ×" is 3.6 times as much, "1/9.9" is that part. It is
-// empty unless both were measured.
+// Ratio returns knarr's figure relative to upstream's: "3.6 ×" means 3.6 times as much, "1/9.9"
+// that fraction. It is empty unless both were measured.
 func (r Row) Ratio() string {
 	switch u, k := r.Upstream.Value, r.Knarr.Value; {
 	case u <= 0 || k <= 0:
@@ -83,7 +83,7 @@ func (r Row) Ratio() string {
 	}
 }
 
-// Table is the documentation's table: no notes, and "missed" where the budget is not held.
+// Table returns the documentation's table: without notes, and with "missed" for a missed budget.
 func (r *Run) Table() string {
 	var b strings.Builder
 	b.WriteString("| what | upstream | knarr | ratio | budget |\n|---|---:|---:|---:|---|\n")
@@ -97,8 +97,8 @@ func (r *Run) Table() string {
 	return b.String()
 }
 
-// quantity is a value with its unit, with three digits or so: "1,038,434 /s", "0.35 s". A value of
-// 0 is a dash.
+// quantity formats a value with its unit, to about three digits: "1,038,434 /s", "0.35 s". A value
+// of 0 becomes a dash.
 func quantity(v float64, unit string) string {
 	switch {
 	case v == 0:

@@ -84,7 +84,8 @@ func TestAPlotShowsWhatWasMeasured(t *testing.T) {
 			t.Errorf("the plot lacks %q", want)
 		}
 	}
-	// 510 pixels are the longest bar; upstream's create is 1000 of 6500, its watch was not measured.
+	// 510 pixels are the longest bar. Upstream's create is 1000 of 6500; its watch was not
+	// measured.
 	if want := map[string][]string{"page": {"759"}, "upstream": {"78", "1"}, "knarr": {"510", "510"}}; !reflect.DeepEqual(widths, want) {
 		t.Errorf("bars are %v wide, want %v", widths, want)
 	}
