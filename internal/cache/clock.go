@@ -81,7 +81,7 @@ func (c *clock) waitFor(ctx context.Context, revision int64) error {
 			return ErrClosed
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("%w: asked for %d, reached %d", ErrFuture, revision, c.reached.Load())
+				return fmt.Errorf("%w: requested %d, reached %d", ErrFuture, revision, c.reached.Load())
 			}
 			return ctx.Err()
 		}

@@ -56,7 +56,7 @@ func (k *Kind) watch(c *Cursor) (*Cursor, error) {
 		return nil, k.gone
 	}
 	if c.track && c.base.begun != k.begun {
-		return nil, fmt.Errorf("%w: the kind has been listed again", ErrTooOld)
+		return nil, fmt.Errorf("%w: the kind was listed again", ErrTooOld)
 	}
 	if c.after < k.log.dropped {
 		return nil, fmt.Errorf("%w: %d; the oldest that can be watched from is %d", ErrTooOld, c.after, k.log.dropped)

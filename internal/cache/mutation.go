@@ -55,7 +55,7 @@ func CheckMutations() string {
 			kept = append(kept, o)
 			continue
 		}
-		found += fmt.Sprintf("cache: %s is shared and was changed by a reader, who should have made a DeepCopy:\n%s\n", o.key, diff.Diff(o.copy, o.object))
+		found += fmt.Sprintf("cache: %s is shared and was changed by a reader, which should have made a DeepCopy:\n%s\n", o.key, diff.Diff(o.copy, o.object))
 	}
 	handedOut.objects = kept
 	return found

@@ -61,7 +61,7 @@ func (p *pack) open() []byte {
 	}
 	all, err := zstdDecoder().DecodeAll(p.compressed, nil)
 	if err != nil {
-		panic("cache: a pack made by this process can not be read: " + err.Error())
+		panic("cache: cannot decompress a pack of this process: " + err.Error())
 	}
 	p.opened = weak.Make(&all)
 	return all

@@ -234,7 +234,7 @@ func (c *Cache) restart(cause error) {
 	c.stream.Close()
 	lost := false
 	for wait := 10 * time.Millisecond; c.ctx.Err() == nil; wait = min(2*wait, 2*time.Second) {
-		c.log.Warn("the store's watch ended; watching again", "error", cause)
+		c.log.Warn("the watch of the store ended; opening it again", "error", cause)
 		after := c.clock.reached.Load()
 		lost = lost || after == 0 || errors.Is(cause, store.ErrCompacted)
 		if lost {

@@ -15,7 +15,7 @@ import (
 func Hash(template any, collisionCount *int32) string {
 	raw, err := json.Marshal(template)
 	if err != nil {
-		panic(fmt.Sprintf("controller: %T can not be encoded: %v", template, err))
+		panic(fmt.Sprintf("controller: cannot encode a %T: %v", template, err))
 	}
 	h := fnv.New32a()
 	h.Write(raw)

@@ -126,7 +126,7 @@ func (r *election) try(ctx context.Context) bool {
 		return r.wrote(created, err)
 	}
 	if err != nil {
-		slog.Warn("can't read the leader lease", "lease", r.Namespace+"/"+r.Name, "error", err)
+		slog.Warn("cannot read the leader lease", "lease", r.Namespace+"/"+r.Name, "error", err)
 		return false
 	}
 	if r.seen == nil || !sameRecord(r.seen, &lease.Spec) {
@@ -145,7 +145,7 @@ func (r *election) try(ctx context.Context) bool {
 func (r *election) wrote(lease *coordinationv1.Lease, err error) bool {
 	if err != nil {
 		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-			slog.Warn("can't write the leader lease", "lease", r.Namespace+"/"+r.Name, "error", err)
+			slog.Warn("cannot write the leader lease", "lease", r.Namespace+"/"+r.Name, "error", err)
 		}
 		return false
 	}
@@ -179,7 +179,7 @@ func (r *election) release() {
 	now, one, nobody := metav1.NowMicro(), int32(1), ""
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime, lease.Spec.AcquireTime = &nobody, &one, &now, &now
 	if _, err := client.Update(ctx, r.Client, lease); err != nil {
-		slog.Warn("can't give the leader lease back", "lease", r.Namespace+"/"+r.Name, "error", err)
+		slog.Warn("cannot release the leader lease", "lease", r.Namespace+"/"+r.Name, "error", err)
 	}
 }
 

@@ -94,7 +94,7 @@ func (c Claimer[T]) Claim(ctx context.Context) ([]T, error) {
 			// The cached owner may be stale. To adopt for an owner that is being deleted would take
 			// back its orphans.
 			if err := c.ownerLives(ctx); err != nil {
-				return claimed, errors.Join(append(errs, fmt.Errorf("can't adopt %s/%s: %w", obj.GetNamespace(), obj.GetName(), err))...)
+				return claimed, errors.Join(append(errs, fmt.Errorf("cannot adopt %s/%s: %w", obj.GetNamespace(), obj.GetName(), err))...)
 			}
 			checked = true
 		}

@@ -36,7 +36,7 @@ func RunAll(ctx context.Context, starters []Starter, env func(Starter) (Env, err
 				return
 			}
 			if err == nil {
-				err = errors.New("ended by itself")
+				err = errors.New("ended unexpectedly")
 			}
 			slog.Error("controller failed", "controller", s.Name, "error", err)
 			fail(fmt.Errorf("controller %s: %w", s.Name, err))

@@ -136,9 +136,9 @@ func (w *Work[K]) one(ctx context.Context, key K) {
 	case errors.As(err, &terminal):
 		w.queue.Forget(key)
 		if result.After == 0 {
-			w.log.Error("controller gave up on object until it changes", "controller", w.name, "key", fmt.Sprint(key), "error", err)
+			w.log.Error("controller gives up on object until it changes", "controller", w.name, "key", fmt.Sprint(key), "error", err)
 		} else { // such as an autoscaler without metrics, which every new pod lacks at first
-			w.log.Info("controller could not do its work for now", "controller", w.name, "key", fmt.Sprint(key), "again", result.After, "error", err)
+			w.log.Info("controller will check again", "controller", w.name, "key", fmt.Sprint(key), "again", result.After, "error", err)
 		}
 		if result.After > 0 {
 			w.AddAfter(key, result.After)

@@ -92,7 +92,7 @@ func (r *rerooted) Snapshot(ctx context.Context, w io.Writer) error {
 	if s, ok := r.Store.(Snapshotter); ok {
 		return s.Snapshot(ctx, w)
 	}
-	return errors.New("this store makes no snapshots")
+	return errors.New("this store cannot make snapshots")
 }
 
 type rerootedStream struct {

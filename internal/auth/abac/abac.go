@@ -92,7 +92,7 @@ func parseLine(line []byte) (p policy, err error) {
 		return policy{APIVersion: apiVersion, Kind: kind, Spec: old.spec()}, nil
 	}
 	if err = decode(line, &p); err == nil && (p.APIVersion != apiVersion || p.Kind != kind) {
-		err = fmt.Errorf("a %q of %q; want a %s of %s", p.Kind, p.APIVersion, kind, apiVersion)
+		err = fmt.Errorf("kind %q in %q, want kind %s in %s", p.Kind, p.APIVersion, kind, apiVersion)
 	}
 	return p, err
 }
@@ -104,7 +104,7 @@ func decode(line []byte, into any) error {
 		return err
 	}
 	if decoder.More() {
-		return errors.New("more than one object")
+		return errors.New("more than one JSON object")
 	}
 	return nil
 }

@@ -117,10 +117,10 @@ func TestALineThatCanNotBeReadIsNamed(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"no JSON":            {"x", "line 2: "},
 		"an unknown field":   {line(`"usr": "alice"`), `line 2: json: unknown field "usr"`},
-		"another kind":       {`{"apiVersion": "v1", "kind": "Pod"}`, `line 2: a "Pod" of "v1"`},
+		"another kind":       {`{"apiVersion": "v1", "kind": "Pod"}`, `line 2: kind "Pod" in "v1"`},
 		"a path of old":      {`{"user": "alice", "nonResourcePath": "*"}`, `line 2: json: unknown field "nonResourcePath"`},
-		"a kind alone":       {`{"kind": "Policy"}`, `line 2: a "Policy" of ""`},
-		"two in one line":    {strings.TrimSpace(line("")) + "{}", "line 2: more than one object"},
+		"a kind alone":       {`{"kind": "Policy"}`, `line 2: kind "Policy" in ""`},
+		"two in one line":    {strings.TrimSpace(line("")) + "{}", "line 2: more than one JSON object"},
 		"half of an object":  {`{"apiVersion": "abac`, "line 2: "},
 		"a list of policies": {"[]", "line 2: "},
 	} {

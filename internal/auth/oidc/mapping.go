@@ -160,7 +160,7 @@ func (m *mapping) extra(ctx context.Context) (map[string][]string, error) {
 	for _, r := range results {
 		e, ok := r.ExpressionAccessor.(*authenticationcel.ExtraMappingExpression)
 		if !ok {
-			return nil, fmt.Errorf("oidc: a %T is no extra mapping", r.ExpressionAccessor)
+			return nil, fmt.Errorf("oidc: unexpected %T in the mapping of extra", r.ExpressionAccessor)
 		}
 		values, err := stringsOf(r.EvalResult)
 		if err != nil {

@@ -79,7 +79,7 @@ func (p *provider) run(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		p.log.Error("an issuer of tokens does not answer", "issuer", p.issuer, "err", err)
+		p.log.Error("token issuer does not answer", "issuer", p.issuer, "err", err)
 		select {
 		case <-ctx.Done():
 			return
@@ -115,7 +115,7 @@ func (p *provider) askForKeysURL(ctx context.Context) (string, error) {
 	case document.Issuer != p.issuer:
 		return "", fmt.Errorf("oidc: issuer URL provided to client (%q) did not match the issuer URL returned by provider (%q)", p.issuer, document.Issuer)
 	case document.JWKSURI == "":
-		return "", fmt.Errorf("oidc: %s names no jwks_uri", p.discovery)
+		return "", fmt.Errorf("oidc: %s has no jwks_uri", p.discovery)
 	}
 	return document.JWKSURI, nil
 }

@@ -181,7 +181,7 @@ func parseSigner(data []byte) (crypto.Signer, error) {
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {
-		return nil, fmt.Errorf("a %T can not sign", key)
+		return nil, fmt.Errorf("a %T cannot sign", key)
 	}
 	return signer, nil
 }

@@ -238,7 +238,7 @@ func (p *PKI) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		if err := p.Renew(); err != nil {
-			slog.Error("certificates could not be renewed, trying again in a minute", "error", err)
+			slog.Error("cannot renew certificates; trying again in a minute", "error", err)
 		}
 	}
 }

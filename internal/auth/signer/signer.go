@@ -192,7 +192,7 @@ func read(answer *externaljwt.FetchKeysResponse, now time.Time, log *slog.Logger
 			return nil, fmt.Errorf("public key %d %q: %w", i, k.KeyId, err)
 		}
 		if !usable(public) {
-			log.Warn("a key of the external signer is of no use: it must be RSA, or ECDSA of P-256, P-384 or P-521", "kid", k.KeyId, "type", fmt.Sprintf("%T", public))
+			log.Warn("ignoring a key of the external signer: it is neither RSA nor ECDSA of P-256, P-384 or P-521", "kid", k.KeyId, "type", fmt.Sprintf("%T", public))
 			continue
 		}
 		keys.All = append(keys.All, Key{ID: k.KeyId, Public: public, Unpublished: k.ExcludeFromOidcDiscovery})
@@ -223,7 +223,7 @@ func (s *Signer) Run(ctx context.Context) {
 		case <-time.After(wait):
 		}
 		if err := s.Fetch(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("the keys of service accounts' tokens are not up to date", "error", err)
+			s.log.Warn("cannot refresh the keys of service account tokens", "error", err)
 			wait = min(again, s.Keys().Refresh)
 			continue
 		}
@@ -287,7 +287,7 @@ func readHeader(encoded string) (h header, err error) {
 	}
 	switch {
 	case d.Decode(&struct{}{}) != io.EOF:
-		return h, errors.New("while parsing header JSON: there is more than an object")
+		return h, errors.New("while parsing header JSON: data after the object")
 	case h.Type != "JWT":
 		return h, errors.New("bad type")
 	case !algorithms[h.Algorithm]:

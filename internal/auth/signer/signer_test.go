@@ -66,8 +66,8 @@ func TestATokenIsWhatTheProtocolSays(t *testing.T) {
 		"of no algorithm here":  {`{"alg":"PS256","kid":"k1","typ":"JWT"}`, `bad signing algorithm "PS256"`},
 		"of an unnamed key":     {`{"alg":"RS256","typ":"JWT"}`, "key id missing"},
 		"that says more":        {`{"alg":"RS256","kid":"k1","typ":"JWT","foo":1}`, `unknown field "foo"`},
-		"that says it twice":    {`{"alg":"RS256","kid":"k1","typ":"JWT"}{}`, "there is more than an object"},
-		"with a bracket more":   {`{"alg":"RS256","kid":"k1","typ":"JWT"}}`, "there is more than an object"},
+		"that says it twice":    {`{"alg":"RS256","kid":"k1","typ":"JWT"}{}`, "data after the object"},
+		"with a bracket more":   {`{"alg":"RS256","kid":"k1","typ":"JWT"}}`, "data after the object"},
 		"that is no JSON":       {`x`, "while parsing header JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -208,6 +208,6 @@ func (s *Service) noteUse(ctx context.Context, secret *corev1.Secret) {
 	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:%q}}}`, secret.UID, labelLastUsed, today)
 	if _, err := s.Client.Patch(ctx, api.ResourceOf(secret), secret.Namespace, secret.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		s.unnoted.Put(secret.UID, s.Now())
-		slog.Warn("the use of a token is not noted", "component", "auth", "secret", secret.Namespace+"/"+secret.Name, "error", err)
+		slog.Warn("cannot record the use of a token", "component", "auth", "secret", secret.Namespace+"/"+secret.Name, "error", err)
 	}
 }

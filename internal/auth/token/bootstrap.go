@@ -65,7 +65,7 @@ func (b Bootstrap) AuthenticateToken(ctx context.Context, token string, audience
 	if err != nil {
 		// The reason is only for the administrator. The client learns no more than that the token
 		// is unknown, as upstream.
-		slog.Info("a bootstrap token is refused", "component", "auth", "token", id, "reason", err)
+		slog.Info("bootstrap token refused", "component", "auth", "token", id, "reason", err)
 		return auth.User{}, nil, false, nil
 	}
 	return auth.User{Name: bootstrapUserPrefix + id, Groups: groups}, accepted, true, nil

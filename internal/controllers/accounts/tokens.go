@@ -90,7 +90,7 @@ func (t tokens) reconcile(ctx context.Context, key controller.Key) (controller.R
 	}
 	if len(changed.Data[corev1.ServiceAccountTokenKey]) == 0 {
 		if t.env.Config.LegacyToken == nil {
-			return done, controller.Terminal(fmt.Errorf("secret %s wants a service account token, but this process has no key to sign one", key))
+			return done, controller.Terminal(fmt.Errorf("secret %s requests a service account token, but this process has no signing key", key))
 		}
 		token, err := t.env.Config.LegacyToken(account, changed)
 		if err != nil {

@@ -101,7 +101,7 @@ func (u unusedTokens) reconcile(ctx context.Context, key controller.Key) (contro
 	case rest > 0:
 		return controller.Result{After: rest}, nil
 	case step == deletion:
-		u.env.Logger().Info("the token in a secret is deleted: it has been invalid for long", "component", "controllers", "secret", key.String(), "since", secret.Labels[labelInvalidSince])
+		u.env.Logger().Info("deleting the unused token in a secret", "component", "controllers", "secret", key.String(), "since", secret.Labels[labelInvalidSince])
 		err = client.Delete[*corev1.Secret](ctx, u.env.Client, key.Namespace, key.Name,
 			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}})
 	default:
@@ -163,7 +163,7 @@ func nextStep(secret *corev1.Secret, trackedSince time.Time, period time.Duratio
 	if text, ok := secret.Labels[labelLastUsed]; ok {
 		used, err := time.Parse(time.DateOnly, text)
 		if err != nil {
-			return waiting, time.Time{}, fmt.Errorf("label %s: %q is no day such as 2006-01-02", labelLastUsed, text)
+			return waiting, time.Time{}, fmt.Errorf("label %s: %q is not a date of the form 2006-01-02", labelLastUsed, text)
 		}
 		last = later(last, used)
 	}
@@ -188,7 +188,7 @@ func (u unusedTokens) mark(ctx context.Context, secret *corev1.Secret) error {
 	if err != nil {
 		return err
 	}
-	u.env.Logger().Info("the token in a secret is invalid from now on: nobody has used it for long", "component", "controllers", "secret", secret.Namespace+"/"+secret.Name, "used", secret.Labels[labelLastUsed])
+	u.env.Logger().Info("marking the unused token in a secret as invalid", "component", "controllers", "secret", secret.Namespace+"/"+secret.Name, "used", secret.Labels[labelLastUsed])
 	_, err = u.env.Client.Patch(ctx, api.ResourceOf(secret), secret.Namespace, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }

@@ -108,7 +108,7 @@ func mayHave(ctx context.Context, c client.Interface, csr *certificatesv1.Certif
 	}}
 	out, err := c.Create(ctx, authorizationv1.SchemeGroupVersion.WithResource("subjectaccessreviews"), "", review, metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("ask whether %s may have a node's certificate: %w", csr.Spec.Username, err)
+		return false, fmt.Errorf("check whether %s may request a node's certificate: %w", csr.Spec.Username, err)
 	}
 	answer, ok := out.(*authorizationv1.SubjectAccessReview)
 	return ok && answer.Status.Allowed, nil

@@ -74,7 +74,7 @@ func validateFor(csr *certificatesv1.CertificateSigningRequest, request *x509.Ce
 		return validateKubeletServing(csr.Spec.Username, request, usages)
 	case legacyUnknown:
 	default:
-		return fmt.Errorf("signer %q is not one of ours", csr.Spec.SignerName)
+		return fmt.Errorf("signer %q is not signed here", csr.Spec.SignerName)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func (c *collector) followDefinitions(ctx context.Context) {
 	case err == nil:
 		follow(definitions.View)
 	case ctx.Err() == nil:
-		c.env.Logger().Warn("garbage collector can't follow new kinds", "error", err)
+		c.env.Logger().Warn("garbage collector cannot watch definitions of new kinds", "error", err)
 	}
 	next := time.NewTimer(0)
 	defer next.Stop()
@@ -68,7 +68,7 @@ func (c *collector) followDefinitions(ctx context.Context) {
 			case attempt < len(lookAgain):
 				next.Reset(lookAgain[attempt])
 			case err != nil && ctx.Err() == nil:
-				c.env.Logger().Warn("garbage collector can't see all kinds", "error", err)
+				c.env.Logger().Warn("garbage collector cannot discover all kinds", "error", err)
 				next.Reset(30 * time.Second)
 			}
 		}
@@ -151,7 +151,7 @@ func (c *collector) follow(ctx context.Context, k *watched) {
 	go func() {
 		defer close(k.opened)
 		late := time.AfterFunc(c.patience, func() {
-			c.env.Logger().Warn("garbage collector goes on without a kind that can not be listed", "resource", k.gvr.GroupResource().String())
+			c.env.Logger().Warn("garbage collector continues without a kind that cannot be listed", "resource", k.gvr.GroupResource().String())
 		})
 		defer late.Stop()
 		view, err := c.open(ctx, k)
@@ -171,7 +171,7 @@ func (c *collector) open(ctx context.Context, k *watched) (client.View, error) {
 	err := backoff.DelayFunc().Until(ctx, true, false, func(ctx context.Context) (bool, error) {
 		v, err := c.env.Client.View(ctx, k.gvr, client.Scope{MetadataOnly: true})
 		if err != nil && ctx.Err() == nil {
-			c.env.Logger().Warn("garbage collector can't watch a kind yet", "resource", k.gvr.GroupResource().String(), "error", err)
+			c.env.Logger().Warn("garbage collector cannot watch a kind yet", "resource", k.gvr.GroupResource().String(), "error", err)
 		}
 		view = v
 		return err == nil, nil

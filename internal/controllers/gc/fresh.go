@@ -40,7 +40,7 @@ func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Ob
 		}
 		listed, err := c.listDependents(ctx, other, obj.GetNamespace(), obj.GetUID())
 		if seenWillDo && ctx.Err() == nil && unlistable(err) {
-			c.env.Logger().Warn("garbage collector goes by what it has seen of a kind that can not be listed", "resource", other.gvr.GroupResource().String(), "error", err)
+			c.env.Logger().Warn("garbage collector uses its cache of a kind that cannot be listed", "resource", other.gvr.GroupResource().String(), "error", err)
 			listed, err = seen(other, obj.GetUID()), nil
 		}
 		if err != nil {
@@ -150,10 +150,10 @@ func seen(k *watched, owner types.UID) (out []dependent) {
 }
 
 // errApart marks a View whose revisions cannot be waited for.
-var errApart = errors.New("the kind's revisions are another store's")
+var errApart = errors.New("the kind is in another store, whose revisions cannot be compared")
 
 // errSamePage marks a list that would never end.
-var errSamePage = errors.New("the server goes on with the page that it has just given")
+var errSamePage = errors.New("the server returns the same page of the list again")
 
 // page is the number of objects in one page of a list.
 const page = 500

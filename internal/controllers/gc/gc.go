@@ -138,7 +138,7 @@ func (c *collector) run(ctx context.Context) error {
 	if err := c.refresh(ctx); err != nil {
 		// The kinds discovered so far are watched. The others follow when their definition changes
 		// or with the next attempt.
-		c.env.Logger().Warn("garbage collector can't see all kinds yet", "error", err)
+		c.env.Logger().Warn("garbage collector cannot discover all kinds yet", "error", err)
 	}
 	c.waitForKinds(ctx)
 	var group sync.WaitGroup

@@ -118,7 +118,7 @@ func (c *collector) judge(ctx context.Context, k *watched, it item) error {
 	case len(solid) > 0 && len(others) == 0:
 		return nil
 	case len(solid) > 0:
-		c.env.Logger().Debug("garbage collector takes owners off", "object", it.String(), "owners", len(others))
+		c.env.Logger().Debug("garbage collector removes owner references", "object", it.String(), "owners", len(others))
 		_, err := c.patchMeta(ctx, k, obj, map[string]any{"ownerReferences": solid})
 		return ignoreNotFound(err)
 	}
@@ -142,7 +142,7 @@ func (c *collector) judge(ctx context.Context, k *watched, it item) error {
 
 func (c *collector) delete(ctx context.Context, it item, obj metav1.Object, policy metav1.DeletionPropagation) error {
 	uid, version := obj.GetUID(), obj.GetResourceVersion()
-	c.env.Logger().Debug("garbage collector deletes", "object", it.String(), "policy", policy)
+	c.env.Logger().Debug("garbage collector deletes an object", "object", it.String(), "policy", policy)
 	preconditions := &metav1.Preconditions{UID: &uid, ResourceVersion: &version}
 	err := c.env.Client.Delete(ctx, it.gvr, it.namespace, it.name, metav1.DeleteOptions{Preconditions: preconditions, PropagationPolicy: &policy})
 	return ignoreNotFound(err)

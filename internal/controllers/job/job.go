@@ -188,7 +188,7 @@ func (c *jobs) free(ctx context.Context, pods []*corev1.Pod) error {
 			return nil // gone, or replaced by a pod of the same name
 		}
 		if err != nil {
-			return fmt.Errorf("take the tracking finalizer off pod %s/%s: %w", p.Namespace, p.Name, err)
+			return fmt.Errorf("remove the tracking finalizer of pod %s/%s: %w", p.Namespace, p.Name, err)
 		}
 		return nil
 	})

@@ -92,7 +92,7 @@ func newRange(text string, maskSize int) (*cidrRange, error) {
 		maskSize = 24
 	}
 	if maskSize < whole.Bits() || maskSize-whole.Bits() > maxNodeBits {
-		return nil, fmt.Errorf("pod range %s can not be cut into parts of /%d: the part must be smaller than the range, by at most %d bits", whole, maskSize, maxNodeBits)
+		return nil, fmt.Errorf("pod range %s cannot be divided into parts of /%d: the part must be smaller than the range, by at most %d bits", whole, maskSize, maxNodeBits)
 	}
 	return &cidrRange{whole: whole, partBits: maskSize}, nil
 }
@@ -132,7 +132,7 @@ func (c *ipam) reconcile(ctx context.Context, key controller.Key) (controller.Re
 		})
 		if !ok {
 			c.env.Events.Eventf(node, nil, corev1.EventTypeNormal, "CIDRNotAvailable", "AllocateCIDR", "Node %s status is now: CIDRNotAvailable", node.Name)
-			return controller.Result{}, fmt.Errorf("node %s gets no pod range: all parts of %s are taken", node.Name, r.whole)
+			return controller.Result{}, fmt.Errorf("no pod range for node %s: all parts of %s are in use", node.Name, r.whole)
 		}
 		parts = append(parts, p.String())
 	}
@@ -146,7 +146,7 @@ func (c *ipam) reconcile(ctx context.Context, key controller.Key) (controller.Re
 	_, err = client.Patch[*corev1.Node](ctx, c.env.Client, "", node.Name, types.StrategicMergePatchType, patch)
 	if err != nil && !apierrors.IsNotFound(err) {
 		c.env.Events.Eventf(node, nil, corev1.EventTypeNormal, "CIDRAssignmentFailed", "AllocateCIDR", "Node %s status is now: CIDRAssignmentFailed", node.Name)
-		return controller.Result{}, fmt.Errorf("give node %s its pod range: %w", node.Name, err)
+		return controller.Result{}, fmt.Errorf("assign a pod range to node %s: %w", node.Name, err)
 	}
 	return controller.Result{}, nil
 }

@@ -236,7 +236,7 @@ func (c *lifecycle) checkHeartbeat(ctx context.Context, node *corev1.Node) (_ *c
 	}
 	updated, err := client.UpdateStatus(ctx, c.env.Client, changed)
 	if err != nil {
-		return nil, 0, fmt.Errorf("node %s is silent: %w", node.Name, err)
+		return nil, 0, fmt.Errorf("mark silent node %s as unknown: %w", node.Name, err)
 	}
 	c.recount(updated)
 	// no Event for a node that was never ready

@@ -169,7 +169,7 @@ func (c *quotas) view(ctx context.Context, gr schema.GroupResource) (client.View
 	case <-k.opened:
 		return k.view, k.err
 	default:
-		return nil, fmt.Errorf("%s can not be listed yet", gr)
+		return nil, fmt.Errorf("%s cannot be listed yet", gr)
 	}
 }
 

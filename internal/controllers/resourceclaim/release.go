@@ -64,7 +64,7 @@ func (c *claims) lives(ctx context.Context, namespace, name string, uid types.UI
 			return false, nil
 		}
 		if err != nil {
-			return false, fmt.Errorf("look up pod %s/%s of a claim: %w", namespace, name, err)
+			return false, fmt.Errorf("get pod %s/%s of a claim: %w", namespace, name, err)
 		}
 		p = fresh
 	}
@@ -97,7 +97,7 @@ func (c *claims) deallocate(ctx context.Context, rc *resourcev1.ResourceClaim, u
 	changed.Finalizers = slices.DeleteFunc(changed.Finalizers, func(f string) bool { return f == resourcev1.Finalizer })
 	updated, err := client.Update(ctx, c.env.Client, changed)
 	if err != nil {
-		return rc, fmt.Errorf("end the protection of claim %s/%s: %w", rc.Namespace, rc.Name, err)
+		return rc, fmt.Errorf("remove the finalizer of claim %s/%s: %w", rc.Namespace, rc.Name, err)
 	}
 	return updated, nil
 }

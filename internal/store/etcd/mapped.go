@@ -37,6 +37,6 @@ func (e *Engine) forgetPages() {
 		err = pages.Forget(path)
 	}
 	if err != nil {
-		slog.Debug("pages of the database can not be given back", "component", "store", "error", err)
+		slog.Debug("cannot release pages of the database", "component", "store", "error", err)
 	}
 }

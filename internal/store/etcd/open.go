@@ -133,7 +133,7 @@ func lead(ctx context.Context, server *etcdserver.EtcdServer) error {
 		select {
 		case <-poll.C:
 		case <-server.StopNotify():
-			return errors.New("the server stopped while it started")
+			return errors.New("the server stopped during its start")
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -92,7 +92,7 @@ func verifySnapshot(path string) (SnapshotInfo, error) {
 		return info, fmt.Errorf("snapshot %s: %w", path, err)
 	}
 	if !bytes.Equal(sum.Sum(nil), want) {
-		return info, fmt.Errorf("snapshot %s: %w: its hash is another one", path, ErrDamaged)
+		return info, fmt.Errorf("snapshot %s: %w: its hash does not match", path, ErrDamaged)
 	}
 	return info, nil
 }
