@@ -8,7 +8,7 @@ import (
 
 // Each statistics request costs containerd and the shim milliseconds per container. The node agent
 // requests statistics on demand.
-func TestContainerdAsksNoShimForStatisticsByItself(t *testing.T) {
+func TestContainerdDoesNotPollShimsForStatistics(t *testing.T) {
 	c, err := Config{DataDir: "/var/lib/knarr"}.complete()
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 // A mount namespace made beside a running cluster has copies of the cluster's mounts. If a tmpfs
 // hides them, they have no path and belong to the other cluster.
-func TestAMountThatAnotherOneHidesIsLeft(t *testing.T) {
+func TestAHiddenMountIsKept(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}

@@ -123,9 +123,9 @@ func adopt(runDir, fingerprint string) (running *process, same bool, err error) 
 	return running, known.Fingerprint == fingerprint, nil
 }
 
-// stop stops containerd with SIGTERM, and with SIGKILL after patience. Shims and containers keep
+// stop stops containerd with SIGTERM, and with SIGKILL after timeout. Shims and containers keep
 // running.
-func (p *process) stop(patience time.Duration) {
+func (p *process) stop(timeout time.Duration) {
 	if p.gone() {
 		return // another process may have the pid now
 	}
@@ -133,7 +133,7 @@ func (p *process) stop(patience time.Duration) {
 	select {
 	case <-p.exited:
 		return
-	case <-time.After(patience):
+	case <-time.After(timeout):
 	}
 	_ = syscall.Kill(p.pid, syscall.SIGKILL)
 	<-p.exited
@@ -188,7 +188,7 @@ func lock(ctx context.Context, runDir string) (*os.File, error) {
 		return nil, err
 	}
 	// an earlier knarr may be about to end
-	patience, cancel := context.WithTimeout(ctx, stopPatience)
+	waiting, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	for {
 		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -196,7 +196,7 @@ func lock(ctx context.Context, runDir string) (*os.File, error) {
 			return file, nil
 		}
 		select {
-		case <-patience.Done():
+		case <-waiting.Done():
 			file.Close()
 			return nil, err
 		case <-time.After(20 * time.Millisecond):

@@ -19,7 +19,7 @@ import (
 
 const (
 	startTimeout = 30 * time.Second // a slow disk with a large metadata database
-	stopPatience = 10 * time.Second
+	stopTimeout  = 10 * time.Second
 	firstBackoff = 100 * time.Millisecond
 	maxBackoff   = 10 * time.Second
 	healthyAfter = 30 * time.Second // a containerd that ran this long is not broken
@@ -39,7 +39,7 @@ type Runtime struct {
 	program     string
 	configFile  string
 	fingerprint string
-	held        *os.File // the lock
+	lockFile    *os.File // the lock
 	stopped     chan struct{}
 
 	mu      sync.Mutex // guards running
@@ -59,13 +59,13 @@ func Start(ctx context.Context, config Config) (*Runtime, error) {
 		return nil, fmt.Errorf("start container runtime: %w", err)
 	}
 	if err := runtime.startProcess(ctx); err != nil {
-		runtime.held.Close()
+		runtime.lockFile.Close()
 		return nil, fmt.Errorf("start container runtime: %w", err)
 	}
 	services, err := connectWhenReady(ctx, config.socket())
 	if err != nil {
-		runtime.running.stop(stopPatience)
-		runtime.held.Close()
+		runtime.running.stop(stopTimeout)
+		runtime.lockFile.Close()
 		return nil, fmt.Errorf("start container runtime: %w", err)
 	}
 	runtime.Services = services
@@ -107,7 +107,7 @@ func prepare(ctx context.Context, config Config) (*Runtime, error) {
 			return nil, err
 		}
 	}
-	held, err := lock(ctx, config.RunDir)
+	lockFile, err := lock(ctx, config.RunDir)
 	if err != nil {
 		return nil, fmt.Errorf("another knarr uses %s: %w", config.RunDir, err)
 	}
@@ -120,9 +120,9 @@ func prepare(ctx context.Context, config Config) (*Runtime, error) {
 			config.Logger.Warn("cannot keep the state of containers in memory; it is on disk, which is slower", "dir", dir, "cause", err)
 		}
 	}
-	runtime := &Runtime{Socket: config.socket(), config: config, held: held, stopped: make(chan struct{})}
+	runtime := &Runtime{Socket: config.socket(), config: config, lockFile: lockFile, stopped: make(chan struct{})}
 	if err := runtime.writeFiles(); err != nil {
-		held.Close()
+		lockFile.Close()
 		return nil, err
 	}
 	return runtime, nil
@@ -173,7 +173,7 @@ func (r *Runtime) startProcess(ctx context.Context) error {
 	}
 	if running != nil {
 		r.config.Logger.Info("replacing the running containerd: its version or configuration differs, or it does not answer", "pid", running.pid)
-		running.stop(stopPatience)
+		running.stop(stopTimeout)
 	}
 	r.trimLog()
 	if running, err = spawn(r.config, r.program, r.configFile, r.fingerprint); err != nil {
@@ -181,7 +181,7 @@ func (r *Runtime) startProcess(ctx context.Context) error {
 	}
 	r.setRunning(running)
 	if err := r.waitReady(ctx, running); err != nil {
-		running.stop(stopPatience)
+		running.stop(stopTimeout)
 		return err
 	}
 	return nil
@@ -220,7 +220,7 @@ func answers(socket string) bool {
 // supervise restarts containerd with backoff when it dies, and stops it when ctx ends.
 func (r *Runtime) supervise(ctx context.Context) {
 	defer close(r.stopped)
-	defer r.held.Close()
+	defer r.lockFile.Close()
 	backoff := firstBackoff
 	started := time.Now()
 	trim := time.NewTicker(time.Minute)
@@ -229,7 +229,7 @@ func (r *Runtime) supervise(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			r.Services.Close(context.WithoutCancel(ctx))
-			r.current().stop(stopPatience)
+			r.current().stop(stopTimeout)
 			return
 		case <-trim.C:
 			r.trimLog()

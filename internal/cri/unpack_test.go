@@ -37,7 +37,7 @@ func packed(t *testing.T, contents map[string]string) fstest.MapFS {
 	return files
 }
 
-func TestUnpackKeepsWhatIsThereAndRepairsWhatIsNot(t *testing.T) {
+func TestUnpackKeepsCompleteFoldersAndRepairsOthers(t *testing.T) {
 	dir := t.TempDir()
 	files := packed(t, map[string]string{"runc": "one", "shim": "two"})
 	current, err := unpack(files, dir)
@@ -82,7 +82,7 @@ func TestUnpackOfANewerVersionMovesCurrentAndLeavesTheOldPathUsable(t *testing.T
 	}
 }
 
-func TestUnpackRefusesAnArchiveThatIsNotWhatTheManifestSays(t *testing.T) {
+func TestUnpackRefusesAnArchiveThatDiffersFromTheManifest(t *testing.T) {
 	for name, other := range map[string]map[string]string{
 		"another program": {"runc": "evil"},
 		"a longer one":    {"runc": "good and more"},
@@ -104,13 +104,13 @@ func TestUnpackRefusesAnArchiveThatIsNotWhatTheManifestSays(t *testing.T) {
 	}
 }
 
-func TestUnpackWithoutProgramsSaysHowToGetThem(t *testing.T) {
+func TestUnpackWithoutProgramsNamesTheRemedy(t *testing.T) {
 	if _, err := unpack(fstest.MapFS{}, t.TempDir()); !errors.Is(err, ErrNoRuntime) {
 		t.Fatalf("error is %v, want ErrNoRuntime", err)
 	}
 }
 
-func TestTheProgramsOfThisBinaryAreWhatTheManifestSays(t *testing.T) {
+func TestEmbeddedProgramsMatchTheManifest(t *testing.T) {
 	if _, err := Unpack(t.TempDir()); err != nil && !errors.Is(err, ErrNoRuntime) {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func TestTheSpecificationsRecords(t *testing.T) {
+func TestRecordsFollowTheSpecification(t *testing.T) {
 	h := newHandler(t, cluster(), filepath.Join(t.TempDir(), "none"))
 	for _, tt := range []struct {
 		name, qtype string

@@ -112,7 +112,7 @@ func (s *Server) ensure(ctx context.Context, at endpointAt) error {
 	if err := s.putSlice(ctx, s.desired(self, at)); err != nil {
 		return err
 	}
-	return s.lookAfterOthers(ctx)
+	return s.maintainDeadNodes(ctx)
 }
 
 // ensureService creates the Service if it does not exist. It does not change an existing one.
@@ -211,8 +211,8 @@ func (s *Server) putSlice(ctx context.Context, want *discoveryv1.EndpointSlice) 
 
 func sameLabels(a, b map[string]string) bool { return apiequality.Semantic.DeepEqual(a, b) }
 
-// lookAfterOthers maintains the slices of dead nodes. Only the first node that is alive does so.
-func (s *Server) lookAfterOthers(ctx context.Context) error {
+// maintainDeadNodes maintains the slices of dead nodes. Only the first node that is alive does so.
+func (s *Server) maintainDeadNodes(ctx context.Context) error {
 	nodes := s.nodes.List("", nil)
 	first := slices.IndexFunc(nodes, alive)
 	if first < 0 || nodes[first].Name != s.cfg.NodeName {

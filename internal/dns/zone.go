@@ -63,7 +63,7 @@ type answer struct {
 	follow string
 }
 
-var nothing = answer{rcode: mdns.RcodeNameError}
+var nxdomain = answer{rcode: mdns.RcodeNameError}
 
 // lookup answers for a lower-case name in the zone.
 func (z *zone) lookup(name string, qtype uint16) answer {
@@ -92,7 +92,7 @@ func (z *zone) lookup(name string, qtype uint16) answer {
 			}
 		}
 	}
-	return nothing
+	return nxdomain
 }
 
 func (z *zone) apex(name string, qtype uint16) answer {
@@ -114,18 +114,18 @@ func (z *zone) lookupService(name string, labels []string, qtype uint16) answer 
 	}
 	namespace := labels[n-1]
 	if _, ok := z.namespaces.Get("", namespace); !ok {
-		return nothing
+		return nxdomain
 	}
 	if n == 1 {
 		return answer{}
 	}
 	svc, ok := z.services.Get(namespace, labels[n-2])
 	if !ok {
-		return nothing
+		return nxdomain
 	}
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
 		if n > 2 || svc.Spec.ExternalName == "" {
-			return nothing
+			return nxdomain
 		}
 		return z.externalName(name, svc, qtype)
 	}
@@ -137,18 +137,18 @@ func (z *zone) lookupService(name string, labels []string, qtype uint16) answer 
 			if len(z.ports(svc, "", proto)) > 0 {
 				return answer{} // only names below it have records
 			}
-			return nothing
+			return nxdomain
 		}
 		return z.endpoint(name, svc, labels[0], qtype)
 	case 4:
 		port, ok1 := strings.CutPrefix(labels[0], "_")
 		proto, ok2 := strings.CutPrefix(labels[1], "_")
 		if !ok1 || !ok2 {
-			return nothing
+			return nxdomain
 		}
 		return z.srv(name, svc, port, proto, qtype)
 	}
-	return nothing
+	return nxdomain
 }
 
 // externalName answers with a CNAME, which is followed inside the zone.
@@ -204,7 +204,7 @@ func (z *zone) endpoint(name string, svc *corev1.Service, host string, qtype uin
 		})
 	}
 	if len(ips) == 0 {
-		return nothing
+		return nxdomain
 	}
 	return answer{records: addresses(name, ips, qtype)}
 }
@@ -263,7 +263,7 @@ func (z *zone) srv(name string, svc *corev1.Service, port, proto string, qtype u
 		})
 	}
 	if port != "" && !exists {
-		return nothing
+		return nxdomain
 	}
 	if qtype != mdns.TypeSRV && qtype != mdns.TypeANY {
 		return answer{}
@@ -323,7 +323,7 @@ func (z *zone) lookupPod(name string, labels []string, qtype uint16) answer {
 		return answer{}
 	}
 	if _, ok := z.namespaces.Get("", labels[n-1]); !ok || n > 2 {
-		return nothing
+		return nxdomain
 	}
 	if n == 1 {
 		return answer{}
@@ -333,7 +333,7 @@ func (z *zone) lookupPod(name string, labels []string, qtype uint16) answer {
 		ip, err = netip.ParseAddr(strings.ReplaceAll(labels[0], "-", ":"))
 	}
 	if err != nil || ip.Zone() != "" {
-		return nothing
+		return nxdomain
 	}
 	return answer{records: addresses(name, []string{ip.String()}, qtype)}
 }

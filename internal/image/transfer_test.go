@@ -9,15 +9,15 @@ import (
 	leasesapi "github.com/containerd/containerd/api/services/leases/v1"
 )
 
-// watched records the existing leases when it is first read.
-type watched struct {
+// leaseRecorder records the existing leases when it is first read.
+type leaseRecorder struct {
 	io.Reader
 	look  func() []*leasesapi.Lease
 	found []*leasesapi.Lease
 	read  bool
 }
 
-func (w *watched) Read(p []byte) (int, error) {
+func (w *leaseRecorder) Read(p []byte) (int, error) {
 	if !w.read {
 		w.read, w.found = true, w.look()
 	}
@@ -25,7 +25,7 @@ func (w *watched) Read(p []byte) (int, error) {
 }
 
 // A collection between the registration of the stream and the transfer would remove the stream.
-func TestATransferIsUnderALeaseThatEndsWithIt(t *testing.T) {
+func TestATransferHoldsALeaseUntilItEnds(t *testing.T) {
 	client, _ := startRuntime(t, nil)
 	leases := func() []*leasesapi.Lease {
 		found, err := client.leases.List(inNamespace(context.Background()), &leasesapi.ListRequest{})
@@ -39,7 +39,7 @@ func TestATransferIsUnderALeaseThatEndsWithIt(t *testing.T) {
 	if err := WriteArchive(&archive, randomImage(t, 1), "leased:1"); err != nil {
 		t.Fatal(err)
 	}
-	w := &watched{Reader: &archive, look: leases}
+	w := &leaseRecorder{Reader: &archive, look: leases}
 	if err := client.transfer(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}

@@ -42,8 +42,9 @@ func TestMain(m *testing.M) {
 
 func ptr[T any](v T) *T { return &v }
 
-// world holds the objects that both nodes see: the DNS, and a Service with a pod on each node.
-func world() *nettest.Objects {
+// clusterObjects holds the objects that both nodes see: the DNS, and a Service with a pod on each
+// node.
+func clusterObjects() *nettest.Objects {
 	node := func(name, cidr, ip string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}},
 			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ip}}}}
@@ -70,7 +71,7 @@ func world() *nettest.Objects {
 // client's address.
 func startNode(t *testing.T, name string) nettest.NS {
 	t.Helper()
-	objects, dir := world(), t.TempDir()
+	objects, dir := clusterObjects(), t.TempDir()
 	clusterCIDRs, serviceCIDRs := []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")}
 	n, err := network.New(network.Config{NodeName: name, Client: objects, DataDir: dir, SocketPath: filepath.Join(dir, "cni.sock"), CNIConfDir: dir, ClusterCIDRs: clusterCIDRs, ServiceCIDRs: serviceCIDRs})
 	must(t, err)
@@ -244,7 +245,7 @@ func TestTwoNodes(t *testing.T) {
 	must(t, cmd.Start())
 	defer func() { in.Close(); _ = cmd.Wait() }()
 	lines := bufio.NewScanner(out)
-	tell := func(order string) string {
+	command := func(order string) string {
 		t.Helper()
 		fmt.Fprintln(in, order)
 		for lines.Scan() {
@@ -262,7 +263,7 @@ func TestTwoNodes(t *testing.T) {
 	must(t, netlink.LinkAdd(veth))
 	defer func() { _ = netlink.LinkDel(veth) }()
 	must(t, addressLink("up0", "192.0.2.1/24"))
-	if got := tell("up"); got != "up" {
+	if got := command("up"); got != "up" {
 		t.Fatal(got)
 	}
 	pod := startNode(t, "a")
@@ -284,10 +285,10 @@ func TestTwoNodes(t *testing.T) {
 		{"pod to the other node's node port", fromPod("192.0.2.2:30081"), "pod on b from 192.0.2.2"},
 		{"host to the other node's node port, whose pod is here", askAddr("192.0.2.2:30080"), "pod on a from 10.42.1.0"},
 		{"host to its own node port, whose pod is there", askAddr("192.0.2.1:30081"), "pod on b from 10.42.0.0"},
-		{"back: pod to pod", tell("pod 10.42.0.2:8080"), "pod on a from 10.42.1.2"},
-		{"back: host to a Service", tell("host 10.43.0.80:80"), "pod on a from 10.42.1.1"},
+		{"back: pod to pod", command("pod 10.42.0.2:8080"), "pod on a from 10.42.1.2"},
+		{"back: host to a Service", command("host 10.43.0.80:80"), "pod on a from 10.42.1.1"},
 		{"a name, from here", resolved, "10.43.0.81"},
-		{"a name, from there", tell("resolve on-a.default.svc.cluster.local."), "10.43.0.80"},
+		{"a name, from there", command("resolve on-a.default.svc.cluster.local."), "10.43.0.80"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %q, want %q", c.what, c.got, c.want)

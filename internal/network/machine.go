@@ -29,11 +29,11 @@ func (n *Network) prepareMachine() {
 		{"/proc/sys/net/ipv6/conf/all/forwarding", "pods' IPv6 reaches nothing but their own node"},
 	} {
 		if err := ensureSysctl(s.path, "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			n.sayOnce(s.path, "forwarding cannot be switched on: "+s.why, "error", err, "remedy", "sysctl -w "+sysctlName(s.path)+"=1 on the host")
+			n.warnOnce(s.path, "forwarding cannot be switched on: "+s.why, "error", err, "remedy", "sysctl -w "+sysctlName(s.path)+"=1 on the host")
 		}
 	}
 	if chains := droppingFirewalls(); len(chains) > 0 {
-		n.sayOnce("firewall", "another firewall drops forwarded packets by policy; pods may not reach other nodes or the outside",
+		n.warnOnce("firewall", "another firewall drops forwarded packets by policy; pods may not reach other nodes or the outside",
 			"chains", strings.Join(chains, ", "), "remedy", "accept forwarded packets from and to the pod range in that firewall")
 	}
 }
@@ -142,7 +142,7 @@ func keepAddresses(link netlink.Link, want []netip.Addr) error {
 func (n *Network) writeConflist() error {
 	path := filepath.Join(n.cfg.CNIConfDir, conflistName)
 	if other := otherConfig(n.cfg.CNIConfDir); other != "" {
-		n.sayOnce("cni", "another pod network is configured and is used instead of knarr's", "file", other)
+		n.warnOnce("cni", "another pod network is configured and is used instead of knarr's", "file", other)
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("CNI configuration: %w", err)
 		}

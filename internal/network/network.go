@@ -31,10 +31,10 @@ type Network struct {
 	pools       []*ipam    // one per pod range of the node; empty until it has one
 	plumbing    plumbing
 	attachments map[string]*attachment
-	leaving     []*attachment   // detached, but their links may still exist
-	said        map[string]bool // topics that have been logged
+	detached    []*attachment   // detached, but their links may still exist
+	warned      map[string]bool // topics that have been logged
 
-	left      chan struct{} // wakes reap
+	wakeReap  chan struct{} // wakes reap
 	ready     chan struct{}
 	readyOnce sync.Once
 }
@@ -50,7 +50,7 @@ func New(cfg Config) (*Network, error) {
 	}
 	return &Network{
 		cfg: cfg, files: attachmentFiles{cfg.attachmentDir()}, firewall: newFirewall(), overlay: newOverlay(cfg),
-		attachments: map[string]*attachment{}, said: map[string]bool{}, ready: make(chan struct{}), left: make(chan struct{}, 1),
+		attachments: map[string]*attachment{}, warned: map[string]bool{}, ready: make(chan struct{}), wakeReap: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -90,11 +90,11 @@ func (n *Network) Run(ctx context.Context) error {
 
 	tick := time.NewTicker(resync)
 	defer tick.Stop()
-	var trouble trouble
+	var retryState retryState
 	for full := true; ; {
 		err := n.sync(nodes.List("", nil), full)
-		pause, tell := trouble.next(err, time.Now())
-		if tell {
+		pause, log := retryState.next(err, time.Now())
+		if log {
 			slog.Error("cannot set up the pod network; trying again", "error", err)
 		}
 		if err != nil {
@@ -121,29 +121,29 @@ func (n *Network) Run(ctx context.Context) error {
 const (
 	// firstPause and longestPause limit the pause between failed attempts; pauses double.
 	firstPause, longestPause = time.Second, 10 * time.Second
-	// tellAgain is the interval for logging an unchanged error.
-	tellAgain = 10 * time.Minute
+	// relogInterval is the interval for logging an unchanged error.
+	relogInterval = 10 * time.Minute
 )
 
-// trouble is the state of repeated failures.
-type trouble struct {
-	told  string
-	at    time.Time
-	pause time.Duration
+// retryState is the state of repeated failures.
+type retryState struct {
+	logged string
+	at     time.Time
+	pause  time.Duration
 }
 
 // next returns the pause before the next attempt and whether to log the error. An error is logged
-// at first, when it changes, and every tellAgain.
-func (t *trouble) next(err error, now time.Time) (pause time.Duration, tell bool) {
+// at first, when it changes, and every relogInterval.
+func (t *retryState) next(err error, now time.Time) (pause time.Duration, log bool) {
 	if err == nil {
-		*t = trouble{}
+		*t = retryState{}
 		return 0, false
 	}
 	t.pause = max(firstPause, min(2*t.pause, longestPause))
-	if err.Error() == t.told && now.Sub(t.at) < tellAgain {
+	if err.Error() == t.logged && now.Sub(t.at) < relogInterval {
 		return t.pause, false
 	}
-	t.told, t.at = err.Error(), now
+	t.logged, t.at = err.Error(), now
 	return t.pause, true
 }
 
@@ -288,7 +288,7 @@ func (n *Network) releaseLocked(a *attachment) {
 // mapPorts maps the attachment's host ports.
 func (n *Network) mapPorts(a *attachment) error {
 	if err := allowLocalhost(a); err != nil {
-		n.sayOnce("localhost", "host ports do not answer on 127.0.0.1", "error", err, "remedy", "make /proc/sys/net writable")
+		n.warnOnce("localhost", "host ports do not answer on 127.0.0.1", "error", err, "remedy", "make /proc/sys/net writable")
 	}
 	return n.firewall.add(a)
 }
@@ -312,15 +312,15 @@ func (n *Network) forget(a *attachment) error {
 	defer n.mu.Unlock()
 	if n.attachments[a.key()] == a {
 		delete(n.attachments, a.key())
-		n.leaveLocked(a)
+		n.detachLocked(a)
 	}
 	return nil
 }
 
-func (n *Network) leaveLocked(a *attachment) {
-	n.leaving = append(n.leaving, a)
+func (n *Network) detachLocked(a *attachment) {
+	n.detached = append(n.detached, a)
 	select {
-	case n.left <- struct{}{}:
+	case n.wakeReap <- struct{}{}:
 	default:
 	}
 }
@@ -332,27 +332,27 @@ func (n *Network) reap(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-n.left:
+		case <-n.wakeReap:
 		}
 		if !sleep(ctx, reapDelay) {
 			return
 		}
 		n.mu.Lock()
-		leaving := n.leaving
-		n.leaving = nil
+		detached := n.detached
+		n.detached = nil
 		n.mu.Unlock()
-		for _, a := range leaving {
-			if err := n.bury(a); err != nil {
+		for _, a := range detached {
+			if err := n.removeLink(a); err != nil {
 				slog.Warn("pod's link was not removed; trying again", "container", a.ContainerID, "error", err)
 				n.mu.Lock()
-				n.leaveLocked(a)
+				n.detachLocked(a)
 				n.mu.Unlock()
 			}
 		}
 	}
 }
 
-func (n *Network) bury(a *attachment) error {
+func (n *Network) removeLink(a *attachment) error {
 	n.mu.Lock()
 	// the attachment was added again meanwhile and owns link and file
 	again := n.attachments[a.key()] != nil
@@ -407,11 +407,11 @@ func podCIDRs(node *corev1.Node) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-func (n *Network) sayOnce(topic, msg string, args ...any) {
+func (n *Network) warnOnce(topic, msg string, args ...any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.said[topic] {
-		n.said[topic] = true
+	if !n.warned[topic] {
+		n.warned[topic] = true
 		slog.Warn(msg, args...)
 	}
 }

@@ -381,7 +381,7 @@ func TestAnotherPluginReplacesOurs(t *testing.T) {
 
 // The kernel connects a veth's queue some time after the carrier. When ADD returned before that,
 // the pod's first answer was lost, and every second connection took a second.
-func TestTheFirstConnectionOfAPodIsFast(t *testing.T) {
+func TestAPodsFirstConnectionIsFast(t *testing.T) {
 	n := agent(t, nettest.NewObjects(node("a", "10.42.0.0/24", "127.0.0.1")), nil)
 	l, err := net.Listen("tcp", "10.42.0.1:0")
 	if err != nil {

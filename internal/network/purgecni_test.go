@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestPurgeForgetsTheResultsOfThisClusterOnly(t *testing.T) {
+func TestPurgeRemovesCachedResultsOfThisClusterOnly(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "cni")
 	write := func(name, socket string) string {
 		t.Helper()

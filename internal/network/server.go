@@ -136,9 +136,9 @@ func (n *Network) del(req *cniRequest) error {
 	key := attachmentKey(req.ContainerID, req.IfName)
 	n.mu.Lock()
 	a := n.attachments[key]
-	leaving := slices.ContainsFunc(n.leaving, func(l *attachment) bool { return l.key() == key })
+	detached := slices.ContainsFunc(n.detached, func(l *attachment) bool { return l.key() == key })
 	n.mu.Unlock()
-	if leaving {
+	if detached {
 		return nil
 	}
 	if a == nil {

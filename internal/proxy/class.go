@@ -21,7 +21,7 @@ func (r *ruleset) queueClass(c class) error {
 	case c.drop:
 		target = chainDrop
 	case !c.refuse:
-		target = fmt.Sprintf("%sclass-%d-%s%s-%d", chainPrefix, number, c.place, f.Name, c.slots)
+		target = fmt.Sprintf("%sclass-%d-%s%s-%d", chainPrefix, number, c.lookupMap, f.Name, c.slots)
 		r.chain(target)
 		r.queueSourceRanges(f, c, target)
 		r.queueMasquerade(f, c, target)
@@ -57,7 +57,7 @@ func (r *ruleset) queueMasquerade(f nft.Family, c class, chain string) {
 	switch c.masquerade {
 	case masqueradeAll:
 		r.rule(chain, nft.SetMark(masqueradeMark))
-	case masqueradeStrangers:
+	case masqueradeOutside:
 		var stranger []expr.Any
 		for _, p := range r.clusterCIDRs {
 			if nft.Of(p.Addr()) == f {
@@ -72,7 +72,7 @@ func (r *ruleset) queueMasquerade(f nft.Family, c class, chain string) {
 
 // queuePick queues: dnat to the endpoint at a random slot of the frontend's group.
 func (r *ruleset) queuePick(f nft.Family, c class, chain string) {
-	load, entry := r.loadEntry(c.place, f)
+	load, entry := r.loadEntry(c.lookupMap, f)
 	group, slot := entry+1, entry+2
 	r.rule(chain, load, nft.Random(slot, uint32(c.slots)), nft.Map(r.maps["endpoints"+f.Name], group, nft.R0), f.DNAT(nft.R0, nft.R0+f.AddrRegs))
 }
@@ -82,7 +82,7 @@ func (r *ruleset) queuePick(f nft.Family, c class, chain string) {
 // find a removed member, so remembered clients need no clean-up when endpoints are removed.
 func (r *ruleset) queueAffinePick(f nft.Family, c class, chain string) {
 	affinity, slots, members := r.maps["affinity"+f.Name], r.maps["slots"+f.Name], r.maps["members"+f.Name]
-	load, entry := r.loadEntry(c.place, f)
+	load, entry := r.loadEntry(c.lookupMap, f)
 	// client . group . member in consecutive registers: two keys that overlap in the group.
 	group, member := entry+1, entry+2
 	client := group - f.AddrRegs

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// dialPatience is the time limit for connecting to one endpoint before the next one is tried.
-const dialPatience = 3 * time.Second
+// dialTimeout is the time limit for connecting to one endpoint before the next one is tried.
+const dialTimeout = 3 * time.Second
 
 // localhosts are the addresses on which listeners serve TCP node ports. The nftables rules exclude
 // loopback: see docs/adr/0040-node-ports-on-localhost.md.
@@ -29,7 +29,7 @@ var localhosts = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6
 // localPorts serves node ports on localhost. One goroutine calls set and retry.
 type localPorts struct {
 	listeners map[types.NamespacedName]map[netip.AddrPort]*localPort
-	said      map[netip.AddrPort]bool // ports of other processes that have been logged
+	warned    map[netip.AddrPort]bool // ports of other processes that have been logged
 
 	ctx    context.Context // ends the connections
 	cancel context.CancelFunc
@@ -48,7 +48,7 @@ type localPort struct {
 }
 
 func newLocalPorts() *localPorts {
-	l := &localPorts{listeners: map[types.NamespacedName]map[netip.AddrPort]*localPort{}, said: map[netip.AddrPort]bool{}}
+	l := &localPorts{listeners: map[types.NamespacedName]map[netip.AddrPort]*localPort{}, warned: map[netip.AddrPort]bool{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
@@ -65,7 +65,7 @@ type localTarget struct {
 func localTargets(p servicePlan) map[netip.AddrPort]localTarget {
 	targets := map[netip.AddrPort]localTarget{}
 	for f, t := range p.frontends {
-		if f.place != placeNodePorts || f.proto != unix.IPPROTO_TCP || t.refuse || t.drop {
+		if f.lookupMap != nodePortsMap || f.proto != unix.IPPROTO_TCP || t.refuse || t.drop {
 			continue
 		}
 		for _, host := range localhosts {
@@ -132,13 +132,13 @@ func (l *localPorts) open(key netip.AddrPort, port *localPort) {
 	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EAFNOSUPPORT):
 		return // this machine currently has no such loopback address
 	case err != nil:
-		if !l.said[key] {
-			l.said[key] = true
+		if !l.warned[key] {
+			l.warned[key] = true
 			slog.Warn("a node port does not answer on localhost", "address", key, "error", err)
 		}
 		return
 	}
-	delete(l.said, key)
+	delete(l.warned, key)
 	port.listener = listener
 	l.wg.Go(func() { l.serve(listener, port) })
 }
@@ -215,7 +215,7 @@ func forward(to, from net.Conn) {
 // dial tries the endpoints in random order until one accepts. With session affinity the last used
 // endpoint comes first.
 func (p *localPort) dial(ctx context.Context) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: dialPatience}
+	dialer := net.Dialer{Timeout: dialTimeout}
 	last := errors.New("the Service has no endpoints")
 	for _, b := range p.order(time.Now()) {
 		conn, err := dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(b.addr, b.port).String())

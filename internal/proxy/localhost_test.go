@@ -71,7 +71,7 @@ func TestNodePortsAnswerOnLocalhost(t *testing.T) {
 	refusedHere(t, "a deleted Service", "127.0.0.1:30081")
 }
 
-func TestAnEndpointThatRefusesIsPassedOverOnLocalhost(t *testing.T) {
+func TestARefusingEndpointIsSkippedOnLocalhost(t *testing.T) {
 	objects := nettest.NewObjects()
 	p := start(t, objects)
 	alive, dead := nettest.NewMachine(t, "10.42.0.11"), nettest.NewMachine(t, "10.42.0.12")
@@ -106,7 +106,7 @@ func TestSessionAffinityOnLocalhost(t *testing.T) {
 	}
 }
 
-func TestALongConnectionThroughLocalhostGoesBothWaysAndOutlivesItsService(t *testing.T) {
+func TestALocalhostConnectionIsBidirectionalAndOutlivesItsService(t *testing.T) {
 	objects := nettest.NewObjects()
 	p := start(t, objects)
 	m := nettest.NewMachine(t, "10.42.0.11")
@@ -161,7 +161,7 @@ func TestALongConnectionThroughLocalhostGoesBothWaysAndOutlivesItsService(t *tes
 	}
 }
 
-func TestANodePortThatAnotherProcessHasIsTakenWhenItIsFree(t *testing.T) {
+func TestABusyNodePortIsOpenedWhenItBecomesFree(t *testing.T) {
 	objects := nettest.NewObjects()
 	nettest.Need(t)
 	l, err := net.Listen("tcp", "127.0.0.1:30080")

@@ -12,27 +12,27 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// place names the map that holds a frontend.
-type place string
+// lookupMap names the map that holds a frontend.
+type lookupMap string
 
 const (
-	// placeServices holds frontends as all clients see them. For externalTrafficPolicy Local it
+	// servicesMap holds frontends as all clients see them. For externalTrafficPolicy Local it
 	// holds them as clients inside the cluster see them.
-	placeServices place = "services"
-	// placeExternal holds frontends that clients outside of the cluster see differently.
-	placeExternal place = "external"
-	// placeNodePorts and placeExternalNodePorts are the same for node ports, whose frontends have
+	servicesMap lookupMap = "services"
+	// externalMap holds frontends that clients outside of the cluster see differently.
+	externalMap lookupMap = "external"
+	// nodePortsMap and externalNodePortsMap are the same for node ports, whose frontends have
 	// no address.
-	placeNodePorts         place = "nodeports"
-	placeExternalNodePorts place = "external-nodeports"
+	nodePortsMap         lookupMap = "nodeports"
+	externalNodePortsMap lookupMap = "external-nodeports"
 )
 
 // frontend is a key of one of these maps.
 type frontend struct {
-	place place
-	addr  netip.Addr // for node ports, the unspecified address of the family
-	proto uint8
-	port  uint16
+	lookupMap lookupMap
+	addr      netip.Addr // for node ports, the unspecified address of the family
+	proto     uint8
+	port      uint16
 }
 
 // masquerading selects the clients whose source address is replaced by the node's, so that answers
@@ -42,8 +42,8 @@ type masquerading uint8
 const (
 	// The zero value masquerades no clients.
 	_ masquerading = iota
-	// masqueradeStrangers selects clients without a pod's address.
-	masqueradeStrangers
+	// masqueradeOutside selects clients without a pod's address.
+	masqueradeOutside
 	masqueradeAll
 )
 
@@ -108,7 +108,7 @@ func (p *servicePlan) planPort(svc *corev1.Service, port corev1.ServicePort, all
 	cluster, local := clusterBackends(all, me), localBackends(all)
 	affinity := affinitySeconds(svc)
 
-	internal := treatment{masquerade: masqueradeStrangers, affinity: affinity, group: name}
+	internal := treatment{masquerade: masqueradeOutside, affinity: affinity, group: name}
 	internal.refuse = len(cluster) == 0
 	if svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal {
 		internal.group, internal.refuse = localName, len(all) == 0
@@ -118,7 +118,7 @@ func (p *servicePlan) planPort(svc *corev1.Service, port corev1.ServicePort, all
 	inside := treatment{masquerade: masqueradeAll, affinity: affinity, group: name, refuse: len(cluster) == 0}
 	var outside *treatment
 	if svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
-		inside.masquerade = masqueradeStrangers
+		inside.masquerade = masqueradeOutside
 		// A node without endpoints drops packets, so that the load balancer notices.
 		outside = &treatment{affinity: affinity, group: localName, refuse: len(all) == 0, drop: len(local) == 0 && len(all) > 0}
 	}
@@ -131,7 +131,7 @@ func (p *servicePlan) planPort(svc *corev1.Service, port corev1.ServicePort, all
 			p.affine[t.group] = p.affine[t.group] || t.affinity > 0
 		}
 	}
-	addExternal := func(in, out place, addr netip.Addr, number int32, ranges string) {
+	addExternal := func(in, out lookupMap, addr netip.Addr, number int32, ranges string) {
 		within := inside
 		within.ranges = ranges
 		add(frontend{in, addr, proto, uint16(number)}, within)
@@ -142,16 +142,16 @@ func (p *servicePlan) planPort(svc *corev1.Service, port corev1.ServicePort, all
 		}
 	}
 	for _, ip := range addresses(svc.Spec.ClusterIPs, v4, svc.Spec.ClusterIP) {
-		add(frontend{placeServices, ip, proto, uint16(port.Port)}, internal)
+		add(frontend{servicesMap, ip, proto, uint16(port.Port)}, internal)
 	}
 	for _, ip := range addresses(svc.Spec.ExternalIPs, v4) {
-		addExternal(placeServices, placeExternal, ip, port.Port, "")
+		addExternal(servicesMap, externalMap, ip, port.Port, "")
 	}
 	for _, ip := range loadBalancerIPs(svc, v4) {
-		addExternal(placeServices, placeExternal, ip, port.Port, sourceRanges(svc, v4))
+		addExternal(servicesMap, externalMap, ip, port.Port, sourceRanges(svc, v4))
 	}
 	if port.NodePort != 0 && svc.Spec.Type != corev1.ServiceTypeClusterIP && hasFamily(svc, v4) {
-		addExternal(placeNodePorts, placeExternalNodePorts, unspecified(v4), port.NodePort, "")
+		addExternal(nodePortsMap, externalNodePortsMap, unspecified(v4), port.NodePort, "")
 	}
 	if used[name] {
 		p.groups[name] = cluster

@@ -95,8 +95,8 @@ func TestSlotsChangeAsLittleAsPossible(t *testing.T) {
 	})
 }
 
-// meaning describes the content of the maps without the numbers of groups and classes.
-func meaning(s *state) []string {
+// describeMaps describes the content of the maps without the numbers of groups and classes.
+func describeMaps(s *state) []string {
 	classes := map[uint32]class{}
 	for c, n := range s.rules.classes {
 		classes[n] = c
@@ -117,7 +117,7 @@ func meaning(s *state) []string {
 			}
 			targets[number(key)] = append(targets[number(key)], fmt.Sprintf("%x", value))
 		}
-		for _, p := range []place{placeServices, placeExternal, placeNodePorts, placeExternalNodePorts} {
+		for _, p := range []lookupMap{servicesMap, externalMap, nodePortsMap, externalNodePortsMap} {
 			for key, value := range s.rules.content[string(p)+f.Name] {
 				to := targets[number(value[4:])]
 				sort.Strings(to)
@@ -137,7 +137,7 @@ func meaning(s *state) []string {
 }
 
 // After any sequence of changes, the maps must equal those of a fresh start with the last state.
-func TestChangesLeadWhereAFreshStartWould(t *testing.T) {
+func TestChangesGiveTheSameMapsAsAFreshStart(t *testing.T) {
 	me := self{name: "here"}
 	rapid.Check(t, func(t *rapid.T) {
 		s := newState(newRuleset([]netip.Prefix{pods}, nil))
@@ -162,7 +162,7 @@ func TestChangesLeadWhereAFreshStartWould(t *testing.T) {
 		for _, name := range names {
 			fresh.apply(name, now[name])
 		}
-		got, want := meaning(s), meaning(fresh)
+		got, want := describeMaps(s), describeMaps(fresh)
 		if !slices.Equal(got, want) {
 			t.Fatalf("after changes:\n%s\nfresh:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
@@ -217,7 +217,7 @@ func drawSlices(t *rapid.T, name string) []*discoveryv1.EndpointSlice {
 	return []*discoveryv1.EndpointSlice{sliceObject(name, eps...)}
 }
 
-func TestRangesOfSourcesMayBeLooselyWritten(t *testing.T) {
+func TestSourceRangesMayContainSpacesAndLeadingZeros(t *testing.T) {
 	svc := serviceObject("web", "10.43.0.80", func(s *corev1.ServiceSpec) {
 		s.LoadBalancerSourceRanges = []string{" 192.0.2.0/25", "2001:db8::/64 ", "10.42.0.0/16", "010.043.0.0/16", "::ffff:10.44.0.1/112", "::ffff:10.45.0.0/64", "10.46.0.0", "x/8"}
 	})

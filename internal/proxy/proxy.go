@@ -81,9 +81,9 @@ func New(cfg Config) (*Proxy, error) {
 	}, nil
 }
 
-// glanceInterval is the interval for checking whether another program has changed any rules; some
+// checkInterval is the interval for checking whether another program has changed any rules; some
 // firewalls flush everything when they start. A check costs one small message.
-const glanceInterval = 5 * time.Second
+const checkInterval = 5 * time.Second
 
 const sliceIndex = "proxy/service"
 
@@ -174,7 +174,7 @@ func (p *Proxy) setNode(n *corev1.Node) {
 // loop applies changes: the first at once, further ones at most every Debounce. It checks the
 // kernel every Resync, and when another program has changed our rules.
 func (p *Proxy) loop(ctx context.Context) error {
-	glance := time.NewTicker(glanceInterval)
+	glance := time.NewTicker(checkInterval)
 	defer glance.Stop()
 	tick := time.NewTicker(p.cfg.Resync)
 	defer tick.Stop()
@@ -196,7 +196,7 @@ func (p *Proxy) loop(ctx context.Context) error {
 			p.check()
 		case <-glance.C:
 			p.local.retry()
-			if p.state.rules.disturbed() {
+			if p.state.rules.rulesChanged() {
 				p.check()
 			}
 		}

@@ -287,7 +287,7 @@ func TestRulesComeBackAfterAFlush(t *testing.T) {
 		t.Fatalf("a difference without a cause: %q, %v", d, err)
 	}
 	must(t, deleteTable())
-	if !p.state.rules.disturbed() {
+	if !p.state.rules.rulesChanged() {
 		t.Error("the flush was not noticed")
 	}
 	p.check()

@@ -49,7 +49,7 @@ type ruleset struct {
 
 // class is a treatment without the group: everything that the rules of its chain depend on.
 type class struct {
-	place      place
+	lookupMap  lookupMap
 	v4         bool
 	refuse     bool
 	drop       bool
@@ -68,10 +68,10 @@ func newRuleset(clusterCIDRs, serviceCIDRs []netip.Prefix) *ruleset {
 	entry := nft.Concat(number, number)
 	for _, f := range nft.Families() {
 		target := nft.Concat(f.AddrType, nftables.TypeInetService)
-		r.newMap(string(placeServices), f, nft.Concat(f.AddrType, nftables.TypeInetProto, nftables.TypeInetService), entry)
-		r.newMap(string(placeExternal), f, nft.Concat(f.AddrType, nftables.TypeInetProto, nftables.TypeInetService), entry)
-		r.newMap(string(placeNodePorts), f, nft.Concat(nftables.TypeInetProto, nftables.TypeInetService), entry)
-		r.newMap(string(placeExternalNodePorts), f, nft.Concat(nftables.TypeInetProto, nftables.TypeInetService), entry)
+		r.newMap(string(servicesMap), f, nft.Concat(f.AddrType, nftables.TypeInetProto, nftables.TypeInetService), entry)
+		r.newMap(string(externalMap), f, nft.Concat(f.AddrType, nftables.TypeInetProto, nftables.TypeInetService), entry)
+		r.newMap(string(nodePortsMap), f, nft.Concat(nftables.TypeInetProto, nftables.TypeInetService), entry)
+		r.newMap(string(externalNodePortsMap), f, nft.Concat(nftables.TypeInetProto, nftables.TypeInetService), entry)
 		r.newMap("endpoints", f, nft.Concat(number, number), target) // group . slot : addr . port
 		r.newMap("slots", f, nft.Concat(number, number), number)     // group . slot : member
 		r.newMap("members", f, nft.Concat(number, number), target)   // group . member : addr . port
@@ -316,7 +316,7 @@ func (r *ruleset) queueDispatch(f nft.Family, chain string) {
 		}
 	}
 	stranger = nft.Rule(stranger, nft.SourceIsNotLocal())
-	toClass := func(p place) []expr.Any {
+	toClass := func(p lookupMap) []expr.Any {
 		load, entry := r.loadEntry(p, f)
 		return nft.Rule(load, nft.VMap(r.maps["classes"+f.Name], entry))
 	}
@@ -324,10 +324,10 @@ func (r *ruleset) queueDispatch(f nft.Family, chain string) {
 	if f == nft.IPv6 {
 		loopback = netip.MustParsePrefix("::1/128")
 	}
-	r.rule(chain, stranger, toClass(placeExternal))
-	r.rule(chain, toClass(placeServices))
-	r.rule(chain, stranger, nft.DestIsLocal(), f.DestNotIn(loopback), toClass(placeExternalNodePorts))
-	r.rule(chain, nft.DestIsLocal(), f.DestNotIn(loopback), toClass(placeNodePorts))
+	r.rule(chain, stranger, toClass(externalMap))
+	r.rule(chain, toClass(servicesMap))
+	r.rule(chain, stranger, nft.DestIsLocal(), f.DestNotIn(loopback), toClass(externalNodePortsMap))
+	r.rule(chain, nft.DestIsLocal(), f.DestNotIn(loopback), toClass(nodePortsMap))
 	for _, p := range r.serviceCIDRs { // no such Service, or not this port
 		if nft.Of(p.Addr()) == f {
 			r.rule(chain, f.DestIn(p), nft.Goto(chainRefuse))
@@ -337,12 +337,12 @@ func (r *ruleset) queueDispatch(f nft.Family, chain string) {
 
 // loadEntry returns expressions that find the packet's frontend, and the register that then holds
 // its class, followed by its group.
-func (r *ruleset) loadEntry(p place, f nft.Family) ([]expr.Any, uint32) {
+func (r *ruleset) loadEntry(p lookupMap, f nft.Family) ([]expr.Any, uint32) {
 	entry := nft.R0 + f.AddrRegs + 2
 	proto := nft.R0 + f.AddrRegs
 	key := proto
 	var load []expr.Any
-	if p == placeServices || p == placeExternal {
+	if p == servicesMap || p == externalMap {
 		key, load = nft.R0, f.DestAddr(nft.R0)
 	}
 	return nft.Rule(load, nft.L4Proto(proto), nft.DestPort(proto+1), nft.Map(r.maps[string(p)+f.Name], key, entry)), entry

@@ -154,7 +154,7 @@ func (s *state) applyFrontends(name types.NamespacedName, svc *service, p servic
 		}
 		s.owners[f] = name
 		svc.held[f] = true
-		s.rules.put(string(f.place)+f.family().Name, f.key(), s.entry(f, t, svc))
+		s.rules.put(string(f.lookupMap)+f.family().Name, f.key(), s.entry(f, t, svc))
 		s.noteFlows(f, t, svc)
 	}
 	for f := range svc.held {
@@ -163,7 +163,7 @@ func (s *state) applyFrontends(name types.NamespacedName, svc *service, p servic
 		}
 		delete(svc.held, f)
 		delete(s.owners, f)
-		s.rules.delete(string(f.place)+f.family().Name, f.key())
+		s.rules.delete(string(f.lookupMap)+f.family().Name, f.key())
 		s.noteFlows(f, treatment{refuse: true}, svc)
 		for c := range s.contenders[f] {
 			again = append(again, c)
@@ -179,7 +179,7 @@ func (s *state) applyFrontends(name types.NamespacedName, svc *service, p servic
 func (f frontend) family() nft.Family { return familyOf(f.addr.Is4()) }
 
 func (f frontend) key() []byte {
-	if f.place == placeNodePorts || f.place == placeExternalNodePorts {
+	if f.lookupMap == nodePortsMap || f.lookupMap == externalNodePortsMap {
 		return nft.Key([]byte{f.proto}, nft.Port(f.port))
 	}
 	return nft.Key(f.addr.AsSlice(), []byte{f.proto}, nft.Port(f.port))
@@ -187,14 +187,14 @@ func (f frontend) key() []byte {
 
 // entry encodes a frontend's value: its class and its group.
 func (s *state) entry(f frontend, t treatment, svc *service) []byte {
-	c := class{place: f.place, v4: f.addr.Is4(), refuse: t.refuse, drop: t.drop}
+	c := class{lookupMap: f.lookupMap, v4: f.addr.Is4(), refuse: t.refuse, drop: t.drop}
 	var id uint32
 	if !t.refuse && !t.drop {
 		g := svc.groups[t.group]
 		id = g.id
 		c.slots, c.masquerade, c.affinity, c.ranges = len(g.slots), t.masquerade, t.affinity, t.ranges
 	} else {
-		c.place = "" // all places share this class
+		c.lookupMap = "" // all maps share this class
 	}
 	return nft.Key(nft.Number(s.rules.classNumber(c)), nft.Number(id))
 }

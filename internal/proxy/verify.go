@@ -58,10 +58,10 @@ func (r *ruleset) verify() (string, error) {
 	return "", nil
 }
 
-// disturbed reports whether any program has changed any nftables rules since the last check. It
+// rulesChanged reports whether any program has changed any nftables rules since the last check. It
 // reads the kernel's change counter, which costs one small message. A subscription would also
 // report each of our own changes.
-func (r *ruleset) disturbed() bool {
+func (r *ruleset) rulesChanged() bool {
 	generation, err := r.generations.Now()
 	if err != nil || generation == r.seen {
 		return false

@@ -57,7 +57,7 @@ func (m *Manager) mountCSIPersistent(ctx context.Context, known *mounted, volume
 	if err := m.mountCSI(ctx, v, source.Driver); err != nil {
 		return MountPoint{}, err
 	}
-	known.again[volume.Name] = v.republished()
+	known.republish[volume.Name] = v.republished()
 	if err := rememberClaimDir(podDir, volume.Name, v.target()); err != nil {
 		return MountPoint{}, err
 	}
@@ -79,7 +79,7 @@ func (m *Manager) mountCSIInline(ctx context.Context, known *mounted, volume *co
 	if err := m.mountCSI(ctx, v, source.Driver); err != nil {
 		return MountPoint{}, err
 	}
-	known.again[volume.Name] = v.republished()
+	known.republish[volume.Name] = v.republished()
 	if err := rememberClaimDir(podDir, volume.Name, v.target()); err != nil {
 		return MountPoint{}, err
 	}

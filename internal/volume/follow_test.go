@@ -46,7 +46,7 @@ func TestAConfigMapVolumeFollowsItsObject(t *testing.T) {
 	}
 }
 
-func TestAMissingObjectIsToldWhenItStaysMissing(t *testing.T) {
+func TestAnObjectThatStaysMissingIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	b := newBench(t)
 	b.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -59,7 +59,7 @@ func TestAMissingObjectIsToldWhenItStaysMissing(t *testing.T) {
 		known := b.pods[p.UID]
 		known.mu.Lock()
 		defer known.mu.Unlock()
-		return !known.failing.IsZero()
+		return !known.failingSince.IsZero()
 	}
 	eventually(t, "the deletion is seen", failed)
 	if log.Len() > 0 {

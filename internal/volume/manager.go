@@ -60,10 +60,10 @@ type mounted struct {
 	dir   string
 	shown map[string]payload // current content of projections by volume name
 	// CSI volumes, by name, that their driver wants to be published repeatedly
-	again map[string]bool
-	gone  bool
+	republish map[string]bool
+	gone      bool
 
-	failing time.Time // since when refreshing fails, or zero
+	failingSince time.Time // since when refreshing fails, or zero
 }
 
 // New makes a Manager. Projections are updated while Run runs.
@@ -145,7 +145,7 @@ func (m *Manager) entry(pod *corev1.Pod, podDir string) *mounted {
 	defer m.mu.Unlock()
 	known := m.pods[pod.UID]
 	if known == nil {
-		known = &mounted{pod: pod, dir: podDir, shown: map[string]payload{}, again: map[string]bool{}}
+		known = &mounted{pod: pod, dir: podDir, shown: map[string]payload{}, republish: map[string]bool{}}
 		m.pods[pod.UID] = known
 	}
 	return known
@@ -313,15 +313,15 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	}
 	err := m.refreshLocked(ctx, known)
 	if err == nil {
-		known.failing = time.Time{}
+		known.failingSince = time.Time{}
 		return
 	}
-	if known.failing.IsZero() {
-		known.failing = m.Now()
+	if known.failingSince.IsZero() {
+		known.failingSince = m.Now()
 	}
 	// A pod's objects are often deleted a moment before the pod. Failures that last until the next
 	// resync are logged.
-	if m.Now().Sub(known.failing) >= resyncPeriod/2 && ctx.Err() == nil && !known.frozen.Load() {
+	if m.Now().Sub(known.failingSince) >= resyncPeriod/2 && ctx.Err() == nil && !known.frozen.Load() {
 		m.Log.Warn("cannot update projected volumes; their content stays as it is", "namespace", known.pod.Namespace, "pod", known.pod.Name, "error", err)
 	}
 }
@@ -354,7 +354,7 @@ func (m *Manager) republish(ctx context.Context, uid types.UID) {
 	defer known.mu.Unlock()
 	for i := range known.pod.Spec.Volumes {
 		volume := &known.pod.Spec.Volumes[i]
-		if known.gone || !known.again[volume.Name] {
+		if known.gone || !known.republish[volume.Name] {
 			continue
 		}
 		if _, err := m.mountOne(ctx, known, &projector{Manager: m, pod: known.pod}, volume); err != nil && ctx.Err() == nil {

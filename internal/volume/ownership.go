@@ -40,7 +40,7 @@ func giveToGroup(path string, group int64, readOnly bool) error {
 		return fmt.Errorf("give %s to group %d: %w", path, group, err)
 	}
 	defer unix.Close(fd)
-	g := giver{group: int(group), readOnly: readOnly}
+	g := groupSetter{group: int(group), readOnly: readOnly}
 	return g.tree(fd, path, 0)
 }
 
@@ -51,7 +51,7 @@ func giveFolder(path string, group int64) error {
 		return fmt.Errorf("give %s to group %d: %w", path, group, err)
 	}
 	defer unix.Close(fd)
-	g := giver{group: int(group)}
+	g := groupSetter{group: int(group)}
 	_, err = g.one(fd, path)
 	return err
 }
@@ -61,14 +61,14 @@ func openNoFollow(dir int, name string) (int, error) {
 	return unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// giver changes the group of files.
-type giver struct {
+// groupSetter changes the group of files.
+type groupSetter struct {
 	group    int
 	readOnly bool
 }
 
 // tree changes what fd refers to and everything below it. path is for errors only.
-func (g giver) tree(fd int, path string, depth int) error {
+func (g groupSetter) tree(fd int, path string, depth int) error {
 	folder, err := g.one(fd, path)
 	if err != nil || !folder {
 		return err
@@ -98,7 +98,7 @@ func (g giver) tree(fd int, path string, depth int) error {
 	}
 }
 
-func (g giver) child(dir int, name, path string, depth int) error {
+func (g groupSetter) child(dir int, name, path string, depth int) error {
 	fd, err := openNoFollow(dir, name)
 	if errors.Is(err, unix.ENOENT) {
 		return nil // a container has removed it meanwhile
@@ -111,7 +111,7 @@ func (g giver) child(dir int, name, path string, depth int) error {
 }
 
 // one changes what fd refers to and reports whether that is a folder.
-func (g giver) one(fd int, path string) (folder bool, err error) {
+func (g groupSetter) one(fd int, path string) (folder bool, err error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return false, fmt.Errorf("give %s to group %d: %w", path, g.group, err)

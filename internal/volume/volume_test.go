@@ -136,7 +136,7 @@ func perm(t *testing.T, path string) (fs.FileMode, *syscall.Stat_t) {
 	return info.Mode() &^ fs.ModeDir, info.Sys().(*syscall.Stat_t)
 }
 
-func TestWhatIsMissingIsNamedUnlessItIsOptional(t *testing.T) {
+func TestMissingReferencesAreReportedUnlessOptional(t *testing.T) {
 	item := []corev1.KeyToPath{{Key: "no", Path: "no"}}
 	for _, test := range []struct {
 		name   string

@@ -46,20 +46,20 @@ func (a *API) put(res schema.GroupVersionResource, obj client.Object) client.Obj
 	}
 	old := a.objects[res][key]
 	a.objects[res][key] = obj
-	a.tell(res, old, obj)
+	a.notify(res, old, obj)
 	return obj
 }
 
 func (a *API) drop(res schema.GroupVersionResource, obj client.Object) {
 	a.revision++
 	delete(a.objects[res], types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()})
-	a.tell(res, obj, nil)
+	a.notify(res, obj, nil)
 }
 
-func (a *API) tell(res schema.GroupVersionResource, old, now client.Object) {
+func (a *API) notify(res schema.GroupVersionResource, old, now client.Object) {
 	for _, v := range a.views {
 		if v.res == res {
-			v.tell(old, now)
+			v.notify(old, now)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func (v *view) covers(o client.Object) bool {
 	return true
 }
 
-func (v *view) tell(old, now client.Object) {
+func (v *view) notify(old, now client.Object) {
 	var e client.Event
 	switch {
 	case v.covers(old) && v.covers(now):

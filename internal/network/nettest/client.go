@@ -75,7 +75,7 @@ func (o *Objects) put(obj runtime.Object) runtime.Object {
 	if old == nil {
 		typ = client.Added
 	}
-	o.tell(res, client.Event{Type: typ, Old: old, Object: obj})
+	o.notify(res, client.Event{Type: typ, Old: old, Object: obj})
 	return obj
 }
 
@@ -87,11 +87,11 @@ func (o *Objects) Remove(obj runtime.Object) {
 	if old := o.kinds[res][key]; old != nil {
 		delete(o.kinds[res], key)
 		o.revision++
-		o.tell(res, client.Event{Type: client.Deleted, Old: old, Object: old})
+		o.notify(res, client.Event{Type: client.Deleted, Old: old, Object: old})
 	}
 }
 
-func (o *Objects) tell(res schema.GroupVersionResource, e client.Event) {
+func (o *Objects) notify(res schema.GroupVersionResource, e client.Event) {
 	for w := range o.watchers {
 		if w.res == res && w.matches(e.Object) {
 			w.queue = append(w.queue, e)

@@ -107,13 +107,13 @@ func (m Machine) Serve(t *testing.T, port int) {
 // Ask connects and reads the server's first line.
 func Ask(addr string) (string, error) { return ask(addr, time.Minute) }
 
-func ask(addr string, patience time.Duration) (string, error) {
-	c, err := net.DialTimeout("tcp", addr, patience)
+func ask(addr string, timeout time.Duration) (string, error) {
+	c, err := net.DialTimeout("tcp", addr, timeout)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(timeout))
 	b, err := io.ReadAll(c)
 	return string(b), err
 }

@@ -24,7 +24,7 @@ type kernel struct {
 	conn   *nftables.Conn // kept open; see nft.Generations
 	sets   map[string]*nftables.Set
 	chains map[string]int // number of rules per chain
-	ways   map[string]*nftables.Set
+	jumps  map[string]*nftables.Set
 	self   map[string]*nftables.Set
 	// round makes all names new when everything is installed afresh, because the content under the
 	// old names is unknown.
@@ -63,7 +63,7 @@ func (k *kernel) apply(p plan, afresh bool) error {
 		k.round++
 		k.sets, k.chains = nil, nil
 	}
-	now := kernel{conn: k.conn, round: k.round, sets: map[string]*nftables.Set{}, chains: map[string]int{}, ways: map[string]*nftables.Set{}, self: map[string]*nftables.Set{}}
+	now := kernel{conn: k.conn, round: k.round, sets: map[string]*nftables.Set{}, chains: map[string]int{}, jumps: map[string]*nftables.Set{}, self: map[string]*nftables.Set{}}
 	if err := now.queue(p, k); err != nil {
 		*k = old
 		return err
@@ -117,7 +117,7 @@ func (k *kernel) queue(p plan, old *kernel) error {
 		}
 		rule(chain, nft.Drop())
 	}
-	return k.queueWays(p, rule)
+	return k.queueBase(p, rule)
 }
 
 func (k *kernel) adder() func(*nftables.Chain, ...[]expr.Any) {
@@ -128,9 +128,9 @@ func (k *kernel) adder() func(*nftables.Chain, ...[]expr.Any) {
 	}
 }
 
-// queueWays queues the base chain. It accepts packets of established connections and of a pod to
+// queueBase queues the base chain. It accepts packets of established connections and of a pod to
 // itself. All other packets must pass the sender's chain and the receiver's.
-func (k *kernel) queueWays(p plan, rule func(*nftables.Chain, ...[]expr.Any)) error {
+func (k *kernel) queueBase(p plan, rule func(*nftables.Chain, ...[]expr.Any)) error {
 	base := nft.Base(baseChain, nftables.ChainTypeFilter, nftables.ChainHookForward, *nftables.ChainPriorityFilter)
 	k.chains[baseChain] = 0
 	k.conn.AddChain(base)
@@ -148,20 +148,20 @@ func (k *kernel) queueWays(p plan, rule func(*nftables.Chain, ...[]expr.Any)) er
 		}
 		rule(base, f.Only(), f.SourceAddr(nft.R0), f.DestAddr(nft.R0+f.AddrRegs), nft.In(self, nft.R0), []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}})
 		for _, d := range []direction{egress, ingress} {
-			way := &nftables.Set{Table: nft.Table(), Name: prefix + string(d) + f.Name, IsMap: true, KeyType: f.AddrType, DataType: nftables.TypeVerdict}
-			k.ways[string(d)+f.Name] = way
+			jumpMap := &nftables.Set{Table: nft.Table(), Name: prefix + string(d) + f.Name, IsMap: true, KeyType: f.AddrType, DataType: nftables.TypeVerdict}
+			k.jumps[string(d)+f.Name] = jumpMap
 			var elements []nftables.SetElement
-			for _, a := range sorted(p.ways[d], f) {
-				elements = append(elements, nftables.SetElement{Key: a.AsSlice(), VerdictData: &expr.Verdict{Kind: expr.VerdictJump, Chain: k.name(p.ways[d][a])}})
+			for _, a := range sorted(p.jumps[d], f) {
+				elements = append(elements, nftables.SetElement{Key: a.AsSlice(), VerdictData: &expr.Verdict{Kind: expr.VerdictJump, Chain: k.name(p.jumps[d][a])}})
 			}
-			if err := k.fill(way, elements); err != nil {
+			if err := k.fill(jumpMap, elements); err != nil {
 				return err
 			}
 			end := f.SourceAddr(1)
 			if d == ingress {
 				end = f.DestAddr(1)
 			}
-			rule(base, f.Only(), end, nft.VMap(way, 1))
+			rule(base, f.Only(), end, nft.VMap(jumpMap, 1))
 		}
 	}
 	return nil
@@ -255,8 +255,8 @@ type leftovers struct {
 	sets   []*nftables.Set
 }
 
-// kept reports whether the name is the same in every round.
-func kept(name string) bool {
+// isStable reports whether the name is the same in every round.
+func isStable(name string) bool {
 	for _, f := range nft.Families() {
 		if name == prefix+"self"+f.Name || name == prefix+string(ingress)+f.Name || name == prefix+string(egress)+f.Name {
 			return true
@@ -278,7 +278,7 @@ func (k *kernel) leftovers() (l leftovers, err error) {
 		return l, fmt.Errorf("nftables: chains: %w", err)
 	}
 	for _, c := range chains {
-		if c.Table.Name == nft.TableName && strings.HasPrefix(c.Name, prefix) && !kept(c.Name) {
+		if c.Table.Name == nft.TableName && strings.HasPrefix(c.Name, prefix) && !isStable(c.Name) {
 			l.chains = append(l.chains, &nftables.Chain{Name: c.Name, Table: nft.Table()})
 		}
 	}
@@ -287,7 +287,7 @@ func (k *kernel) leftovers() (l leftovers, err error) {
 		return l, fmt.Errorf("nftables: sets: %w", err)
 	}
 	for _, s := range sets {
-		if strings.HasPrefix(s.Name, prefix) && !kept(s.Name) {
+		if strings.HasPrefix(s.Name, prefix) && !isStable(s.Name) {
 			l.sets = append(l.sets, &nftables.Set{Name: s.Name, Table: nft.Table()})
 		}
 	}

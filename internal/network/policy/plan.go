@@ -20,11 +20,11 @@ import (
 type plan struct {
 	sets   map[string]set      // by name
 	chains map[string][]rule   // by name
-	ways   map[direction]ways  // from a pod's address to its chain
+	jumps  map[direction]jumps // from a pod's address to its chain
 	self   map[netip.Addr]bool // isolated pods
 }
 
-type ways map[netip.Addr]string
+type jumps map[netip.Addr]string
 
 type direction string
 
@@ -60,8 +60,8 @@ type rule struct {
 
 var protocols = map[corev1.Protocol]uint8{corev1.ProtocolTCP: unix.IPPROTO_TCP, corev1.ProtocolUDP: unix.IPPROTO_UDP, corev1.ProtocolSCTP: unix.IPPROTO_SCTP}
 
-// picture holds the objects from which a plan is computed.
-type picture struct {
+// inputs holds the objects from which a plan is computed.
+type inputs struct {
 	node       string
 	policies   []*networkingv1.NetworkPolicy
 	pods       []*corev1.Pod
@@ -70,15 +70,15 @@ type picture struct {
 
 // planner computes one plan.
 type planner struct {
-	picture
+	inputs
 	byNamespace map[string][]*corev1.Pod
 	out         plan
 }
 
 // plan is pure: equal objects give equal plans.
-func (p picture) plan() plan {
-	m := planner{picture: p, byNamespace: map[string][]*corev1.Pod{}, out: plan{
-		sets: map[string]set{}, chains: map[string][]rule{}, ways: map[direction]ways{ingress: {}, egress: {}}, self: map[netip.Addr]bool{}}}
+func (p inputs) plan() plan {
+	m := planner{inputs: p, byNamespace: map[string][]*corev1.Pod{}, out: plan{
+		sets: map[string]set{}, chains: map[string][]rule{}, jumps: map[direction]jumps{ingress: {}, egress: {}}, self: map[netip.Addr]bool{}}}
 	for _, pod := range p.pods {
 		if len(addresses(pod)) > 0 {
 			m.byNamespace[pod.Namespace] = append(m.byNamespace[pod.Namespace], pod)
@@ -172,7 +172,7 @@ func (m *planner) chain(d direction, g group) {
 	m.out.chains[name] = rules
 	for _, pod := range g.pods {
 		for _, a := range addresses(pod) {
-			m.out.ways[d][a] = name
+			m.out.jumps[d][a] = name
 			m.out.self[a] = true
 		}
 	}

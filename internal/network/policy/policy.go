@@ -24,9 +24,9 @@ type Config struct {
 	// Debounce is the minimum time between two changes of the rules; default 20 ms. The first
 	// change is immediate.
 	Debounce time.Duration
-	// Glance is the interval for checking whether another program has changed the rules; default 10
-	// s.
-	Glance time.Duration
+	// CheckInterval is the interval for checking whether another program has changed the rules;
+	// default 10 s.
+	CheckInterval time.Duration
 }
 
 // Agent enforces the policies on one node. Make it with New.
@@ -52,8 +52,8 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Debounce == 0 {
 		cfg.Debounce = 20 * time.Millisecond
 	}
-	if cfg.Glance == 0 {
-		cfg.Glance = 10 * time.Second
+	if cfg.CheckInterval == 0 {
+		cfg.CheckInterval = 10 * time.Second
 	}
 	return &Agent{cfg: cfg, wake: make(chan struct{}, 1)}, nil
 }
@@ -64,7 +64,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if a.policies, err = client.Open[*networkingv1.NetworkPolicy](ctx, a.cfg.Client, client.Scope{}); err != nil {
 		return fmt.Errorf("open network policies: %w", err)
 	}
-	synced, done := a.policies.Subscribe(ctx, func(client.TypedEvent[*networkingv1.NetworkPolicy]) { a.poke() })
+	synced, done := a.policies.Subscribe(ctx, func(client.TypedEvent[*networkingv1.NetworkPolicy]) { a.wakeUp() })
 	a.ended = append(a.ended, done)
 	defer func() {
 		for _, d := range a.ended {
@@ -80,9 +80,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	generations := nft.Generations{}
 	defer generations.Close()
 	seen := uint32(0)
-	ticker := time.NewTicker(a.cfg.Glance)
+	ticker := time.NewTicker(a.cfg.CheckInterval)
 	defer ticker.Stop()
-	a.poke()
+	a.wakeUp()
 	first := true
 	for {
 		afresh := first
@@ -101,31 +101,31 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		}
 		if err := a.sync(ctx, afresh); err != nil {
 			slog.Error("network policies could not be enforced; trying again", "error", err)
-			a.later(ctx, time.Second)
+			a.syncLater(ctx, time.Second)
 			continue
 		}
 		first = false
-		a.later(ctx, a.cfg.Debounce)
+		a.syncLater(ctx, a.cfg.Debounce)
 	}
 }
 
-func (a *Agent) poke() {
+func (a *Agent) wakeUp() {
 	select {
 	case a.wake <- struct{}{}:
 	default:
 	}
 }
 
-// later delays the next sync, so that changes are processed together. After a failure it triggers
-// the next attempt.
-func (a *Agent) later(ctx context.Context, wait time.Duration) {
+// syncLater delays the next sync, so that changes are processed together. After a failure it
+// triggers the next attempt.
+func (a *Agent) syncLater(ctx context.Context, wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
 		if wait >= time.Second {
-			a.poke()
+			a.wakeUp()
 		}
 	}
 }
@@ -141,7 +141,7 @@ func (a *Agent) sync(ctx context.Context, afresh bool) error {
 			return err
 		}
 	}
-	p := picture{node: a.cfg.NodeName, policies: policies}
+	p := inputs{node: a.cfg.NodeName, policies: policies}
 	if a.watching {
 		p.pods, p.namespaces = a.pods.List("", nil), a.namespaces.List("", nil)
 	}
@@ -169,13 +169,13 @@ func (a *Agent) watch(ctx context.Context) (err error) {
 	}
 	_, done := a.namespaces.Subscribe(ctx, func(e client.TypedEvent[*corev1.Namespace]) {
 		if e.Type != client.Modified || !maps.Equal(e.Old.Labels, e.Object.Labels) {
-			a.poke()
+			a.wakeUp()
 		}
 	})
 	a.ended = append(a.ended, done)
 	_, done = a.pods.Subscribe(ctx, func(e client.TypedEvent[*corev1.Pod]) {
 		if e.Type != client.Modified || !sameForPolicies(e.Old, e.Object) {
-			a.poke()
+			a.wakeUp()
 		}
 	})
 	a.ended = append(a.ended, done)

@@ -52,7 +52,7 @@ func policyOf(t testing.TB, name, spec string) *networkingv1.NetworkPolicy {
 func start(t *testing.T, objects *nettest.Objects) *Agent {
 	t.Helper()
 	nettest.Need(t)
-	a, err := New(Config{NodeName: "here", Client: objects, Debounce: time.Millisecond, Glance: 50 * time.Millisecond})
+	a, err := New(Config{NodeName: "here", Client: objects, Debounce: time.Millisecond, CheckInterval: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func reaches(t *testing.T, from nettest.Machine, addr string) bool {
 	return ok
 }
 
-func TestWhoReachesWhom(t *testing.T) {
+func TestPoliciesDecideWhichPodsConnect(t *testing.T) {
 	nettest.Need(t)
 	web, friend, stranger := nettest.NewMachine(t, "10.42.0.2"), nettest.NewMachine(t, "10.42.0.3"), nettest.NewMachine(t, "10.42.0.4")
 	for _, port := range []int{80, 81} {
@@ -143,15 +143,15 @@ func reached(t *testing.T, from nettest.Machine) string {
 	return out
 }
 
-func TestSeveralPoliciesAllowTogether(t *testing.T) {
+func TestPoliciesAreAdditive(t *testing.T) {
 	a := policyOf(t, "a", "{podSelector: {}, ingress: [{ports: [{port: 80}]}]}")
 	b := policyOf(t, "b", "{podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: 81}]}]}")
-	p := picture{node: "here", policies: []*networkingv1.NetworkPolicy{a, b}, pods: []*corev1.Pod{
+	p := inputs{node: "here", policies: []*networkingv1.NetworkPolicy{a, b}, pods: []*corev1.Pod{
 		podObject("default", "web", "here", "10.42.0.2", map[string]string{"app": "web"}), podObject("default", "x", "here", "10.42.0.3", nil), podObject("default", "far", "there", "10.42.1.3", nil)}}.plan()
-	if len(p.chains) != 2 || len(p.ways[ingress]) != 2 || len(p.ways[egress]) != 0 {
+	if len(p.chains) != 2 || len(p.jumps[ingress]) != 2 || len(p.jumps[egress]) != 0 {
 		t.Fatalf("%+v", p)
 	}
-	for addr, chain := range p.ways[ingress] {
+	for addr, chain := range p.jumps[ingress] {
 		// one rule per family and port
 		want := map[string]int{"10.42.0.2": 4, "10.42.0.3": 2}[addr.String()]
 		if len(p.chains[chain]) != want {
@@ -160,14 +160,14 @@ func TestSeveralPoliciesAllowTogether(t *testing.T) {
 	}
 }
 
-func TestANamedPortIsTheReceivers(t *testing.T) {
+func TestANamedPortBelongsToTheReceiver(t *testing.T) {
 	named := []networkingv1.NetworkPolicyPort{{Port: ptr.To(intstr.FromString("http"))}}
 	p := policyOf(t, "p", "{podSelector: {matchLabels: {app: a}}}")
 	p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
 	p.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{Ports: named, To: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "b"}}}}}}
 	other := podObject("default", "b", "there", "10.42.1.3", map[string]string{"app": "b"})
 	other.Spec.Containers[0].Ports[0].ContainerPort = 8080
-	got := picture{node: "here", policies: []*networkingv1.NetworkPolicy{p}, pods: []*corev1.Pod{podObject("default", "a", "here", "10.42.0.2", map[string]string{"app": "a"}), other}}.plan()
+	got := inputs{node: "here", policies: []*networkingv1.NetworkPolicy{p}, pods: []*corev1.Pod{podObject("default", "a", "here", "10.42.0.2", map[string]string{"app": "a"}), other}}.plan()
 	for _, s := range got.sets {
 		for _, d := range s.destinations {
 			if d.addr.String() != "10.42.1.3" || d.port != 8080 {
@@ -180,7 +180,7 @@ func TestANamedPortIsTheReceivers(t *testing.T) {
 	}
 }
 
-func TestRulesComeBack(t *testing.T) {
+func TestFlushedRulesAreRestored(t *testing.T) {
 	nettest.Need(t)
 	web, friend := nettest.NewMachine(t, "10.42.0.2"), nettest.NewMachine(t, "10.42.0.3")
 	web.Serve(t, 80)

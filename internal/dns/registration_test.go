@@ -14,7 +14,7 @@ import (
 	"github.com/knarr-project/knarr/internal/network/nettest"
 )
 
-func TestTheAPIServerTakesTheRegistration(t *testing.T) {
+func TestTheAPIServerAcceptsTheRegistration(t *testing.T) {
 	nettest.Need(t)
 	c := controllertest.New(t)
 	ctx, cancel := context.WithCancel(context.Background())

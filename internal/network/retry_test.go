@@ -2,21 +2,19 @@ package network
 
 import (
 	"errors"
-	"net/netip"
-	"strings"
 	"testing"
 	"time"
 )
 
-func TestTroubleThatStaysIsToldOnceAndTriedLessOften(t *testing.T) {
-	var tr trouble
+func TestRepeatedErrorsAreLoggedOnceAndRetriedLessOften(t *testing.T) {
+	var tr retryState
 	now := time.Now()
 	one, two := errors.New("one"), errors.New("two")
 	for i, step := range []struct {
 		after time.Duration
 		err   error
 		pause time.Duration
-		tell  bool
+		log   bool
 	}{
 		{0, nil, 0, false},
 		{0, one, time.Second, true},
@@ -30,14 +28,8 @@ func TestTroubleThatStaysIsToldOnceAndTriedLessOften(t *testing.T) {
 		{time.Second, two, time.Second, true},
 	} {
 		now = now.Add(step.after)
-		if pause, tell := tr.next(step.err, now); pause != step.pause || tell != step.tell {
-			t.Errorf("step %d: pause %s, told %v, want %s, %v", i, pause, tell, step.pause, step.tell)
+		if pause, log := tr.next(step.err, now); pause != step.pause || log != step.log {
+			t.Errorf("step %d: pause %s, log %v, want %s, %v", i, pause, log, step.pause, step.log)
 		}
-	}
-}
-
-func TestAnAddressOfAnotherMachineIsToldWithTheFlagThatSetsIt(t *testing.T) {
-	if _, err := linkOf(netip.MustParseAddr("192.0.2.254")); err == nil || !strings.Contains(err.Error(), "set --advertise-address to an address of this machine") {
-		t.Errorf("error %v", err)
 	}
 }
