@@ -203,7 +203,7 @@ func (g Registry) Find(name string) (*Record, error) {
 			return r, nil
 		}
 	}
-	return nil, fmt.Errorf("%w is named %q here: %s", ErrNone, name, Names(known))
+	return nil, fmt.Errorf("%w has the name %q: %s", ErrNone, name, Names(known))
 }
 
 // Names lists clusters for a message.

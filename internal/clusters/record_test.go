@@ -59,7 +59,7 @@ func TestTheStateFollowsFromTheRecordAndTheProcess(t *testing.T) {
 		t.Errorf("a process with the pid of an earlier one is %s", got)
 	}
 	if !reused.Rebooted() || loaded.Rebooted() {
-		t.Error("the boot's id does not tell a restart of the machine")
+		t.Error("the boot's id does not show a restart of the machine")
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
@@ -113,7 +113,7 @@ func TestNamesAreUniqueAndStay(t *testing.T) {
 		t.Errorf("%s is %v, %v", b.Name, found, err)
 	}
 	if _, err := g.Find("nothing"); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), "data, "+b.Name) {
-		t.Errorf("a name that is none: %v", err)
+		t.Errorf("an unknown name: %v", err)
 	}
 	// A folder that was removed gives its name free.
 	if err := os.RemoveAll(a.DataDir); err != nil {

@@ -207,7 +207,7 @@ func TestAProcessIsStartedInACgroupOfVersion2(t *testing.T) {
 				return err
 			}
 			if err := enterV2(filepath.Join(dir, "cgroup.procs")); err == nil {
-				t.Error("a file that is no cgroup is entered")
+				t.Error("a file outside of cgroups was entered")
 			}
 			return nil
 		})

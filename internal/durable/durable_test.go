@@ -41,7 +41,7 @@ func TestAWriteThatFailsLeavesWhatWasThere(t *testing.T) {
 			t.Fatalf("%s: a folder was replaced by a file", name)
 		}
 		if strings.Contains(err.Error(), "already closed") || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s tells more than what was wrong: %v", name, err)
+			t.Errorf("%s contains more than the cause: %v", name, err)
 		}
 	}
 	left, err := os.ReadDir(dir)

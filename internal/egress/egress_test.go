@@ -185,7 +185,7 @@ func TestConnectionsThatFail(t *testing.T) {
 			"http_connect proxy uds"},
 		"one of konnectivity":             {byGRPC(egresstest.Konnectivity(t, nowhere).Socket), "dial tcp 127.0.0.1:1: connect", "grpc proxy uds"},
 		"a proxy that ends":               {byConnect(saying(t, "HTTP/1.1 ")), "reading HTTP response from CONNECT to " + far + " via proxy", "http_connect proxy uds"},
-		"a proxy that never ends its say": {byConnect(saying(t, "HTTP/1.1 200 OK\r\nA: "+strings.Repeat("x", 2<<20))), "reading HTTP response from CONNECT to", "http_connect proxy uds"},
+		"a proxy whose answer never ends": {byConnect(saying(t, "HTTP/1.1 200 OK\r\nA: "+strings.Repeat("x", 2<<20))), "reading HTTP response from CONNECT to", "http_connect proxy uds"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := load(t, one("cluster", tc.connection))

@@ -240,7 +240,7 @@ func (n *node) renewals(ctx context.Context, _ func(controller.Key, time.Duratio
 	defer ticks.Stop()
 	for {
 		if err := n.renew(ctx); err != nil && ctx.Err() == nil {
-			n.Log.Warn("a hollow node's lease is not renewed", "node", n.Node.Name, "error", err)
+			n.Log.Warn("cannot renew a hollow node's lease", "node", n.Node.Name, "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -67,7 +67,7 @@ func (c *Config) Handler() http.Handler {
 	results := zpages.NewHealthMetrics()
 	for kind, checks := range map[string][]zpages.Check{"healthz": c.Health, "livez": c.Alive, "readyz": c.Ready} {
 		h := &zpages.Health{Kind: kind, Checks: checks, Results: results, NotFound: http.NotFound, Failed: func(check string, err error) {
-			c.Log.Warn("a health check fails", "kind", kind, "check", check, "error", err)
+			c.Log.Warn("a health check failed", "kind", kind, "check", check, "error", err)
 		}}
 		mux.Handle("/"+kind, h)
 		mux.Handle("/"+kind+"/", h)
@@ -111,7 +111,7 @@ func (c *Config) protect(next http.Handler) http.Handler {
 		decision, reason, err := c.Authorizer.Authorize(r.Context(), auth.Attributes{User: user, Verb: verb, Path: r.URL.Path})
 		switch {
 		case err != nil:
-			c.Log.Warn("cannot ask whether a request is allowed", "user", user.Name, "path", r.URL.Path, "error", err)
+			c.Log.Warn("cannot authorize a request", "user", user.Name, "path", r.URL.Path, "error", err)
 			refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal Server Error: "+err.Error())
 		case decision != auth.Allow:
 			message := fmt.Sprintf("forbidden: User %q cannot %s path %q", user.Name, verb, r.URL.Path)

@@ -54,7 +54,7 @@ Swap:                  0 kB
 		}
 	}
 	if _, err := unwritten(strings.NewReader("x-y r--p 0 0 0 /a"), "/a"); err == nil {
-		t.Error("a table that can not be read has been read")
+		t.Error("an unreadable table was accepted")
 	}
 }
 
@@ -81,7 +81,7 @@ func TestPagesThatWereWrittenOnceStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if mapped[0] != 'y' {
-		t.Error("what was written is gone")
+		t.Error("the written content is lost")
 	}
 }
 
@@ -115,7 +115,7 @@ func TestForgottenPagesAreNotResidentAndCanBeReadAgain(t *testing.T) {
 		t.Errorf("%d KB are resident", n)
 	}
 	if !bytes.Equal(mapped, want) {
-		t.Error("the pages are others")
+		t.Error("the content of the pages differs")
 	}
 }
 

@@ -135,7 +135,7 @@ func dead(r *running) error {
 	if r.err != nil {
 		return fmt.Errorf("%s died: %w", r.name, r.err)
 	}
-	return fmt.Errorf("%s ended by itself", r.name)
+	return fmt.Errorf("%s ended unexpectedly", r.name)
 }
 
 // stop ends the phases in reverse order.

@@ -141,12 +141,12 @@ func (f *File) Look(ctx context.Context, now time.Time) {
 	files := strings.Join(f.paths, ", ")
 	if err == nil {
 		f.counts(sum)
-		f.log.Info("a changed configuration is used", "configuration", f.what, "file", files)
+		f.log.Info("a changed configuration is in use", "configuration", f.what, "file", files)
 		return
 	}
 	if text := err.Error(); text != f.refused { // told once, though it is tried again and again
 		f.refused = text
-		f.log.Error("a changed configuration is not used; the one before stays", "configuration", f.what, "file", files, "err", err)
+		f.log.Error("cannot use a changed configuration; the previous one stays in use", "configuration", f.what, "file", files, "err", err)
 	}
 }
 

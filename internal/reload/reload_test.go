@@ -54,7 +54,7 @@ func TestAChangedFileCountsUnlessItIsBroken(t *testing.T) {
 		t.Errorf("used %q, want %q", used, want)
 	}
 	if n := strings.Count(logged.String(), "level=ERROR"); n != 2 {
-		t.Errorf("%d errors are told, want one for each broken content:\n%s", n, logged.String())
+		t.Errorf("%d errors are logged, want one for each broken content:\n%s", n, logged.String())
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(f.Collectors()...)
@@ -141,6 +141,6 @@ func TestCertificatesAreLookedAtMoreOftenThanOtherFiles(t *testing.T) {
 			t.Errorf("used %q", got)
 		}
 	case <-time.After(time.Minute):
-		t.Error("a changed file is not used")
+		t.Error("a changed file is not in use")
 	}
 }

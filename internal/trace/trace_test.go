@@ -24,7 +24,7 @@ func TestAConfigurationIsReadAsUpstreamReadsIt(t *testing.T) {
 		"JSON":                  {`{"apiVersion":"apiserver.config.k8s.io/v1","kind":"TracingConfiguration"}`, ""},
 		"nothing":               {"", ""}, // as it is
 		"another kind":          {head + "v1\nkind: EncryptionConfiguration\n", "unable to decode tracing configuration data"},
-		"a version of nobody":   {head + "v2\nkind: TracingConfiguration\n", `no kind "TracingConfiguration" is registered`},
+		"an unknown version":    {head + "v2\nkind: TracingConfiguration\n", `no kind "TracingConfiguration" is registered`},
 		"an unknown field":      {head + "v1\nkind: TracingConfiguration\nrate: 1\n", `unknown field "rate"`},
 		"a field twice":         {head + "v1\nkind: TracingConfiguration\nendpoint: a\nendpoint: b\n", "already set in map"},
 		"a rate below 0":        {head + "v1\nkind: TracingConfiguration\nsamplingRatePerMillion: -1\n", "samplingRatePerMillion: Invalid value: -1: sampling rate must be positive"},
@@ -76,13 +76,13 @@ func TestWhichRequestsAreRecorded(t *testing.T) {
 		trace   string // whose trace the span is of
 		links   int
 	}{
-		"none by default":                                {trusted: true},
-		"all where all are to be":                        {rate: 1000000, spans: 1},
-		"one whose trusted client records it":            {parent: sampled, trusted: true, spans: 1, trace: clients},
-		"none whose trusted client does not":             {parent: unsampled, rate: 1000000, trusted: true},
-		"none because a client that is not trusted does": {parent: sampled},
-		"a link to the trace of one who is not trusted":  {parent: sampled, rate: 1000000, spans: 1, links: 1},
-		"a header that is none":                          {parent: "x", rate: 1000000, spans: 1},
+		"none by default":                              {trusted: true},
+		"all where all are to be":                      {rate: 1000000, spans: 1},
+		"one whose trusted client records it":          {parent: sampled, trusted: true, spans: 1, trace: clients},
+		"none whose trusted client does not record it": {parent: unsampled, rate: 1000000, trusted: true},
+		"none for the decision of an untrusted client": {parent: sampled},
+		"a link to the trace of an untrusted client":   {parent: sampled, rate: 1000000, spans: 1, links: 1},
+		"an invalid header":                            {parent: "x", rate: 1000000, spans: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := tracetest.Listen(t)

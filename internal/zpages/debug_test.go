@@ -25,17 +25,17 @@ func TestPagesForThoseWhoLookForBugs(t *testing.T) {
 		want               string
 		level              slog.Level
 	}{
-		"a level":                  {"PUT", "/debug/flags/v", "4", 200, "successfully set klog.logging.verbosity to 4\n", slog.LevelDebug},
-		"none":                     {"PUT", "/debug/flags/v", "x", 400, "strconv.ParseUint: parsing \"x\": invalid syntax\n", slog.LevelInfo},
-		"a level below nothing":    {"PUT", "/debug/flags/v", "-1", 400, "strconv.ParseUint: parsing \"-1\": invalid syntax\n", slog.LevelInfo},
-		"reading the level":        {"GET", "/debug/flags/v", "", 406, "unsupported http method\n", slog.LevelInfo},
-		"the list of profiles":     {"GET", "/debug/pprof/", "", 200, "goroutine", slog.LevelInfo},
-		"the list, without slash":  {"GET", "/debug/pprof", "", 302, "/debug/pprof/", slog.LevelInfo},
-		"a profile that is none":   {"GET", "/debug/pprof/nothing", "", 404, "Unknown profile", slog.LevelInfo},
-		"what goroutines are at":   {"GET", "/debug/pprof/goroutine?debug=1", "", 200, "goroutine profile: total", slog.LevelInfo},
-		"what can be set":          {"GET", "/debug/flags/", "", 200, "<li>v: how much is logged", slog.LevelInfo},
-		"that, without slash":      {"GET", "/debug/flags", "", 200, "<title>flags</title>", slog.LevelInfo},
-		"a path that nobody knows": {"GET", "/debug/flags/w", "", 404, "", slog.LevelInfo},
+		"a level":                 {"PUT", "/debug/flags/v", "4", 200, "successfully set klog.logging.verbosity to 4\n", slog.LevelDebug},
+		"none":                    {"PUT", "/debug/flags/v", "x", 400, "strconv.ParseUint: parsing \"x\": invalid syntax\n", slog.LevelInfo},
+		"a level below nothing":   {"PUT", "/debug/flags/v", "-1", 400, "strconv.ParseUint: parsing \"-1\": invalid syntax\n", slog.LevelInfo},
+		"reading the level":       {"GET", "/debug/flags/v", "", 406, "unsupported http method\n", slog.LevelInfo},
+		"the list of profiles":    {"GET", "/debug/pprof/", "", 200, "goroutine", slog.LevelInfo},
+		"the list, without slash": {"GET", "/debug/pprof", "", 302, "/debug/pprof/", slog.LevelInfo},
+		"a profile that is none":  {"GET", "/debug/pprof/nothing", "", 404, "Unknown profile", slog.LevelInfo},
+		"what goroutines are at":  {"GET", "/debug/pprof/goroutine?debug=1", "", 200, "goroutine profile: total", slog.LevelInfo},
+		"what can be set":         {"GET", "/debug/flags/", "", 200, "<li>v: how much is logged", slog.LevelInfo},
+		"that, without slash":     {"GET", "/debug/flags", "", 200, "<title>flags</title>", slog.LevelInfo},
+		"an unknown path":         {"GET", "/debug/flags/w", "", 404, "", slog.LevelInfo},
 	} {
 		t.Run(name, func(t *testing.T) {
 			LogLevel.Set(slog.LevelInfo)

@@ -37,7 +37,7 @@ func Metrics(from prometheus.Gatherer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodDelete {
 			w.Header().Set("Allow", http.MethodGet)
-			http.Error(w, "metrics can not be reset", http.StatusMethodNotAllowed)
+			http.Error(w, "metrics cannot be reset", http.StatusMethodNotAllowed)
 			return
 		}
 		page.ServeHTTP(w, r)

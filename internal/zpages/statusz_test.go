@@ -17,7 +17,7 @@ func TestTheProcessTellsOfItself(t *testing.T) {
 	const structured, text = ";v=v1beta1;g=config.k8s.io;as=Statusz", "text/plain; charset=utf-8"
 	wantAnswers(t, h, map[string]answer{
 		"people":               {"", 200, text, "\nUp  1 hr 01 min 07 sec\n"},
-		"whoever takes all":    {"*/*", 200, text, "\nStarted  Sun Nov 22 06:09:08 UTC 2026\n"},
+		"any media type":       {"*/*", 200, text, "\nStarted  Sun Nov 22 06:09:08 UTC 2026\n"},
 		"JSON":                 {"application/json" + structured, 200, "application/json;g=config.k8s.io;v=v1beta1;as=Statusz", `"startTime": "2026-11-22T06:09:08Z",` + "\n" + `  "uptimeSeconds": 3667,` + "\n" + `  "goVersion": "` + runtime.Version() + `",` + "\n" + `  "binaryVersion": "1.36.3",` + "\n" + `  "emulationVersion": "1.36",`},
 		"YAML":                 {"application/yaml" + structured, 200, "application/yaml;g=config.k8s.io;v=v1beta1;as=Statusz", "metadata:\n  name: apiserver\n"},
 		"the older version":    {"application/json;v=v1alpha1;g=config.k8s.io;as=Statusz", 200, "application/json;g=config.k8s.io;v=v1alpha1;as=Statusz", `"apiVersion": "config.k8s.io/v1alpha1"`},
