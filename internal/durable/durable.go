@@ -1,6 +1,6 @@
-// Package durable writes files that are whole or not there, whenever the power goes: a file is written aside, brought to the disk and renamed,
-// and the folder that knows its name is brought to the disk too. For what can not be made again: keys, credentials, snapshots. What is
-// remade at every start does not need it.
+// Package durable writes files atomically: after a power failure, a file has its old or its new
+// content. The data is written to a temporary file, synced and renamed, and then the folder is
+// synced too. It is for files that cannot be recreated: keys, credentials, snapshots.
 package durable
 
 import (
@@ -10,10 +10,11 @@ import (
 	"path/filepath"
 )
 
-// WriteFile replaces a file in one step, readable by its owner alone, and returns when it is on disk.
+// WriteFile replaces a file atomically and returns when it is on disk. Only the owner can read the
+// file.
 func WriteFile(path string, data []byte) error { return write(path, data, Publish) }
 
-// Replace is WriteFile that does not wait for the disk.
+// Replace is WriteFile without waiting for the disk.
 func Replace(path string, data []byte) error {
 	return write(path, data, func(f *os.File, path string) error {
 		if err := f.Close(); err != nil {
@@ -23,7 +24,7 @@ func Replace(path string, data []byte) error {
 	})
 }
 
-// write puts the data into a file beside path, which publish closes and gives its name.
+// write puts the data into a temporary file beside path. publish closes that file and renames it.
 func write(path string, data []byte, publish func(f *os.File, path string) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
@@ -33,7 +34,7 @@ func write(path string, data []byte, publish func(f *os.File, path string) error
 		err = publish(f, path)
 	}
 	if err != nil {
-		// What publish has done already is not there to be undone, and no news.
+		// Ignore the errors of undoing what publish has already done.
 		return fmt.Errorf("write %s: %w", path, errors.Join(err, except(f.Close(), os.ErrClosed), except(os.Remove(f.Name()), os.ErrNotExist)))
 	}
 	return nil
@@ -46,7 +47,7 @@ func except(err, expected error) error {
 	return err
 }
 
-// Publish closes a file that was written under another name in the folder of path, and gives it that name once its content is on disk.
+// Publish syncs and closes a temporary file in the folder of path, and renames it to path.
 func Publish(f *os.File, path string) error {
 	err := f.Sync()
 	if closed := f.Close(); err == nil {
@@ -61,7 +62,7 @@ func Publish(f *os.File, path string) error {
 	return SyncFolder(filepath.Dir(path))
 }
 
-// SyncFolder brings the names in a folder to the disk.
+// SyncFolder syncs the names in a folder to disk.
 func SyncFolder(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {

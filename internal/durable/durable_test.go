@@ -32,7 +32,8 @@ func TestAFileIsReplacedAndNothingElseIsLeft(t *testing.T) {
 func TestAWriteThatFailsLeavesWhatWasThere(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "taken")
-	if err := os.MkdirAll(filepath.Join(path, "inside"), 0o700); err != nil { // a folder is not replaced by a file
+	// a file cannot replace a folder
+	if err := os.MkdirAll(filepath.Join(path, "inside"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, write := range map[string]func(string, []byte) error{"WriteFile": WriteFile, "Replace": Replace} {

@@ -14,7 +14,7 @@ import (
 	upstream "k8s.io/apiserver/pkg/server/egressselector"
 )
 
-// Network is where a connection leads.
+// Network is a kind of destination.
 type Network string
 
 // The networks that a configuration may name.
@@ -24,7 +24,8 @@ const (
 	Cluster      Network = "cluster"
 )
 
-// Load makes the Selector of a file; nil where path is empty, or the file names nothing. Errors are in upstream's words.
+// Load reads the Selector from a file. It returns nil if path is empty or the file selects nothing.
+// Errors have upstream's texts.
 func Load(path string) (*Selector, error) {
 	config, err := upstream.ReadEgressSelectorConfiguration(path)
 	if err != nil {
@@ -49,7 +50,7 @@ func Load(path string) (*Selector, error) {
 	return s, nil
 }
 
-// way is how a connection that was validated is made.
+// way returns the dial function of a validated connection.
 func (s *Selector) way(c *apiserverconfig.Connection) (Dial, error) {
 	if c.ProxyProtocol == apiserverconfig.ProtocolDirect {
 		return (&net.Dialer{Timeout: patience, KeepAlive: 30 * time.Second}).DialContext, nil
@@ -73,7 +74,8 @@ func (s *Selector) way(c *apiserverconfig.Connection) (Dial, error) {
 	return s.counted(proxy, labels{"http_connect", "tcp"}), nil
 }
 
-// secured shows the proxy a certificate, and trusts those of the bundle, or the system's.
+// secured builds the TLS configuration for the proxy: the client certificate to show, and the CA
+// bundle to trust (default: the system's).
 func secured(c *apiserverconfig.TLSConfig, host string) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(c.ClientCert, c.ClientKey)
 	if err != nil {

@@ -23,7 +23,7 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
-// one is a configuration of one selection.
+// one returns a configuration with one selection.
 func one(name, connection string) string {
 	return head + fmt.Sprintf("egressSelections:\n- {name: %s, connection: {%s}}\n", name, connection)
 }
@@ -118,7 +118,7 @@ func TestWhatIsNotSelectedIsConnectedToAsItWouldBeWithoutAFile(t *testing.T) {
 	}
 }
 
-// pair are the files of a certificate, which trusts itself, and of its key.
+// pair writes a self-signed certificate and its key, and returns their paths.
 func pair(t *testing.T) (certificate, key string) {
 	t.Helper()
 	server := httptest.NewTLSServer(nil)

@@ -12,10 +12,11 @@ import (
 	"time"
 )
 
-// connect is a proxy that is asked by HTTP's CONNECT. Each connection through it is one to it.
+// connect is a proxy for HTTP's CONNECT. Each tunneled connection has its own connection to the
+// proxy.
 type connect struct {
 	network, address string
-	secure           *tls.Config // nil: without TLS
+	secure           *tls.Config // nil means without TLS
 }
 
 func (p *connect) reach(ctx context.Context) (func(context.Context, string) (net.Conn, error), error) {
@@ -44,7 +45,8 @@ func (p *connect) reach(ctx context.Context) (func(context.Context, string) (net
 	}, nil
 }
 
-// spoken is a connection whose other end has spoken first, as servers of gRPC without TLS do: that came together with the proxy's answer.
+// spoken is a connection whose server spoke first, as gRPC servers without TLS do. The proxy's
+// answer already contained the server's first bytes.
 type spoken struct {
 	net.Conn
 	in io.Reader
@@ -52,16 +54,17 @@ type spoken struct {
 
 func (c *spoken) Read(b []byte) (int, error) { return c.in.Read(b) }
 
-// ask waits for the answer no longer than ctx does. It returns what came after it already.
+// ask sends the CONNECT request and waits for the answer until ctx ends. It returns the bytes that
+// followed the answer.
 func (p *connect) ask(ctx context.Context, conn net.Conn, address string) ([]byte, error) {
 	over := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(over)
-		_ = conn.SetDeadline(time.Unix(1, 0)) // whoever reads or writes ends
+		_ = conn.SetDeadline(time.Unix(1, 0)) // reads and writes fail at once
 	})
 	first, err := p.answered(conn, address)
 	if !stop() {
-		<-over // it is of no use any more, even if the answer has just come
+		<-over // the connection is unusable, even if the answer has just arrived
 		return nil, fmt.Errorf("reading HTTP response from CONNECT to %s via proxy %s failed: %w", address, p.address, context.Cause(ctx))
 	}
 	return first, err
@@ -71,7 +74,7 @@ func (p *connect) answered(conn net.Conn, address string) ([]byte, error) {
 	if _, err := fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", address, address); err != nil {
 		return nil, fmt.Errorf("sending CONNECT to %s via proxy %s failed: %w", address, p.address, err)
 	}
-	// A proxy that sends headers without end must not fill the memory.
+	// Limit the headers, so that a proxy cannot exhaust the memory.
 	in := bufio.NewReader(io.LimitReader(conn, http.DefaultMaxHeaderBytes))
 	response, err := http.ReadResponse(in, &http.Request{Method: http.MethodConnect})
 	if err != nil {

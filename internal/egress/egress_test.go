@@ -31,7 +31,7 @@ func keyBytes(t *testing.T, key any) []byte {
 	return out
 }
 
-// far is an address where nothing listens (RFC 5737): only a proxy knows what is meant.
+// far is an unreachable address (RFC 5737) that only the proxy can translate.
 const far = "192.0.2.7:443"
 
 func load(t *testing.T, text string) *egress.Selector {
@@ -43,7 +43,7 @@ func load(t *testing.T, text string) *egress.Selector {
 	return s
 }
 
-// counts are the metrics of a Selector, but for how long things took.
+// counts returns the metrics of a Selector, without durations.
 func counts(t *testing.T, s *egress.Selector) (out []string) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -69,7 +69,8 @@ func TestRequestsGoThroughProxies(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		_, _ = w.Write(body)
 	}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // a connection that asks nothing
+	// ignore errors of connections without a request
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	routes := map[string]string{far: server.Listener.Addr().String()}
@@ -134,7 +135,8 @@ func TestRequestsGoThroughProxies(t *testing.T) {
 			if got, want := counts(t, s), []string{"duration_seconds " + tc.label + " 1", "start_total " + tc.label + " 1"}; !slices.Equal(got, want) {
 				t.Errorf("metrics: %q, want %q", got, want)
 			}
-			// What the other side has ended, no proxy speaks to any more; who looks at addresses finds some.
+			// The proxy does not use a connection after the other side has closed it. A connection
+			// has addresses.
 			conn, err := s.To(egress.Cluster)(t.Context(), "tcp", far)
 			if err != nil {
 				t.Fatal(err)
@@ -150,7 +152,7 @@ func TestRequestsGoThroughProxies(t *testing.T) {
 	}
 }
 
-// saying is a proxy that answers that and ends.
+// saying is a proxy that sends the answer and closes the connection.
 func saying(t *testing.T, answer string) (socket string) {
 	t.Helper()
 	p := egresstest.New(nil)
@@ -191,7 +193,7 @@ func TestConnectionsThatFail(t *testing.T) {
 			s := load(t, one("cluster", tc.connection))
 			ctx := t.Context()
 			if tc.connection == byGRPC("/none") {
-				// The library tries until then: the server may be about to begin.
+				// The library retries until then, because the server may be about to start.
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, 10*time.Millisecond)
 				defer cancel()
@@ -237,7 +239,7 @@ func TestNobodyWaitsForASilentProxyLongerThanTheyWant(t *testing.T) {
 			go func() {
 				conn := <-accepted
 				defer func() { _ = conn.Close() }()
-				_, _ = conn.Read(make([]byte, 4096)) // it is asked
+				_, _ = conn.Read(make([]byte, 4096)) // it gets the request
 				cancel()
 				_, _ = conn.Read(make([]byte, 4096))
 				<-t.Context().Done()

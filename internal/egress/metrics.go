@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// labels say how a proxy is spoken to.
+// labels describe how the proxy is contacted.
 type labels struct{ protocol, transport string }
 
 // metrics have upstream's names, labels and buckets.

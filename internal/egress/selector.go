@@ -10,19 +10,21 @@ import (
 	"github.com/knarr-project/knarr/internal/trace"
 )
 
-// Dial connects to an address, HOST:PORT. It is what http.Transport calls DialContext.
+// Dial connects to an address HOST:PORT. It has the type of http.Transport's DialContext.
 type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// patience is how long a connection may take, the proxy's part included: as long as a direct one.
+// patience is the time limit of a connection including the proxy's part, the same as for a direct
+// one.
 const patience = 30 * time.Second
 
-// Selector knows the way to each Network. A nil one has no say in any. Safe for concurrent use.
+// Selector knows how to reach each Network. A nil Selector has no configuration. It is safe for
+// concurrent use.
 type Selector struct {
 	ways    map[Network]Dial
 	metrics *metrics
 }
 
-// To is the way to a network; nil where the configuration has none.
+// To returns the dial function of a network, or nil if the network is not configured.
 func (s *Selector) To(network Network) Dial {
 	if s == nil {
 		return nil
@@ -30,7 +32,7 @@ func (s *Selector) To(network Network) Dial {
 	return s.ways[network]
 }
 
-// Or is the way to a network, direct where the configuration has none.
+// Or returns the dial function of a network, or direct if the network is not configured.
 func (s *Selector) Or(network Network, direct Dial) Dial {
 	if way := s.To(network); way != nil {
 		return way
@@ -38,10 +40,11 @@ func (s *Selector) Or(network Network, direct Dial) Dial {
 	return direct
 }
 
-// self is where this server is found by its own cluster. It asks itself without a proxy.
+// self is the address of this server inside its own cluster. The server connects to itself without
+// a proxy.
 const self = "kubernetes.default.svc:443"
 
-// Webhook is the way to a webhook that is named by a URL with that host.
+// Webhook returns the dial function of a webhook whose URL has that host.
 func (s *Selector) Webhook(host string, direct Dial) Dial {
 	if host == self {
 		return direct
@@ -49,7 +52,7 @@ func (s *Selector) Webhook(host string, direct Dial) Dial {
 	return s.Or(ControlPlane, direct)
 }
 
-// ServiceWebhook is the way to a webhook behind a Service.
+// ServiceWebhook returns the dial function of a webhook behind a Service.
 func (s *Selector) ServiceWebhook(namespace, name string, port int32, direct Dial) Dial {
 	if namespace == "default" && name == "kubernetes" && port == 443 {
 		return direct
@@ -57,7 +60,7 @@ func (s *Selector) ServiceWebhook(namespace, name string, port int32, direct Dia
 	return s.Or(Cluster, direct)
 }
 
-// Collectors are the metrics of connections through proxies, under upstream's names.
+// Collectors returns the metrics of connections through proxies, under upstream's names.
 func (s *Selector) Collectors() []prometheus.Collector {
 	if s == nil {
 		return nil
@@ -65,9 +68,10 @@ func (s *Selector) Collectors() []prometheus.Collector {
 	return s.metrics.all()
 }
 
-// proxy is a way through somebody else.
+// proxy is the client side of one proxy protocol.
 type proxy interface {
-	// reach connects to the proxy itself, and returns how it is asked for an address. ctx bounds both.
+	// reach connects to the proxy. It returns ask, which requests a connection to an address. ctx
+	// limits both.
 	reach(ctx context.Context) (ask func(ctx context.Context, address string) (net.Conn, error), err error)
 }
 

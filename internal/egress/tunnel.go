@@ -9,16 +9,18 @@ import (
 	konnectivity "sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
 )
 
-// tunnel is a konnectivity server. Each connection through it has a stream, and a connection to it, of its own, which end with it.
+// tunnel is a konnectivity server. Each tunneled connection has its own stream and its own
+// connection to the server, which end with it.
 type tunnel struct{ socket string }
 
 func (t *tunnel) reach(ctx context.Context) (func(context.Context, string) (net.Conn, error), error) {
-	// The stream lives longer than the wait for it, and than the request that began it.
+	// The stream lives longer than the wait for it and than the request that started it.
 	made, err := konnectivity.CreateSingleUseGrpcTunnelWithContext(ctx, context.Background(), t.socket,
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", t.socket)
 		}),
-		grpc.WithBlock(), grpc.WithReturnConnectionError(), // the library's own settings for this
+		// the library's own settings for this purpose
+		grpc.WithBlock(), grpc.WithReturnConnectionError(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err
@@ -32,7 +34,7 @@ func (t *tunnel) reach(ctx context.Context) (func(context.Context, string) (net.
 	}, nil
 }
 
-// tunneled has addresses, which the library's connections do not, and users of connections look at.
+// tunneled adds addresses to the library's connections, because callers read them.
 type tunneled struct {
 	net.Conn
 	remote name
@@ -41,7 +43,7 @@ type tunneled struct {
 func (c *tunneled) RemoteAddr() net.Addr { return c.remote }
 func (c *tunneled) LocalAddr() net.Addr  { return name("") }
 
-// name is the address of the other end of a tunnel as it was asked for.
+// name is the requested address of the other end of a tunnel.
 type name string
 
 func (name) Network() string  { return "tcp" }

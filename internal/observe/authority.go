@@ -14,11 +14,12 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// lookEvery is how long what the cluster says of its authority is believed.
+// lookEvery is how long the published authority is cached.
 const lookEvery = time.Minute
 
-// Authority judges client certificates by the authority that the API server publishes for its extensions (the ConfigMap
-// extension-apiserver-authentication), which is looked at when somebody brings a certificate. Safe for concurrent use.
+// Authority authenticates client certificates by the CA that the API server publishes for its
+// extensions (the ConfigMap extension-apiserver-authentication). It reads the ConfigMap when a
+// client presents a certificate. It is safe for concurrent use.
 type Authority struct {
 	Client client.Interface
 	Now    func() time.Time
@@ -29,7 +30,8 @@ type Authority struct {
 	certificates *auth.Certificates
 }
 
-// Authenticate implements auth.Authenticator. Who shows no certificate, or shows one where no authority is known, is nobody.
+// Authenticate implements auth.Authenticator. There is no user if the client presents no
+// certificate or the CA is unknown.
 func (a *Authority) Authenticate(r *http.Request) (auth.User, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return auth.User{}, false, nil

@@ -1,6 +1,8 @@
-// Package observe is the HTTPS address of a component that runs alone, at the port of upstream's of the same kind: health pages, which everybody may read, and
-// metrics and settings for those whom the API server lets read them (package auth/delegated).
+// Package observe is the HTTPS server of a component that runs alone, on the port of its upstream
+// twin. Everyone can read its health pages. Metrics and settings require authorization by the API
+// server (package auth/delegated).
 //
-// In: what the component tells of itself. Out: /healthz, /livez, /readyz, /metrics, /metrics/slis, /configz, /flagz and /statusz, as upstream's
-// kube-controller-manager and kube-scheduler have them.
+// In: checks, metrics and settings of the component. Out: /healthz, /livez, /readyz, /metrics,
+// /metrics/slis, /configz, /flagz and /statusz, as in upstream's kube-controller-manager and
+// kube-scheduler.
 package observe

@@ -20,25 +20,25 @@ import (
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
-// Config is what there is to tell, and to whom.
+// Config holds the component's data and who may read it.
 type Config struct {
-	// Component is upstream's name of it: kube-scheduler.
+	// Component is upstream's name of the component, such as kube-scheduler.
 	Component string
 	TLS       *tls.Config
-	// Authenticator gives no user for those who bring no credentials: they are system:anonymous.
+	// Authenticator returns no user for clients without credentials; they are system:anonymous.
 	Authenticator auth.Authenticator
 	Authorizer    auth.Authorizer
 	// Health, Alive and Ready are the checks of /healthz, /livez and /readyz.
 	Health, Alive, Ready []zpages.Check
 	Collectors           []prometheus.Collector
-	// Configz is what /configz tells, by the name that upstream gives it.
+	// Configz is the content of /configz, under upstream's name of the configuration.
 	Configz map[string]any
-	// Settings are what the process was started with, which /flagz tells; nil: there is no such page.
+	// Settings returns the process's flags for /flagz. If nil, the page does not exist.
 	Settings func() map[string]string
 	Log      *slog.Logger
 }
 
-// Listen opens the socket; run then serves until its context ends.
+// Listen opens the socket. run serves until its context ends.
 func Listen(ctx context.Context, address string, c Config) (run func(context.Context) error, err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -58,10 +58,10 @@ func Listen(ctx context.Context, address string, c Config) (run func(context.Con
 	}, nil
 }
 
-// open are the paths that everybody may read, as upstream's --authorization-always-allow-paths.
+// open lists the paths that everyone can read, as in upstream's --authorization-always-allow-paths.
 var open = []string{"/healthz", "/livez", "/readyz"}
 
-// Handler serves the pages to those who may read them.
+// Handler serves the pages to authorized clients.
 func (c *Config) Handler() http.Handler {
 	mux := http.NewServeMux()
 	results := zpages.NewHealthMetrics()
@@ -80,7 +80,7 @@ func (c *Config) Handler() http.Handler {
 	zpages.Debug(mux)
 	mux.HandleFunc("/configz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(c.Configz) // the client may be gone
+		_ = json.NewEncoder(w).Encode(c.Configz) // the client may have disconnected
 	})
 	about := []string{"/configz", "/healthz", "/livez", "/metrics", "/readyz"}
 	if c.Settings != nil {
@@ -91,7 +91,7 @@ func (c *Config) Handler() http.Handler {
 	return c.protect(mux)
 }
 
-// protect lets those read a path who may.
+// protect passes on requests that are authorized for their path.
 func (c *Config) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if slices.Contains(open, r.URL.Path) {
@@ -138,5 +138,5 @@ func refuse(w http.ResponseWriter, code int32, reason metav1.StatusReason, messa
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(int(code))
-	_, _ = w.Write(body) // the client may be gone
+	_, _ = w.Write(body) // the client may have disconnected
 }

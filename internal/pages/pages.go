@@ -1,8 +1,9 @@
-// Package pages gives mapped pages of files back to the kernel.
+// Package pages returns mapped file pages to the kernel.
 //
-// What a process has touched of its own program and of a database's file counts as its memory until the kernel needs it for something else. The program's
-// larger half is only needed to start, and of a database's file, pages around those that were read are mapped as well. Given back, they stay in the
-// kernel's cache of files for as long as it likes; touched again, they are mapped again, sixteen at a time, in about a microsecond.
+// Touched pages of the program and of the database file count as memory of the process until the
+// kernel needs the memory. The larger half of the program is only needed at start. In the database
+// file, pages around those that were read are mapped as well. Returned pages stay in the kernel's
+// page cache. Touching them again maps them again, sixteen at a time, in about a microsecond.
 package pages
 
 import (
@@ -16,8 +17,12 @@ import (
 	"syscall"
 )
 
-// Forget gives back all pages of the file that this process has mapped, where it may not write now and has never written: not a debugger, nor the loader of a program
-// that can lie anywhere, either. The caller sees to it that nobody takes away one of the file's mappings meanwhile: something else might be mapped there then.
+// Forget returns all of the file's mapped pages that this process may not write and has never
+// written. This excludes pages changed by a debugger or by the loader of a position-independent
+// program.
+//
+// The caller must make sure that none of the file's mappings is removed meanwhile, because another
+// mapping could take its place.
 func Forget(path string) error {
 	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
@@ -29,7 +34,7 @@ func Forget(path string) error {
 		return fmt.Errorf("forget pages of %s: %w", path, err)
 	}
 	for _, a := range areas {
-		// There is nothing in these pages that the file does not have.
+		// These pages contain only what is in the file.
 		if _, _, errno := syscall.Syscall(syscall.SYS_MADVISE, a.from, a.to-a.from, syscall.MADV_DONTNEED); errno != 0 {
 			return fmt.Errorf("forget pages of %s: %w", path, errno)
 		}
@@ -39,7 +44,8 @@ func Forget(path string) error {
 
 type area struct{ from, to uintptr }
 
-// unwritten are the file's areas without write permission and without pages of their own in a table like /proc/self/smaps:
+// unwritten returns the file's mapped areas without write permission and without private pages.
+// table has the format of /proc/self/smaps:
 //
 //	00400000-02fef000 r-xp 00000000 08:01 1234   /usr/bin/knarr
 //	Anonymous:             0 kB
@@ -53,12 +59,12 @@ func unwritten(table io.Reader, path string) (areas []area, err error) {
 		case len(fields) < 3:
 		case string(fields[0]) == "Anonymous:" && string(fields[1]) != "0":
 			candidate = area{}
-		case string(fields[0]) == "Swap:": // comes after Anonymous
+		case string(fields[0]) == "Swap:": // follows Anonymous
 			if candidate.to > 0 && string(fields[1]) == "0" {
 				areas = append(areas, candidate)
 			}
 			candidate = area{}
-		case fields[0][len(fields[0])-1] != ':': // it begins an area
+		case fields[0][len(fields[0])-1] != ':': // the first line of an area
 			candidate = area{}
 			if len(fields) >= 6 && bytes.HasSuffix(lines.Bytes(), []byte(" "+path)) && bytes.IndexByte(fields[1], 'w') < 0 {
 				if candidate, err = parseArea(string(fields[0])); err != nil {

@@ -73,7 +73,7 @@ func TestPagesThatWereWrittenOnceStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = syscall.Munmap(mapped) }()
-	mapped[0] = 'y' // as a loader does, which then takes the permission away
+	mapped[0] = 'y' // as a loader does before it removes the write permission
 	if err := syscall.Mprotect(mapped, syscall.PROT_READ); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestForgottenPagesAreNotResidentAndCanBeReadAgain(t *testing.T) {
 	}
 }
 
-// resident is how many kB of a mapping are counted as this process's.
+// resident returns how many kB of a mapping count as this process's memory.
 func resident(t *testing.T, mapped []byte) (kb int) {
 	t.Helper()
 	smaps, err := os.ReadFile("/proc/self/smaps")

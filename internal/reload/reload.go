@@ -1,6 +1,7 @@
-// Package reload follows files of configuration: what changes in them counts without a restart. A content that can not be used changes
-// nothing and is tried again, since what it lacks may come. Files are read every few seconds instead of being watched for, so that mounts and
-// symbolic links (a ConfigMap's volume) need no thought.
+// Package reload applies changes of configuration files without a restart. Invalid content changes
+// nothing and is retried, because a missing part may appear later. Files are read every few seconds
+// instead of being watched. Mounts and symbolic links (a ConfigMap's volume) therefore need no
+// special handling.
 package reload
 
 import (
@@ -18,14 +19,16 @@ import (
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
-// Every is how often a file is looked at, and often those that are applied together: who has renewed a certificate expects to see it soon, since upstream's
-// server is told of the change.
+// Every is the interval for checking a file. Files that are applied together are checked more
+// often: after renewing a certificate, users expect it to be used soon. Upstream's server is
+// notified of such changes.
 const (
 	Every = 10 * time.Second
 	often = 2 * time.Second
 )
 
-// File is one file of configuration, or a few that belong together: a certificate and its key. It belongs to one goroutine.
+// File is one configuration file, or several that belong together, such as a certificate and its
+// key. One goroutine owns it.
 type File struct {
 	paths []string
 	every time.Duration
@@ -33,10 +36,10 @@ type File struct {
 	apply func(ctx context.Context, contents [][]byte) error
 	log   *slog.Logger
 
-	used    [sha256.Size]byte // of the contents that count
-	refused string            // why the present contents do not, when they do not
+	used    [sha256.Size]byte // hash of the content in use
+	refused string            // why the current content is not in use, or ""
 
-	metrics *metrics // nil: nobody is told
+	metrics *metrics // nil means no metrics
 }
 
 type metrics struct {
@@ -45,8 +48,8 @@ type metrics struct {
 	info  *prometheus.GaugeVec
 }
 
-// Open reads the file and applies it. apply makes a content count, or says why it can not; then everything stays as it was. what names the
-// configuration in logs and metrics ("encryption").
+// Open reads the file and applies it. apply puts a content into use, or returns an error and leaves
+// everything unchanged. what names the configuration in logs and metrics ("encryption").
 func Open(ctx context.Context, what, path string, log *slog.Logger, apply func(ctx context.Context, data []byte) error) (*File, error) {
 	prefix := "apiserver_" + what + "_config_controller_"
 	server := prometheus.Labels{"apiserver_id_hash": zpages.Hashed(zpages.Identity())}
@@ -66,7 +69,7 @@ func Open(ctx context.Context, what, path string, log *slog.Logger, apply func(c
 	return f, f.open(ctx)
 }
 
-// OpenAll is Open for files that are applied together, and of which no metrics tell.
+// OpenAll is Open for files that are applied together. They have no metrics.
 func OpenAll(ctx context.Context, what string, paths []string, log *slog.Logger, apply func(ctx context.Context, contents [][]byte) error) (*File, error) {
 	f := &File{paths: paths, every: often, what: what, apply: apply, log: log}
 	return f, f.open(ctx)
@@ -84,7 +87,7 @@ func (f *File) open(ctx context.Context) error {
 	return nil
 }
 
-// read gives the contents, and a hash of all of them.
+// read returns the contents and a hash of all of them.
 func (f *File) read() (contents [][]byte, sum [sha256.Size]byte, err error) {
 	sums := sha256.New()
 	for _, path := range f.paths {
@@ -94,7 +97,7 @@ func (f *File) read() (contents [][]byte, sum [sha256.Size]byte, err error) {
 		}
 		one := sha256.Sum256(data)
 		if len(f.paths) == 1 {
-			return [][]byte{data}, one, nil // which others can compute
+			return [][]byte{data}, one, nil // a hash that users can compute
 		}
 		sums.Write(one[:])
 		contents = append(contents, data)
@@ -110,7 +113,7 @@ func (f *File) counts(sum [sha256.Size]byte) {
 	}
 }
 
-// Run looks at the file until ctx ends.
+// Run checks the file until ctx ends.
 func (f *File) Run(ctx context.Context) {
 	ticker := time.NewTicker(f.every)
 	defer ticker.Stop()
@@ -124,7 +127,7 @@ func (f *File) Run(ctx context.Context) {
 	}
 }
 
-// Look applies the file if its content is another one than that which counts.
+// Look applies the file if its content differs from the one in use.
 func (f *File) Look(ctx context.Context, now time.Time) {
 	contents, sum, err := f.read()
 	if err == nil {
@@ -144,13 +147,13 @@ func (f *File) Look(ctx context.Context, now time.Time) {
 		f.log.Info("a changed configuration is in use", "configuration", f.what, "file", files)
 		return
 	}
-	if text := err.Error(); text != f.refused { // told once, though it is tried again and again
+	if text := err.Error(); text != f.refused { // logged once, though it is retried
 		f.refused = text
 		f.log.Error("cannot use a changed configuration; the previous one stays in use", "configuration", f.what, "file", files, "err", err)
 	}
 }
 
-// looked counts a try to use a changed file.
+// looked counts an attempt to apply a changed file.
 func (m *metrics) looked(err error, now time.Time) {
 	if m == nil {
 		return
@@ -163,7 +166,7 @@ func (m *metrics) looked(err error, now time.Time) {
 	m.last.WithLabelValues(status).Set(float64(now.Unix()))
 }
 
-// Collectors are the file's metrics, under upstream's names.
+// Collectors returns the file's metrics, under upstream's names.
 func (f *File) Collectors() []prometheus.Collector {
 	if f.metrics == nil {
 		return nil

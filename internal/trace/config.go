@@ -11,10 +11,12 @@ import (
 	tracingv1 "k8s.io/component-base/tracing/api/v1"
 )
 
-// Configuration is what may be configured: where the collector is, and how many requests in a million are sampled that their clients say nothing of.
+// Configuration holds the collector's endpoint and the sampling rate per million for requests whose
+// clients send no sampling decision.
 type Configuration = tracingv1.TracingConfiguration
 
-// Load reads a TracingConfiguration of apiserver.config.k8s.io, of any version. What is unknown in it is an error.
+// Load reads a TracingConfiguration of apiserver.config.k8s.io in any version. Unknown fields are
+// an error.
 func Load(path string) (*Configuration, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// DialOptions make spans of a gRPC client's calls, and tell its server of their traces; none without a Tracer.
+// DialOptions add spans to a gRPC client's calls and propagate the trace. Without a Tracer there
+// are none.
 func (t *Tracer) DialOptions() []grpc.DialOption {
 	if t == nil {
 		return nil

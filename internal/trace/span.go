@@ -17,7 +17,8 @@ import (
 // Span is one piece of work. The zero value records nothing.
 type Span struct{ span oteltrace.Span }
 
-// Start begins a piece of the work that the context's span is of. Who has attributes to tell asks On first, so that they are only made when somebody wants them.
+// Start starts a child of the context's span. A caller that sets attributes checks On first, to
+// avoid creating unused attributes.
 func Start(ctx context.Context, name string) (context.Context, Span) {
 	parent := oteltrace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
@@ -27,27 +28,27 @@ func Start(ctx context.Context, name string) (context.Context, Span) {
 	return ctx, Span{span}
 }
 
-// On tells whether anybody records the span.
+// On reports whether the span is recorded.
 func (s Span) On() bool { return s.span != nil }
 
-// Set tells more of the work; only where the span is On.
+// Set adds attributes. It must only be called if the span is On.
 func (s Span) Set(attributes ...attribute.KeyValue) { s.span.SetAttributes(attributes...) }
 
-// Failed tells what went wrong, if anything did.
+// Failed records an error, if err is not nil.
 func (s Span) Failed(err error) {
 	if s.span != nil && err != nil {
 		s.span.RecordError(err)
 	}
 }
 
-// End ends the work.
+// End ends the span.
 func (s Span) End() {
 	if s.span != nil {
 		s.span.End()
 	}
 }
 
-// Stage adds a piece of the work that is over already.
+// Stage adds a child span for work that has already ended.
 func (s Span) Stage(name string, since, until time.Time) {
 	if s.span == nil {
 		return
@@ -75,20 +76,22 @@ func (s Span) Answered(code int, read, written int64) {
 	s.span.End()
 }
 
-// Text, Number and their kin make attributes.
+// Text, Number and the others make attributes.
 var (
 	Text   = attribute.String
 	Number = attribute.Int
 )
 
-// methods are those that the conventions know; others are told as they are beside one of these.
+// methods are those of the semantic conventions. Other methods are reported unchanged beside one of
+// these.
 var methods = map[string]attribute.KeyValue{
 	http.MethodConnect: otelsemconv.HTTPRequestMethodConnect, http.MethodDelete: otelsemconv.HTTPRequestMethodDelete, http.MethodGet: otelsemconv.HTTPRequestMethodGet,
 	http.MethodHead: otelsemconv.HTTPRequestMethodHead, http.MethodOptions: otelsemconv.HTTPRequestMethodOptions, http.MethodPatch: otelsemconv.HTTPRequestMethodPatch,
 	http.MethodPost: otelsemconv.HTTPRequestMethodPost, http.MethodPut: otelsemconv.HTTPRequestMethodPut, http.MethodTrace: otelsemconv.HTTPRequestMethodTrace,
 }
 
-// requestAttributes are those of OpenTelemetry's conventions for servers (HTTP spans), and the older http.target, which upstream adds.
+// requestAttributes are those of OpenTelemetry's conventions for HTTP servers, and the older
+// http.target, which upstream adds.
 func requestAttributes(r *http.Request) []attribute.KeyValue {
 	secure, scheme, defaultPort := r.TLS != nil, "http", 80
 	if secure {
@@ -123,7 +126,7 @@ func requestAttributes(r *http.Request) []attribute.KeyValue {
 	return out
 }
 
-// Client is the address that a request says it is from, or comes from.
+// Client returns the client's address, from the request's headers or its connection.
 func Client(r *http.Request) string {
 	if client, _, _ := strings.Cut(r.Header.Get("X-Forwarded-For"), ","); client != "" {
 		return client
@@ -132,7 +135,7 @@ func Client(r *http.Request) string {
 	return client
 }
 
-// hostPort takes an address apart whose port may be missing.
+// hostPort splits an address whose port may be missing.
 func hostPort(address string) (host string, port int) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {

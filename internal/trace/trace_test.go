@@ -22,7 +22,7 @@ func TestAConfigurationIsReadAsUpstreamReadsIt(t *testing.T) {
 		"the alpha":             {head + "v1alpha1\nkind: TracingConfiguration\n", ""},
 		"a socket":              {head + "v1\nkind: TracingConfiguration\nendpoint: unix:///run/otel.sock\n", ""},
 		"JSON":                  {`{"apiVersion":"apiserver.config.k8s.io/v1","kind":"TracingConfiguration"}`, ""},
-		"nothing":               {"", ""}, // as it is
+		"nothing":               {"", ""}, // an empty configuration is valid
 		"another kind":          {head + "v1\nkind: EncryptionConfiguration\n", "unable to decode tracing configuration data"},
 		"an unknown version":    {head + "v2\nkind: TracingConfiguration\n", `no kind "TracingConfiguration" is registered`},
 		"an unknown field":      {head + "v1\nkind: TracingConfiguration\nrate: 1\n", `unknown field "rate"`},
@@ -73,7 +73,7 @@ func TestWhichRequestsAreRecorded(t *testing.T) {
 		rate    int
 		trusted bool
 		spans   int
-		trace   string // whose trace the span is of
+		trace   string // expected trace of the span
 		links   int
 	}{
 		"none by default":                              {trusted: true},
@@ -98,7 +98,7 @@ func TestWhichRequestsAreRecorded(t *testing.T) {
 			}
 			part.End()
 			span.Answered(http.StatusOK, 0, 10)
-			if err := tracer.Close(); err != nil { // which sends what is left
+			if err := tracer.Close(); err != nil { // Close sends the remaining spans
 				t.Fatal(err)
 			}
 			spans := c.Spans()
@@ -184,7 +184,7 @@ type answers struct{}
 
 func (answers) RoundTrip(*http.Request) (*http.Response, error) { return nil, nil }
 
-// The request path calls these for every request, traced or not.
+// The server calls these functions for every request, traced or not.
 func TestWhatIsNotRecordedAllocatesNothing(t *testing.T) {
 	type key struct{}
 	ctx := context.WithValue(context.WithValue(t.Context(), key{}, 1), key{}, 2)

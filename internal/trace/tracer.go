@@ -19,35 +19,36 @@ import (
 	"google.golang.org/grpc"
 )
 
-// scope says whose the spans are.
+// scope is the instrumentation scope of the spans.
 const scope = "github.com/knarr-project/knarr/internal/trace"
 
-// flushWithin is how long the end of the process waits for a collector that does not answer.
+// flushWithin limits how long the end of the process waits for an unresponsive collector.
 const flushWithin = 5 * time.Second
 
 // Options of a Tracer.
 type Options struct {
-	// Service and Instance are whose spans these are.
+	// Service and Instance identify the process in its spans.
 	Service, Instance string
-	// Dial reaches the collector; nil is directly.
+	// Dial connects to the collector; nil dials directly.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Log hears what is wrong with the collector.
+	// Log receives the collector's errors.
 	Log *slog.Logger
 }
 
-// Tracer samples requests and sends what was recorded of them. A nil one does neither.
+// Tracer samples requests and sends their spans. A nil Tracer does neither.
 type Tracer struct {
 	provider *sdktrace.TracerProvider
 	tracer   oteltrace.Tracer
 }
 
-// Open makes a Tracer. It does not wait for the collector, which may come and go. The SDK's own environment variables (OTEL_BSP_..., OTEL_SPAN_...,
-// OTEL_EXPORTER_OTLP_...) count, as with upstream.
+// Open makes a Tracer. It does not wait for the collector, which may come and go. As in upstream,
+// the SDK's own environment variables apply (OTEL_BSP_..., OTEL_SPAN_..., OTEL_EXPORTER_OTLP_...).
 func Open(ctx context.Context, config *Configuration, opts Options) (*Tracer, error) {
 	if opts.Log != nil {
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { opts.Log.Warn("spans could not be sent", "err", err) }))
 	}
-	client := []otlptracegrpc.Option{otlptracegrpc.WithInsecure()} // KEP-647: the collector is close by
+	// KEP-647: the collector is close by
+	client := []otlptracegrpc.Option{otlptracegrpc.WithInsecure()}
 	if config.Endpoint != nil {
 		client = append(client, otlptracegrpc.WithEndpoint(*config.Endpoint))
 	}
@@ -63,7 +64,7 @@ func Open(ctx context.Context, config *Configuration, opts Options) (*Tracer, er
 }
 
 func newTracer(config *Configuration, processor sdktrace.SpanProcessor, opts Options) *Tracer {
-	rate := sdktrace.NeverSample() // but for requests of sampled traces
+	rate := sdktrace.NeverSample() // except for requests of sampled traces
 	if n := config.SamplingRatePerMillion; n != nil && *n > 0 {
 		rate = sdktrace.TraceIDRatioBased(float64(*n) / 1e6)
 	}
@@ -72,7 +73,7 @@ func newTracer(config *Configuration, processor sdktrace.SpanProcessor, opts Opt
 	return &Tracer{provider: provider, tracer: provider.Tracer(scope)}
 }
 
-// Provider is for libraries that make spans of their own; nil where there is no Tracer.
+// Provider is for libraries that make their own spans. It is nil without a Tracer.
 func (t *Tracer) Provider() oteltrace.TracerProvider {
 	if t == nil {
 		return nil
@@ -80,7 +81,7 @@ func (t *Tracer) Provider() oteltrace.TracerProvider {
 	return t.provider
 }
 
-// Close sends what has not been sent yet.
+// Close sends the remaining spans.
 func (t *Tracer) Close() error {
 	if t == nil {
 		return nil
@@ -93,10 +94,11 @@ func (t *Tracer) Close() error {
 // propagator reads and writes the headers traceparent, tracestate and baggage.
 var propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 
-// traceparent is the header without which there is no trace, as net/http has it.
+// traceparent is the canonical form of the header that carries a trace.
 const traceparent = "Traceparent"
 
-// Received is the context of a request that nobody samples here: its client's trace, if it has one, goes on to those that are asked for it.
+// Received returns the context of a request when there is no Tracer. It keeps the client's trace,
+// so that outgoing requests propagate it.
 func Received(ctx context.Context, header http.Header) context.Context {
 	if len(header[traceparent]) == 0 {
 		return ctx
@@ -104,7 +106,8 @@ func Received(ctx context.Context, header http.Header) context.Context {
 	return propagator.Extract(ctx, propagation.HeaderCarrier(header))
 }
 
-// Serve begins the span of a request that has come in. A client that is not trusted does not say whether it is sampled: its trace is linked to.
+// Serve starts the span of an incoming request. An untrusted client's sampling decision is ignored;
+// the span only links to that client's trace.
 func (t *Tracer) Serve(ctx context.Context, r *http.Request, name string, trusted bool, since time.Time, more ...attribute.KeyValue) (context.Context, Span) {
 	ctx = Received(ctx, r.Header)
 	opts := []oteltrace.SpanStartOption{oteltrace.WithSpanKind(oteltrace.SpanKindServer), oteltrace.WithTimestamp(since)}

@@ -9,11 +9,11 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// Transport tells those that are asked for a traced request of its trace, and makes a span of each question where the request's is recorded.
-// Requests of no trace go as they would without it.
+// Transport propagates the trace to outgoing requests, and adds a span for each if the incoming
+// request is recorded. Requests without a trace pass unchanged.
 func Transport(base http.RoundTripper) http.RoundTripper {
 	return &transport{base: base, traced: sync.OnceValue(func() http.RoundTripper {
-		// The library's metrics would grow with those that are asked.
+		// Without this, the library's metrics would grow with the number of destinations.
 		return otelhttp.NewTransport(base, otelhttp.WithPropagators(propagator), otelhttp.WithMeterProvider(noop.NewMeterProvider()))
 	})}
 }
@@ -31,7 +31,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.traced().RoundTrip(r)
 }
 
-// CloseIdleConnections is for http.Client.
+// CloseIdleConnections is called by http.Client.
 func (t *transport) CloseIdleConnections() {
 	if closer, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		closer.CloseIdleConnections()

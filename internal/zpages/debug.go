@@ -14,8 +14,8 @@ import (
 // LogLevel is the level of the process's log.
 var LogLevel slog.LevelVar
 
-// Debug serves the process's own profiles (CPU, heap, goroutines ...) and the level of its log where upstream does. Who may see and change them is a
-// matter of authorization, as for every path.
+// Debug serves the process's profiles (CPU, heap, goroutines, ...) and its log level at upstream's
+// paths. As for every path, authorization decides who can read and change them.
 func Debug(mux *http.ServeMux) {
 	mux.HandleFunc("/debug/pprof", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, r.URL.Path+"/", http.StatusFound)
@@ -31,7 +31,7 @@ func Debug(mux *http.ServeMux) {
 	}
 }
 
-// flagsIndex names the flags that a running process lets change: PUT /debug/flags/NAME.
+// flagsIndex lists the flags that can be changed at run time: PUT /debug/flags/NAME.
 const flagsIndex = `<!DOCTYPE html>
 <title>flags</title>
 <ul>
@@ -42,19 +42,19 @@ const flagsIndex = `<!DOCTYPE html>
 // serveFlags lists what can be set.
 func serveFlags(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = io.WriteString(w, flagsIndex) // the client may be gone
+	_, _ = io.WriteString(w, flagsIndex) // the client may have disconnected
 }
 
-// mostVerbose is more than anything asks for; a body does not need to be longer than its digits.
+// mostVerbose is the highest level in use. longestVerbosity limits the body's length.
 const mostVerbose, longestVerbosity = 10, 16
 
-// serveVerbosity takes a level of klog: 0 is info, and from 4 on there is what debug tells.
+// serveVerbosity sets the log level from a klog level: 0 is info, 4 and above is debug.
 func serveVerbosity(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	fail := func(code int, text string) {
 		w.WriteHeader(code)
-		_, _ = io.WriteString(w, text+"\n") // the client may be gone
+		_, _ = io.WriteString(w, text+"\n") // the client may have disconnected
 	}
 	if r.Method != http.MethodPut {
 		fail(http.StatusNotAcceptable, "unsupported http method")

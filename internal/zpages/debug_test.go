@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestPagesForThoseWhoLookForBugs: the answers are those of upstream's API server v1.36.3.
+// The answers are those of upstream's API server v1.36.3.
 func TestPagesForThoseWhoLookForBugs(t *testing.T) {
 	before := LogLevel.Level()
 	t.Cleanup(func() {

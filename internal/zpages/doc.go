@@ -1,3 +1,4 @@
-// Package zpages serves what a process tells of itself: health pages, the metrics that every process has, /statusz (KEP-4827) and /flagz (KEP-4828). The
-// last two are text for people and, when the Accept header asks for a kind of the group config.k8s.io, JSON or YAML.
+// Package zpages serves information about a process: health pages, the common process metrics,
+// /statusz (KEP-4827) and /flagz (KEP-4828). /statusz and /flagz answer in plain text. If the
+// Accept header requests a kind of the group config.k8s.io, they answer in JSON or YAML.
 package zpages

@@ -10,14 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// flagz is what /flagz tells: each setting by its flag's name.
+// flagz is the content of /flagz: each setting by its flag's name.
 type flagz struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        map[string]string `json:"metadata"`
 	Flags           map[string]string `json:"flags"`
 }
 
-// Flagz tells what a component was started with. Settings gives the values in force, wherever they came from, without secrets.
+// Flagz serves a component's settings. settings returns the effective values from all sources,
+// without secrets.
 func Flagz(component string, settings func() map[string]string) http.HandlerFunc {
 	return serve("Flagz", func(version string) page {
 		flags := settings()

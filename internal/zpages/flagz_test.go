@@ -4,7 +4,8 @@ import (
 	"testing"
 )
 
-// TestTheProcessTellsItsSettings: the answers are those of upstream's API server v1.36.3, whose text has '=' or another separator by chance.
+// The answers are those of upstream's API server v1.36.3. Its text separates names and values by
+// '=' or, at random, by another character.
 func TestTheProcessTellsItsSettings(t *testing.T) {
 	h := Flagz("apiserver", func() map[string]string {
 		return map[string]string{"v": "0", "event-ttl": "1h0m0s", "tls-cert-file": ""}

@@ -13,19 +13,20 @@ import (
 // Check is one part of a health page.
 type Check struct {
 	Name string
-	// Group is a name by which it is excluded with others; "" is none.
+	// Group is a name that excludes all its checks together, or "".
 	Group string
 	Run   func(ctx context.Context) error
 }
 
-// Health is a health page, of a path such as /livez: "ok" when all checks pass; each of them is a path of its own below, and ?verbose shows them all.
+// Health is a health page, such as /livez. It answers "ok" if all checks pass. Each check has its
+// own path below; ?verbose shows all results.
 type Health struct {
 	Kind    string // the path without its slash
 	Checks  []Check
 	Results *HealthMetrics
-	// Failed is told of checks that do not pass; clients are not told why.
+	// Failed is called with the error of a failed check. Clients do not see the error.
 	Failed func(check string, err error)
-	// NotFound answers for a check that does not exist.
+	// NotFound answers requests for unknown checks.
 	NotFound http.HandlerFunc
 }
 
@@ -41,7 +42,8 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case failed:
 		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = fmt.Fprintf(w, "%s%s check failed\n", out, h.Kind) // the client may be gone, here and below
+		// the client may have disconnected, here and below
+		_, _ = fmt.Fprintf(w, "%s%s check failed\n", out, h.Kind)
 	case query.Has("verbose"):
 		_, _ = fmt.Fprintf(w, "%s%s check passed\n", out, h.Kind)
 	default:
@@ -49,7 +51,7 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// all runs all checks but those excluded.
+// all runs all checks except for excluded ones.
 func (h *Health) all(ctx context.Context, excluded []string) (text string, failed bool) {
 	var out strings.Builder
 	for i := range h.Checks {
@@ -94,7 +96,7 @@ func (h *Health) serveOne(w http.ResponseWriter, r *http.Request, name string) {
 	_, _ = fmt.Fprint(w, "ok")
 }
 
-// run carries out a check and notes its result.
+// run runs a check and records its result.
 func (h *Health) run(ctx context.Context, c *Check) error {
 	err := c.Run(ctx)
 	h.Results.note(h.Kind, c.Name, err)
@@ -109,14 +111,14 @@ func plainText(w http.ResponseWriter) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 }
 
-// HealthMetrics are the results of health checks, on a page of their own (KEP-3466).
+// HealthMetrics holds the results of health checks; they have a page of their own (KEP-3466).
 type HealthMetrics struct {
 	registry *prometheus.Registry
 	last     *prometheus.GaugeVec
 	results  *prometheus.CounterVec
 }
 
-// NewHealthMetrics makes those of one component.
+// NewHealthMetrics makes the metrics of one component.
 func NewHealthMetrics() *HealthMetrics {
 	m := &HealthMetrics{
 		registry: prometheus.NewRegistry(),
@@ -128,7 +130,7 @@ func NewHealthMetrics() *HealthMetrics {
 	return m
 }
 
-// Handler is the page /metrics/slis.
+// Handler serves /metrics/slis.
 func (m *HealthMetrics) Handler() http.Handler {
 	return Metrics(m.registry)
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Who reads the answer looks for upstream's words: each name once, in order, nothing but a comma between them.
+// Clients parse upstream's text: each name once, in order, separated by a comma alone.
 func TestChecksThatAreNotThereAreNamedOnceAndInOrder(t *testing.T) {
 	h := &Health{
 		Kind: "healthz", Results: NewHealthMetrics(), NotFound: http.NotFound, Failed: func(string, error) {},

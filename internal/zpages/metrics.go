@@ -12,7 +12,8 @@ import (
 	"github.com/knarr-project/knarr/internal/version"
 )
 
-// Collectors are the metrics that every process has, under upstream's names: of Go, of the process, and which version it is.
+// Collectors returns the common metrics of every process, under upstream's names: Go's, the
+// process's, and the version.
 func Collectors() []prometheus.Collector {
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_build_info",
 		Help: "A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running."},
@@ -28,10 +29,11 @@ func Collectors() []prometheus.Collector {
 	}
 }
 
-// began is since when the process counts, near enough.
+// began approximates the start time of the process.
 var began = time.Now()
 
-// Metrics is a page of what a registry gathers, whatever the method, as upstream; but DELETE, which resets the metrics there, does not here.
+// Metrics serves the metrics of a registry for any method, as upstream does. The exception is
+// DELETE: upstream resets the metrics, and this handler refuses.
 func Metrics(from prometheus.Gatherer) http.Handler {
 	page := promhttp.HandlerFor(from, promhttp.HandlerOpts{ProcessStartTime: began})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

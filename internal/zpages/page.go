@@ -23,16 +23,16 @@ const (
 	warning   = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n"
 )
 
-// page is one answer: what is encoded when a client asks for its kind, and what people read.
+// page is one answer: the object for clients that request its kind, and the text for people.
 type page struct {
 	object any
 	text   []byte
 }
 
-// format is what an Accept header asks for; version is empty for the text that people read.
+// format is the answer's format according to the Accept header. version is empty for plain text.
 type format struct{ media, version string }
 
-// accepted finds the best of what an Accept header allows.
+// accepted returns the best format that an Accept header allows.
 func accepted(accept, kind string) (best format, ok bool) {
 	if accept == "" {
 		return format{media: mediaText}, true
@@ -67,7 +67,7 @@ func accepted(accept, kind string) (best format, ok bool) {
 	return best, ok
 }
 
-// serve answers, whatever the method, with what show makes for the version that was asked for.
+// serve answers any method with the page that show returns for the requested version.
 func serve(kind string, show func(version string) page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		f, ok := accepted(r.Header.Get("Accept"), kind)
@@ -91,11 +91,11 @@ func serve(kind string, show func(version string) page) http.HandlerFunc {
 			w.Header().Add("Warning", `299 - "This version of the `+strings.ToLower(kind)+` endpoint is deprecated. Please use a newer version."`)
 		}
 		w.Header().Set("Content-Type", contentType)
-		_, _ = w.Write(body) // the client may be gone
+		_, _ = w.Write(body) // the client may have disconnected
 	}
 }
 
-// refuse says what there is.
+// refuse lists the supported media types.
 func refuse(w http.ResponseWriter) {
 	body, err := json.MarshalIndent(&metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: http.StatusNotAcceptable,
@@ -107,5 +107,5 @@ func refuse(w http.ResponseWriter) {
 	}
 	w.Header().Set("Content-Type", mediaJSON)
 	w.WriteHeader(http.StatusNotAcceptable)
-	_, _ = w.Write(append(body, '\n')) // the client may be gone
+	_, _ = w.Write(append(body, '\n')) // the client may have disconnected
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/version"
 )
 
-// statusz is what /statusz tells of the process.
+// statusz is the content of /statusz.
 type statusz struct {
 	metav1.TypeMeta  `json:",inline"`
 	Metadata         map[string]string `json:"metadata"`
@@ -24,7 +24,7 @@ type statusz struct {
 	Paths            []string          `json:"paths"`
 }
 
-// Statusz tells since when a component runs, of which version it is, and where more is to be learnt.
+// Statusz serves a component's start time, version and paths of further information.
 func Statusz(component string, began time.Time, now func() time.Time, paths ...string) http.HandlerFunc {
 	return serve("Statusz", func(v string) page {
 		s := &statusz{

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestTheProcessTellsOfItself: the answers are those of upstream's API server v1.36.3.
+// The answers are those of upstream's API server v1.36.3.
 func TestTheProcessTellsOfItself(t *testing.T) {
 	began := time.Date(2026, 11, 22, 6, 9, 8, 0, time.UTC)
 	h := Statusz("apiserver", began, func() time.Time { return began.Add(time.Hour + 67*time.Second) }, "/healthz")
@@ -30,14 +30,14 @@ func TestTheProcessTellsOfItself(t *testing.T) {
 	})
 }
 
-// answer is what a page says to an Accept header: want is a part of it.
+// answer is a page's answer to an Accept header. want is a part of the body.
 type answer struct {
 	accept      string
 	code        int
 	media, want string
 }
 
-// wantAnswers asks for each; clients of the older version are warned.
+// wantAnswers checks all answers. Clients of the older version must get a warning.
 func wantAnswers(t *testing.T, h http.HandlerFunc, answers map[string]answer) {
 	t.Helper()
 	for name, tc := range answers {

@@ -1,4 +1,5 @@
-// Package egresstest has proxies that speak the protocols of package egress, for tests of what goes through one.
+// Package egresstest provides proxies for the protocols of package egress, for tests of connections
+// through a proxy.
 package egresstest
 
 import (
@@ -19,10 +20,10 @@ import (
 	"github.com/knarr-project/knarr/internal/egress"
 )
 
-// Proxy notes whom it is asked for.
+// Proxy records the requested addresses.
 type Proxy struct {
 	client.UnimplementedProxyServiceServer
-	// Socket is where it listens.
+	// Socket is the path of its socket.
 	Socket string
 	routes map[string]string
 
@@ -30,7 +31,8 @@ type Proxy struct {
 	asked []string
 }
 
-// New is a proxy that does not listen yet. routes are the addresses that it knows, and where they really are; all others are where they say.
+// New returns a proxy that does not listen yet. routes maps requested addresses to real ones; other
+// addresses are dialed as requested.
 func New(routes map[string]string) *Proxy { return &Proxy{routes: routes} }
 
 // Konnectivity listens on a Socket and speaks konnectivity's protocol.
@@ -58,10 +60,11 @@ func Connect(t testing.TB, routes map[string]string) *Proxy {
 	return p
 }
 
-// Listen makes the Socket, which whoever asks serves.
+// Listen opens the Socket; the caller serves it.
 func (p *Proxy) Listen(t testing.TB) net.Listener {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "egress") // that of the test may have a name too long for a socket
+	// the test's folder may be too long for a socket's path
+	folder, err := os.MkdirTemp("", "egress")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +77,7 @@ func (p *Proxy) Listen(t testing.TB) net.Listener {
 	return listener
 }
 
-// Asked are the addresses that the proxy was asked for since the last time.
+// Asked returns the addresses requested since the last call.
 func (p *Proxy) Asked() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +86,7 @@ func (p *Proxy) Asked() []string {
 	return out
 }
 
-// Was tells whether an address was asked for.
+// Was reports whether an address was requested.
 func (p *Proxy) Was(asked string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +139,7 @@ func (p *Proxy) Proxy(stream client.ProxyService_ProxyServer) error {
 	send := func(packet *client.Packet) {
 		sending.Lock()
 		defer sending.Unlock()
-		_ = stream.Send(packet) // a client that is gone ends the stream
+		_ = stream.Send(packet) // a missing client ends the stream
 	}
 	const id = 7
 	var there net.Conn
@@ -171,14 +174,14 @@ func (p *Proxy) Proxy(stream client.ProxyService_ProxyServer) error {
 				return nil
 			}
 		case client.PacketType_CLOSE_REQ:
-			_ = there.Close() // and pump says so
+			_ = there.Close() // pump reports the end
 		default:
 			return fmt.Errorf("unexpected %s", packet.Type)
 		}
 	}
 }
 
-// pump sends what the other side says until that ends.
+// pump sends the other side's data until that side ends.
 func pump(there net.Conn, send func(*client.Packet), id int64) {
 	for {
 		data := make([]byte, 4096)
@@ -193,7 +196,8 @@ func pump(there net.Conn, send func(*client.Packet), id int64) {
 	}
 }
 
-// Selector goes through a proxy of a protocol, HTTPConnect or GRPC, to the networks.
+// Selector returns a Selector that uses this proxy, by a protocol (HTTPConnect or GRPC), for the
+// networks.
 func (p *Proxy) Selector(t testing.TB, protocol string, networks ...egress.Network) *egress.Selector {
 	t.Helper()
 	text := "apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\negressSelections:\n"

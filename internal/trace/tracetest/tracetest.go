@@ -1,4 +1,4 @@
-// Package tracetest is a collector of traces, for tests of what is sent to one.
+// Package tracetest provides a collector for tests of tracing.
 package tracetest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Collector keeps what it is sent (OTLP over gRPC).
+// Collector stores the spans that it receives (OTLP over gRPC).
 type Collector struct {
 	collectorv1.UnimplementedTraceServiceServer
 	Endpoint string
@@ -26,18 +26,18 @@ type Collector struct {
 	spans []Span
 }
 
-// Span is one that was sent.
+// Span is a received span.
 type Span struct {
 	*tracev1.Span
 	Service string
 }
 
-// Trace, ID and Parent are as headers show them.
+// Trace, ID and Parent are formatted as in headers.
 func (s Span) Trace() string  { return hex.EncodeToString(s.TraceId) }
 func (s Span) ID() string     { return hex.EncodeToString(s.SpanId) }
 func (s Span) Parent() string { return hex.EncodeToString(s.ParentSpanId) }
 
-// Attribute is what the span says of key, as text; "" when it says nothing.
+// Attribute returns the span's value of key as text, or "".
 func (s Span) Attribute(key string) string { return valueOf(s.Attributes, key) }
 
 func valueOf(attributes []*commonv1.KeyValue, key string) string {
@@ -64,7 +64,7 @@ func Listen(t testing.TB) *Collector {
 	server := grpc.NewServer()
 	collectorv1.RegisterTraceServiceServer(server, c)
 	var ended sync.WaitGroup
-	ended.Go(func() { _ = server.Serve(listener) }) // it ends with Stop
+	ended.Go(func() { _ = server.Serve(listener) }) // Stop ends it
 	t.Cleanup(func() { server.Stop(); ended.Wait() })
 	return c
 }
@@ -83,14 +83,14 @@ func (c *Collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceR
 	return &collectorv1.ExportTraceServiceResponse{}, nil
 }
 
-// Spans are those that were sent.
+// Spans returns the received spans.
 func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]Span(nil), c.spans...)
 }
 
-// Config writes a TracingConfiguration that names the collector.
+// Config writes a TracingConfiguration for the collector and returns its path.
 func (c *Collector) Config(t testing.TB, perMillion int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tracing")
