@@ -5,7 +5,8 @@ import (
 	"syscall"
 )
 
-// group gives a program a process group of its own, which killGroup ends with all its children.
+// group starts a program in its own process group. killGroup kills the program with all its
+// children.
 var group = &syscall.SysProcAttr{Setpgid: true}
 
 func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -14,18 +14,18 @@ import (
 	"time"
 )
 
-// DefaultDataDir is where a cluster is that was given no data folder.
+// DefaultDataDir is the data folder of a cluster that was started without --data-dir.
 const DefaultDataDir = "/var/lib/knarr"
 
-// Registry is the folders of links. The first one takes new links.
+// Registry is a list of folders of links. The first one receives new links.
 type Registry struct {
 	Dirs []string
-	// DefaultDataDir is looked at without a link.
+	// DefaultDataDir is always checked, without a link.
 	DefaultDataDir string
 }
 
-// Here is this machine's registry: /run/knarr/clusters, and for other users than root also a folder
-// of their own below $XDG_RUNTIME_DIR.
+// Here returns this machine's registry: /run/knarr/clusters. For other users than root it also has
+// a folder below $XDG_RUNTIME_DIR.
 func Here() Registry {
 	const shared = "/run/knarr/clusters"
 	r := Registry{Dirs: []string{shared}, DefaultDataDir: DefaultDataDir}
@@ -35,9 +35,9 @@ func Here() Registry {
 	return r
 }
 
-// Enter makes the record that of this process, gives it a name, writes it and links it. A record of
-// an earlier run gives its name and whatever settings the new one does not have. A link that cannot
-// be made is no error: the cluster runs without one.
+// Enter makes r the record of this process: it sets the name, writes the record and links it. From
+// an earlier run's record it takes the name and all settings that r lacks. If the link cannot be
+// made, the cluster runs without one.
 func (g Registry) Enter(r *Record) error {
 	identity, err := Identity(os.Getpid())
 	if err != nil {
@@ -53,7 +53,7 @@ func (g Registry) Enter(r *Record) error {
 	return r.Save()
 }
 
-// inherit takes over what this role has no setting for.
+// inherit takes over the settings that this role does not have.
 func (r *Record) inherit(before *Record) {
 	then := before.places()
 	for i, now := range r.places() {
@@ -63,13 +63,13 @@ func (r *Record) inherit(before *Record) {
 	}
 }
 
-// places are the settings that other commands, and the next start, go by.
+// places lists the settings that other commands and the next start use.
 func (r *Record) places() []*string {
 	return []*string{&r.RunDir, &r.CgroupRoot, &r.Listen, &r.KubeletListen, &r.NodeName, &r.Join}
 }
 
-// Leave writes that the process has ended, and why. The settings of a start that was never ready
-// are not remembered where there are earlier ones: they may be what was wrong.
+// Leave records that the process has ended, and why. If the process never became ready, its
+// settings may be the cause, so earlier settings are kept.
 func (r *Record) Leave(cause error, now time.Time) error {
 	r.PID, r.Process, r.Stopped = 0, "", now
 	if cause != nil {
@@ -85,8 +85,8 @@ func (r *Record) Leave(cause error, now time.Time) error {
 	return r.Save()
 }
 
-// link makes the link of a data folder and gives its name: the wanted one, or the folder's, or that
-// with a hash of the path.
+// link makes the link to a data folder and returns its name: the wanted name, the folder's name, or
+// the folder's name with a hash of the path.
 func (g Registry) link(wanted, dataDir string) string {
 	base := filepath.Base(dataDir)
 	if wanted == "" {
@@ -94,7 +94,7 @@ func (g Registry) link(wanted, dataDir string) string {
 	}
 	names := []string{wanted, base + "-" + shortHash(dataDir)}
 	dir := g.Dirs[0]
-	// Every user of the machine may look names up.
+	// Every user of the machine may read the names.
 	_ = os.MkdirAll(filepath.Dir(dir), 0o755)
 	_ = os.MkdirAll(dir, 0o755)
 	for _, name := range names {
@@ -121,7 +121,7 @@ func shortHash(text string) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// prune removes links whose folder is gone: it was removed without a purge.
+// prune removes links to folders that were removed without a purge.
 func (g Registry) prune() {
 	for _, dir := range g.Dirs {
 		for name, target := range links(dir) {
@@ -132,7 +132,7 @@ func (g Registry) prune() {
 	}
 }
 
-// Forget removes the links of a data folder, and the folder of links when it is empty.
+// Forget removes the links to a data folder, and the folder of links if it is empty.
 func (g Registry) Forget(dataDir string) error {
 	var errs []error
 	g.prune()
@@ -144,12 +144,12 @@ func (g Registry) Forget(dataDir string) error {
 				}
 			}
 		}
-		_ = os.Remove(dir) // only when it is empty
+		_ = os.Remove(dir) // fails unless empty
 	}
 	return errors.Join(errs...)
 }
 
-// links are the names in a folder and their targets.
+// links returns the names in a folder and their targets.
 func links(dir string) map[string]string {
 	found := map[string]string{}
 	entries, _ := os.ReadDir(dir)
@@ -161,8 +161,8 @@ func links(dir string) map[string]string {
 	return found
 }
 
-// List gives the records of all clusters that are known here, by name. Links whose folder has no
-// record any more are left out.
+// List returns the records of all known clusters, sorted by name. It leaves out links to folders
+// without a record.
 func (g Registry) List() []*Record {
 	byFolder := map[string]*Record{}
 	add := func(dataDir, name string) {
@@ -190,12 +190,12 @@ func (g Registry) List() []*Record {
 	return list
 }
 
-// Alive are the clusters of List that run.
+// Alive returns the running clusters.
 func (g Registry) Alive() []*Record {
 	return slices.DeleteFunc(g.List(), func(r *Record) bool { return !r.Alive() })
 }
 
-// Find gives the cluster of that name.
+// Find returns the cluster of that name.
 func (g Registry) Find(name string) (*Record, error) {
 	known := g.List()
 	for _, r := range known {
@@ -206,7 +206,7 @@ func (g Registry) Find(name string) (*Record, error) {
 	return nil, fmt.Errorf("%w has the name %q: %s", ErrNone, name, Names(known))
 }
 
-// Names lists clusters for a message.
+// Names formats the names of clusters for a message.
 func Names(known []*Record) string {
 	if len(known) == 0 {
 		return "`knarr ls` knows none"
@@ -218,8 +218,8 @@ func Names(known []*Record) string {
 	return "`knarr ls` knows " + strings.Join(names, ", ")
 }
 
-// Listening gives the running cluster that holds a port of this machine's network, its API server's
-// or its node's.
+// Listening returns the running cluster that uses a port of this machine's network, for its API
+// server or its node.
 func (g Registry) Listening(address string) (*Record, bool) {
 	wanted, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -236,13 +236,13 @@ func (g Registry) Listening(address string) (*Record, bool) {
 	return nil, false
 }
 
-// meets says that two listeners cannot be at once.
+// meets reports whether two listeners conflict.
 func meets(a netip.AddrPort, other string) bool {
 	b, err := netip.ParseAddrPort(other)
 	return err == nil && a.Port() == b.Port() && (a.Addr() == b.Addr() || a.Addr().IsUnspecified() || b.Addr().IsUnspecified())
 }
 
-// Named gives the record the name that its link has.
+// Named sets the record's name to that of its link.
 func (g Registry) Named(r *Record) *Record {
 	for _, dir := range g.Dirs {
 		for name, target := range links(dir) {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PortTaken explains a listener that could not be made: with the cluster that has the port, if it
-// is one of this machine.
+// PortTaken explains why a listener could not be opened. If a cluster of this machine has the port,
+// the error names it.
 func (g Registry) PortTaken(err error, address, flag string) error {
 	r, known := g.Listening(address)
 	switch {

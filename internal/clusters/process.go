@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Identity names a process for ever: the boot's id, and the start time of /proc/PID/stat in clock
-// ticks since boot. It fails for a process that is gone or only waits for its parent to collect it.
+// Identity identifies a process forever: the boot's id and the start time from /proc/PID/stat in
+// clock ticks since boot. It fails for a process that has ended, including zombies.
 func Identity(pid int) (string, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "", err
 	}
-	// The program's name is in parentheses, and may have some itself.
+	// The program's name is in parentheses, and may contain parentheses.
 	end := strings.LastIndexByte(string(stat), ')')
 	fields := strings.Fields(string(stat)[end+1:])
 	if end < 0 || len(fields) < 20 {
@@ -39,8 +39,8 @@ func hasBoot(identity, boot string) bool {
 	return was == boot
 }
 
-// SameNetwork says that a process sees the network that this one sees. Of a process that may not be
-// looked at, it is assumed.
+// SameNetwork reports whether a process is in the same network namespace as this one. If this user
+// may not check, it assumes so.
 func SameNetwork(pid int) bool {
 	own, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {

@@ -14,37 +14,37 @@ import (
 	"github.com/knarr-project/knarr/internal/durable"
 )
 
-// File is the record's name in the data folder.
+// File is the record's file name in the data folder.
 const File = "cluster.json"
 
-// Record says what runs, or ran last, on a data folder. It holds no secret: every user of the
-// machine may read it.
+// Record describes the process that runs, or last ran, on a data folder. Every user of the machine
+// can read it, so it holds no secret.
 type Record struct {
-	// DataDir is the folder that the record was read from, absolute. It is not stored: a folder may
-	// be moved.
+	// DataDir is the absolute path of the folder that the record was read from. It is not stored,
+	// because a folder may be moved.
 	DataDir string `json:"-"`
 	// Name is unique on this machine.
 	Name string `json:"name"`
-	// Role is the command that runs: up, server, node, apiserver or kubelet.
+	// Role is the running command: up, server, node, apiserver or kubelet.
 	Role string `json:"role"`
 	// Version is knarr's.
 	Version string `json:"version"`
-	// PID is the process's; 0 after it has ended in good order.
+	// PID is the process's id; 0 after a regular stop.
 	PID int `json:"pid"`
-	// Process identifies the process for ever: the boot's id and the start time in /proc/PID/stat.
-	// A reused pid has another one.
+	// Process identifies the process forever: the boot's id and the start time from /proc/PID/stat.
+	// It distinguishes processes with a reused pid.
 	Process string `json:"process,omitempty"`
-	// Started is when the process began, Ready when everything was usable for the first time,
-	// Stopped when the process ended.
+	// Started is when the process started. Ready is when everything was usable for the first time.
+	// Stopped is when the process ended.
 	Started time.Time `json:"started,omitzero"`
 	Ready   time.Time `json:"ready,omitzero"`
 	Stopped time.Time `json:"stopped,omitzero"`
-	// Cause is the error that ended the process; empty after a stop that was asked for.
+	// Cause is the error that ended the process. It is empty after a requested stop.
 	Cause string `json:"cause,omitempty"`
-	// Detached: the log goes to DATA/knarr.log, not to a terminal.
+	// Detached means that the log goes to DATA/knarr.log instead of a terminal.
 	Detached bool `json:"detached,omitempty"`
-	// Flags are those of the command line that are no secrets, as --name=value, without the ones
-	// that have a field here.
+	// Flags are the command line's flags as --name=value, without secrets and without those that
+	// have a field here.
 	Flags []string `json:"flags,omitempty"`
 
 	RunDir           string `json:"runDir,omitempty"`
@@ -60,10 +60,10 @@ type Record struct {
 	before *Record
 }
 
-// ErrNone: there is no record in the data folder.
+// ErrNone means that the data folder has no record.
 var ErrNone = errors.New("no cluster")
 
-// Load reads the record of a data folder. Without one the error is ErrNone.
+// Load reads the record of a data folder. Without a record the error is ErrNone.
 func Load(dataDir string) (*Record, error) {
 	dataDir, err := filepath.Abs(dataDir)
 	if err != nil {
@@ -112,19 +112,20 @@ func (r *Record) Save() error {
 	return nil
 }
 
-// State is what a record and /proc say together.
+// State follows from a record and /proc.
 type State string
 
 // The states of a cluster's process.
 const (
-	Starting State = "starting" // it runs and is not ready yet
+	Starting State = "starting" // running, not ready yet
 	Running  State = "running"
-	Stopped  State = "stopped" // somebody stopped it
-	Failed   State = "failed"  // it ended with an error, which is in the record
-	Crashed  State = "crashed" // it ended without a word: killed, or the machine went down
+	Stopped  State = "stopped" // stopped on request
+	Failed   State = "failed"  // ended with an error, which is in the record
+	// ended without updating the record: killed, or the machine went down
+	Crashed State = "crashed"
 )
 
-// State looks at /proc.
+// State compares the record with /proc.
 func (r *Record) State() State {
 	switch {
 	case r.PID != 0 && r.alive() && r.Ready.IsZero():
@@ -139,7 +140,7 @@ func (r *Record) State() State {
 	return Stopped
 }
 
-// Alive says that the process runs.
+// Alive reports whether the process runs.
 func (r *Record) Alive() bool { return r.PID != 0 && r.alive() }
 
 func (r *Record) alive() bool {
@@ -147,25 +148,25 @@ func (r *Record) alive() bool {
 	return err == nil && identity == r.Process
 }
 
-// HasServer says that an API server is part of the process.
+// HasServer reports whether the process includes an API server.
 func (r *Record) HasServer() bool {
 	return r.Role == "up" || r.Role == "server" || r.Role == "apiserver"
 }
 
-// HasNode says that a node agent is part of the process.
+// HasNode reports whether the process includes a node agent.
 func (r *Record) HasNode() bool { return r.Role == "up" || r.Role == "node" || r.Role == "kubelet" }
 
-// Kubeconfig is the admin's, of a cluster with a server.
+// Kubeconfig is the path of the admin's kubeconfig of a cluster with a server.
 func (r *Record) Kubeconfig() string { return filepath.Join(r.DataDir, "kubeconfig") }
 
-// Log is where a detached process logs.
+// Log is the path of a detached process's log.
 func (r *Record) Log() string { return filepath.Join(r.DataDir, "knarr.log") }
 
-// RuntimeLog is where the included containerd logs.
+// RuntimeLog is the path of the included containerd's log.
 func (r *Record) RuntimeLog() string { return filepath.Join(r.DataDir, "log", "containerd.log") }
 
-// URL is the API server's, as this machine reaches it; for a node, the URL of the server that it
-// has joined.
+// URL is the API server's URL for this machine. For a node, it is the URL of the server that the
+// node has joined.
 func (r *Record) URL() string {
 	if !r.HasServer() {
 		return r.Join
@@ -181,8 +182,8 @@ func (r *Record) URL() string {
 	return "https://" + netip.AddrPortFrom(host, at.Port()).String()
 }
 
-// Since is when the present state began. For a crash it is the last sign of life: the newest change
-// of a file that a running process writes often.
+// Since is when the current state began. For a crash it is the last change of a file that a running
+// process writes often.
 func (r *Record) Since() time.Time {
 	switch r.State() {
 	case Starting, Running:
@@ -207,13 +208,13 @@ func (r *Record) lastSign() time.Time {
 	return last
 }
 
-// Rebooted says that the machine has started again since the process began.
+// Rebooted reports whether the machine has restarted since the process started.
 func (r *Record) Rebooted() bool {
 	boot, err := bootID()
 	return err == nil && r.Process != "" && !hasBoot(r.Process, boot)
 }
 
-// String names the cluster and its process for messages: knarr up, process 123, on /var/lib/knarr.
+// String describes the cluster for messages: its name, its role and its data folder.
 func (r *Record) String() string {
 	s := fmt.Sprintf("%s (%s, data folder %s", r.Name, r.Role, r.DataDir)
 	if r.PID != 0 {
@@ -222,8 +223,8 @@ func (r *Record) String() string {
 	return s + ")"
 }
 
-// URLForOthers is where other machines reach the API server; empty where it listens on loopback
-// alone.
+// URLForOthers is the API server's URL for other machines. It is empty if the server listens on
+// loopback only.
 func (r *Record) URLForOthers() string {
 	at, err := netip.ParseAddrPort(r.Listen)
 	if err != nil || at.Addr().IsLoopback() {

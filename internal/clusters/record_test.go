@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// process starts a program that runs until the test ends, and gives its record in a new data
+// process starts a program that runs until the test ends, and returns its record in a new data
 // folder.
 func process(t *testing.T, g Registry, name string) (*Record, *exec.Cmd) {
 	t.Helper()
@@ -115,7 +115,7 @@ func TestNamesAreUniqueAndStay(t *testing.T) {
 	if _, err := g.Find("nothing"); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), "data, "+b.Name) {
 		t.Errorf("an unknown name: %v", err)
 	}
-	// A folder that was removed gives its name free.
+	// Removing a folder frees its name.
 	if err := os.RemoveAll(a.DataDir); err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +281,7 @@ func TestAProcessThatDoesNotEndIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { killGroup(stubborn); _ = stubborn.Wait() })
-	if _, err := out.Read(make([]byte, 1)); err != nil { // it ignores the signal from here on
+	if _, err := out.Read(make([]byte, 1)); err != nil { // from here on it ignores the signal
 		t.Fatal(err)
 	}
 	r.PID = stubborn.Process.Pid

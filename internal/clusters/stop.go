@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stop asks the process to end and returns when it has. waiting is told every five seconds how long
-// that takes.
+// Stop sends SIGTERM to the process and returns when it has ended. waiting is called every five
+// seconds with the time waited so far.
 func (r *Record) Stop(ctx context.Context, timeout time.Duration, waiting func(waited time.Duration)) error {
 	const tell = 5 * time.Second
 	pidfd, err := unix.PidfdOpen(r.PID, 0)
@@ -22,7 +22,7 @@ func (r *Record) Stop(ctx context.Context, timeout time.Duration, waiting func(w
 	}
 	defer unix.Close(pidfd)
 	if !r.alive() {
-		return nil // the number was another process's by the time that it was opened
+		return nil // another process had the pid by the time it was opened
 	}
 	switch err := unix.PidfdSendSignal(pidfd, unix.SIGTERM, nil, 0); {
 	case errors.Is(err, unix.ESRCH):

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Controllers that a pod's cgroup must have, and those without which some limits do not hold.
-// Version 2 has no controllers for devices and the freezer: they are always there.
+// Controllers that a pod's cgroup must have, and those without which some limits are not enforced.
+// Version 2 has no controllers for devices and the freezer, because they are built in.
 var (
 	neededV1 = []string{"cpu", "memory", "devices"}
 	wantedV1 = []string{"cpuset", "pids", "freezer"}
@@ -30,14 +30,14 @@ const (
 	mountWritable = "mount -o remount,rw /sys/fs/cgroup; in a container, run it with --privileged"
 )
 
-// cgroupTree is where cgroups are mounted, and how to learn what a folder there is.
+// cgroupTree is a mount of cgroups and the operations on it, which tests replace.
 type cgroupTree struct {
 	dir string
-	// fileSystem is the type of the file system that a path is on.
+	// fileSystem returns the type of the file system at a path.
 	fileSystem   func(path string) int64
 	make, remove func(dir string) error
-	// enterV1 and enterV2 move a process, or a thread of this one, into the cgroup of a folder and
-	// out of it again.
+	// enterV1 and enterV2 move a process, or a thread of this process, into the cgroup of a folder
+	// and out of it again.
 	enterV1, enterV2 func(dir string) error
 }
 
@@ -102,7 +102,7 @@ func (t cgroupTree) checkV1(root string) Finding {
 	return Finding{Fine, whatCgroups, "version 1", ""}
 }
 
-// hierarchy is the folder of a version 1 controller, which may be mounted together with others
+// hierarchy returns the folder of a version 1 controller, which may be mounted together with others
 // ("cpu,cpuacct").
 func (t cgroupTree) hierarchy(controller string) (string, bool) {
 	entries, _ := os.ReadDir(t.dir)
@@ -127,8 +127,8 @@ func (t cgroupTree) tryV1(hierarchy, root string) error {
 	})
 }
 
-// inheritCPUs gives new cgroups of the cpuset controller what their parents have: they begin with
-// nothing, and take no process then.
+// inheritCPUs copies the parent's values into new cgroups of the cpuset controller. They start
+// empty and accept no process then.
 func inheritCPUs(hierarchy, dir string) error {
 	var path []string
 	for d := dir; d != hierarchy && len(d) > len(hierarchy); d = filepath.Dir(d) {
@@ -181,9 +181,9 @@ func (t cgroupTree) checkV2(root string) Finding {
 	return Finding{Fine, whatCgroups, "version 2", ""}
 }
 
-// delegate enables the controllers that are missing in the cgroups from the top to the one above
-// dir, as the node agent does. undo disables them again. The error is the first one; the
-// controllers of dir tell whether it matters.
+// delegate enables missing controllers in all cgroups from the top to the parent of dir, as the
+// node agent does. undo disables them again. err is the first error; the controllers of dir show
+// whether it matters.
 func (t cgroupTree) delegate(dir string) (undo func(), err error) {
 	var undone []func()
 	undo = func() {
@@ -214,7 +214,7 @@ func (t cgroupTree) delegate(dir string) (undo func(), err error) {
 	return undo, err
 }
 
-// notDelegated: controllers cannot be enabled for the cgroups below.
+// notDelegated is the error of controllers that cannot be enabled for the cgroups below.
 type notDelegated struct {
 	controllers []string
 	cause       error
@@ -246,7 +246,8 @@ func cgroupRemedy(err error) string {
 	return "choose another cgroup with --cgroup-root, or run in a container with --privileged --cgroupns=host"
 }
 
-// inChild runs fn on a new cgroup below root, and removes it and what had to be made above it.
+// inChild runs fn on a new cgroup below root. Then it removes the cgroup and the parents that it
+// had to make.
 func (t cgroupTree) inChild(hierarchy, root string, fn func(dir string) error) error {
 	dir := filepath.Join(hierarchy, root, fmt.Sprintf("knarr-check-%d", os.Getpid()))
 	var made []string
@@ -269,8 +270,8 @@ func (t cgroupTree) inChild(hierarchy, root string, fn func(dir string) error) e
 	return fn(dir)
 }
 
-// removeCgroup removes an empty cgroup. A process that has just left it may count for a moment; one
-// that others use by now stays.
+// removeCgroup removes an empty cgroup. A process that has just left may still count for a moment.
+// A cgroup that other processes use meanwhile stays.
 func (t cgroupTree) removeCgroup(dir string) {
 	for range 50 {
 		if err := t.remove(dir); !errors.Is(err, unix.EBUSY) {
@@ -283,7 +284,7 @@ func (t cgroupTree) removeCgroup(dir string) {
 	}
 }
 
-// enterV1 moves this thread into the cgroup, and back where it was.
+// enterV1 moves this thread into the cgroup and back.
 func enterV1(dir string) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -295,9 +296,9 @@ func enterV1(dir string) error {
 	return writeExisting(filepath.Join(home, "tasks"), tid)
 }
 
-// threadHome is the folder of the cgroup that this thread is in, of the hierarchy that dir is in.
+// threadHome returns the folder of this thread's cgroup in the hierarchy of dir.
 func threadHome(dir string) string {
-	// dir is HIERARCHY/ROOT/CHECK; the hierarchy's folder is the highest one of its file system.
+	// dir is HIERARCHY/ROOT/CHECK. The hierarchy's folder is the highest one on its file system.
 	top := dir
 	for above := filepath.Dir(top); fileSystem(above) == unix.CGROUP_SUPER_MAGIC && sameDevice(above, top); above = filepath.Dir(top) {
 		top = above
@@ -316,7 +317,7 @@ func threadHome(dir string) string {
 			return home
 		}
 	}
-	return top // the mount shows a part of the hierarchy only
+	return top // the mount shows only a part of the hierarchy
 }
 
 func sameDevice(a, b string) bool {
@@ -324,8 +325,8 @@ func sameDevice(a, b string) bool {
 	return unix.Stat(a, &one) == nil && unix.Stat(b, &two) == nil && one.Dev == two.Dev
 }
 
-// enterV2 starts a process in the cgroup. It is given a program that cannot exist, so that it ends
-// before it has begun.
+// enterV2 starts a process in the cgroup. The program does not exist, so the process ends before it
+// runs.
 func enterV2(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -340,12 +341,13 @@ func enterV2(dir string) error {
 		_, _ = p.Wait()
 		return nil
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EINVAL), errors.Is(err, unix.E2BIG):
-		return nil // there was no such program, or the kernel cannot start processes in cgroups (before 5.7)
+		// the missing program, or a kernel that cannot start processes in cgroups (before 5.7)
+		return nil
 	}
 	return err
 }
 
-// writeExisting writes to a file that the kernel has made; unlike os.WriteFile it makes none.
+// writeExisting writes to a file that the kernel has made. Unlike os.WriteFile it creates no file.
 func writeExisting(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -363,7 +365,7 @@ func words(path string) []string {
 	return strings.Fields(string(data))
 }
 
-// without are the elements of all that have does not have.
+// without returns the elements of all that are not in have.
 func without(all, have []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(c string) bool { return slices.Contains(have, c) })
 }

@@ -35,7 +35,7 @@ func TestTheCgroupsOfThisMachineAreTriedAndLeftAsTheyWere(t *testing.T) {
 	}
 }
 
-// ownCgroups are those of all threads of this process.
+// ownCgroups returns the cgroups of all threads of this process.
 func ownCgroups(t *testing.T) string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/self/task/*/cgroup")
@@ -65,7 +65,7 @@ func TestAMachineWithoutCgroupsIsBroken(t *testing.T) {
 		}
 		return
 	}
-	// Read-only first: that is what a container without privileges sees.
+	// Read-only first: this is what an unprivileged container sees.
 	mounts, err := filepath.Glob("/sys/fs/cgroup/*")
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestAMachineWithoutCgroupsIsBroken(t *testing.T) {
 	}
 }
 
-// paper is a tree of cgroups on paper: folders with the files that the kernel would make.
+// paper is a simulated tree of cgroups: folders with the files that the kernel would make.
 type paper struct {
 	t *testing.T
 	cgroupTree
@@ -115,8 +115,7 @@ func (p *paper) write(path, text string) {
 	}
 }
 
-// makeCgroup makes a folder; one of version 2 has the controllers that are enabled in the one
-// above.
+// makeCgroup makes a folder. In version 2 it gets the controllers that its parent has enabled.
 func (p *paper) makeCgroup(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err

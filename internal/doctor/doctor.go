@@ -1,12 +1,12 @@
-// Package doctor looks at what knarr needs of a machine: before a server or a node starts, and for
-// `knarr doctor`.
+// Package doctor checks whether a machine meets knarr's requirements: before a server or a node
+// starts, and for `knarr doctor`.
 //
-// Words. A check looks at one thing and gives a finding: what was found, how bad that is, and the
-// remedy. A role is a part of knarr that needs something of the machine. A broken finding keeps the
+// Words. A check examines one thing and returns a finding: what was found, how bad that is, and the
+// remedy. A role is a part of knarr with requirements on the machine. A broken finding keeps the
 // role from starting.
 //
-// In: the configuration, /proc, /sys, the folders and ports it names. Out: findings. A check takes
-// milliseconds and leaves the machine as it was.
+// In: the configuration, /proc, /sys, and the configured folders and ports. Out: findings. A check
+// takes milliseconds and leaves the machine unchanged.
 package doctor
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-// Level says how bad a finding is.
+// Level is the severity of a finding.
 type Level int
 
 // Levels, from good to bad.
 const (
 	Fine     Level = iota
-	Degraded       // works, with something missing
+	Degraded       // works with restrictions
 	Broken         // the role does not work here
 )
 
@@ -32,35 +32,35 @@ func (l Level) String() string { return [...]string{"ok", "degraded", "missing"}
 // Finding is the result of one check.
 type Finding struct {
 	Level Level
-	// What names the thing looked at, in a word or two.
+	// What names the examined thing in a word or two.
 	What  string
 	Found string
-	// Remedy says what to do about it; empty where nothing is wrong.
+	// Remedy is empty if nothing is wrong.
 	Remedy string
 }
 
-// Role is a set of the parts of knarr that need something of the machine.
+// Role is a set of parts of knarr with requirements on the machine.
 type Role uint8
 
 // Roles.
 const (
-	// Server is the control plane: it needs its data folder and its port.
+	// Server is the control plane. It needs its data folder and its port.
 	Server Role = 1 << iota
-	// Node runs pods: it needs root, cgroups, a network and more.
+	// Node runs pods. It needs root, cgroups, a network and more.
 	Node
-	// Runtime is the included container runtime of a node: it runs from the data folder.
+	// Runtime is the included container runtime of a node. It runs from the data folder.
 	Runtime
-	// Proxy makes Services reachable: it needs to write network rules.
+	// Proxy makes Services reachable. It needs to write network rules.
 	Proxy
 )
 
-// check is one thing that roles need.
+// check is one requirement of some roles.
 type check struct {
 	roles Role
 	look  func(cfg *config.Config) Finding
 }
 
-// checks is everything that is looked at, in the order of `knarr doctor`.
+// checks lists all checks in the order of `knarr doctor`.
 var checks = []check{
 	{Node | Proxy, func(*config.Config) Finding { return checkRoot(effectiveUser()) }},
 	{Node, func(*config.Config) Finding { return checkSysAdmin(capabilities()) }},
@@ -80,8 +80,7 @@ var checks = []check{
 	{Node, func(*config.Config) Finding { return checkRoute("/proc/net/route") }},
 }
 
-// Examine makes the checks that matter for the roles, side by side, and gives the findings in a
-// fixed order.
+// Examine runs the roles' checks concurrently and returns the findings in a fixed order.
 func Examine(cfg *config.Config, roles Role) []Finding {
 	all := make([]Finding, len(checks))
 	var wg sync.WaitGroup
@@ -100,10 +99,10 @@ func Examine(cfg *config.Config, roles Role) []Finding {
 	return findings
 }
 
-// Refusal is the error of a start on a machine where something is missing.
+// Refusal is the error of a start on a machine that lacks a requirement.
 type Refusal []Finding
 
-// Error tells what is missing and the remedy, all in one block.
+// Error describes what is missing, and the remedies, in one block.
 func (r Refusal) Error() string {
 	var text strings.Builder
 	text.WriteString("cannot start on this machine:")
@@ -113,7 +112,7 @@ func (r Refusal) Error() string {
 	return text.String()
 }
 
-// Refuse gives a Refusal if one of the findings is broken.
+// Refuse returns a Refusal if a finding is broken.
 func Refuse(findings []Finding) error {
 	var broken Refusal
 	for _, f := range findings {
@@ -127,7 +126,7 @@ func Refuse(findings []Finding) error {
 	return broken
 }
 
-// Remarks is one short line about the findings that are degraded; empty without any.
+// Remarks summarizes the degraded findings in one line, or returns "".
 func Remarks(findings []Finding) string {
 	var names []string
 	for _, f := range findings {

@@ -55,7 +55,8 @@ func TestEachCheckTellsGoodFromBad(t *testing.T) {
 		"a run folder that can be made":  {checkRunFolder(filepath.Join(t.TempDir(), "run")), Fine},
 	} {
 		t.Run(name, func(t *testing.T) {
-			free := name == "a data folder that can be made" && c.got.Level == Degraded // this machine's disk may be full
+			// this machine's disk may be full
+			free := name == "a data folder that can be made" && c.got.Level == Degraded
 			if c.got.Level != c.level && !free {
 				t.Errorf("found %+v, want %s", c.got, c.level)
 			}
@@ -97,7 +98,7 @@ func TestAPortIsFreeOrItsProcessIsNamed(t *testing.T) {
 	if f.Level != Broken || !strings.Contains(f.Found, fmt.Sprintf("process %d", os.Getpid())) || !strings.Contains(f.Remedy, "--listen") {
 		t.Errorf("a port of another process: %+v", f)
 	}
-	// Listening on every address collides with it, too.
+	// Listening on all addresses conflicts with it, too.
 	_, port, _ := net.SplitHostPort(address)
 	if f := checkPort("listen", "0.0.0.0:"+port, data); f.Level != Broken || !strings.Contains(f.Found, strconv.Itoa(os.Getpid())) {
 		t.Errorf("every address: %+v", f)
@@ -133,7 +134,7 @@ func TestALockFileOfAProcessThatHasEndedHasNoHolder(t *testing.T) {
 	if err := ended.Run(); err != nil {
 		t.Skip(err)
 	}
-	// The second one lives, but has nothing to do with the folder.
+	// The second process is alive but does not use the folder.
 	for _, pid := range []int{ended.Process.Pid, os.Getpid()} {
 		if err := os.WriteFile(filepath.Join(data, LockFile), []byte(strconv.Itoa(pid)), 0o600); err != nil {
 			t.Fatal(err)
@@ -164,7 +165,7 @@ func TestARefusalNamesEverythingThatIsMissingWithItsRemedy(t *testing.T) {
 	}
 }
 
-// TestAServerNeedsLessThanANode: the checks of a role are those that matter for it.
+// Each role runs only the checks that it needs.
 func TestAServerNeedsLessThanANode(t *testing.T) {
 	cfg := config.Default()
 	cfg.DataDir, cfg.Listen, cfg.KubeletListen = filepath.Join(t.TempDir(), "data"), "127.0.0.1:0", "127.0.0.1:0"

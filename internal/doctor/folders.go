@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Free space of the data folder's file system, in bytes: below leastSpace the store cannot write,
-// below scarceSpace or a tenth of the file system pods may be evicted.
+// Free space of the data folder's file system in bytes. Below leastSpace the store cannot write.
+// Below scarceSpace or a tenth of the file system pods may be evicted.
 const (
 	leastSpace  = 64e6
 	scarceSpace = 2e9
 )
 
-// checkDataFolder looks whether the data folder can be made and written, and has space.
+// checkDataFolder checks that the data folder can be made and written and has space.
 func checkDataFolder(dir string) Finding {
 	const what = "data folder"
 	if err := tryWrite(dir); err != nil {
@@ -42,8 +42,8 @@ func judgeSpace(dir string, free, size float64) Finding {
 	return Finding{Fine, what, found, ""}
 }
 
-// checkPrograms looks whether programs in the data folder can be run: the container runtime is
-// unpacked there.
+// checkPrograms checks that programs in the data folder can be run, because the container runtime
+// is unpacked there.
 func checkPrograms(dir string) Finding {
 	const what = "programs"
 	var fs unix.Statfs_t
@@ -53,7 +53,7 @@ func checkPrograms(dir string) Finding {
 	return Finding{Fine, what, "can run in " + dir, ""}
 }
 
-// checkRunFolder looks whether the folder for sockets can be made and written.
+// checkRunFolder checks that the folder for sockets can be made and written.
 func checkRunFolder(dir string) Finding {
 	const what = "run folder"
 	if err := tryWrite(dir); err != nil {
@@ -62,7 +62,7 @@ func checkRunFolder(dir string) Finding {
 	return Finding{Fine, what, dir, ""}
 }
 
-// tryWrite makes a file in the folder, or in the nearest one above it that exists, and removes it.
+// tryWrite creates and removes a file in the folder, or in its nearest existing parent.
 func tryWrite(dir string) error {
 	at := nearest(dir)
 	info, err := os.Stat(at)
@@ -94,7 +94,7 @@ func remedyFor(err error, flag string) string {
 	return other
 }
 
-// nearest is the folder, or the nearest one above it that exists.
+// nearest returns the folder or its nearest existing parent.
 func nearest(dir string) string {
 	for {
 		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {

@@ -24,10 +24,10 @@ func checkRoot(user int) Finding {
 	return Finding{Broken, what, fmt.Sprintf("running as user %d", user), "run as root (sudo knarr …); a server alone (knarr server) does not need it"}
 }
 
-// capabilitySet is a process's effective capabilities, a bit each.
+// capabilitySet holds a process's effective capabilities, one bit each.
 type capabilitySet uint64
 
-// capabilities reads those of this process; all are taken for there if the kernel does not tell.
+// capabilities reads those of this process. If the kernel does not tell, all are assumed.
 func capabilities() capabilitySet {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -76,14 +76,14 @@ func checkForwarding(path string) Finding {
 	case strings.TrimSpace(string(data)) == "1":
 		return Finding{Fine, what, "on", ""}
 	}
-	// knarr switches it on where it can: /proc/sys is read-only in many containers.
+	// knarr switches forwarding on if it can. /proc/sys is read-only in many containers.
 	if unix.Access(path, unix.W_OK) != nil {
 		return Finding{Degraded, what, "off, and cannot be switched on from here", "sysctl -w net.ipv4.ip_forward=1 on the host; until then pods reach nothing but their own node"}
 	}
 	return Finding{Fine, what, "off; knarr switches it on", ""}
 }
 
-// readGeneration asks nftables the smallest thing it answers.
+// readGeneration sends nftables its smallest request.
 func readGeneration() error {
 	var g nft.Generations
 	defer g.Close()
@@ -99,7 +99,7 @@ func checkNftables(ask func() error) Finding {
 	return Finding{Fine, what, "yes", ""}
 }
 
-// checkPodNetwork looks whether another cluster's pods use the links and rules of this network
+// checkPodNetwork checks whether another cluster's pods use the links and rules of this network
 // namespace.
 func checkPodNetwork(cfg *config.Config) Finding {
 	const what = "pod network"

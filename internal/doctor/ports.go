@@ -15,11 +15,11 @@ import (
 	"github.com/knarr-project/knarr/internal/clusters"
 )
 
-// LockFile is the file in a data folder that the knarr running on it holds locked; the pid is in
-// it.
+// LockFile is the file in a data folder that its running knarr process holds locked. It contains
+// the pid.
 const LockFile = "knarr.lock"
 
-// Holder is the process that runs on the data folder; 0 is none.
+// Holder returns the pid of the process that runs on the data folder, or 0.
 func Holder(dataDir string) int {
 	path := filepath.Join(dataDir, LockFile)
 	data, err := os.ReadFile(path)
@@ -28,12 +28,12 @@ func Holder(dataDir string) int {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
 	if err != nil || pid <= 1 || !hasOpen(pid, path) {
-		return 0 // it has ended; the number may be another process's by now
+		return 0 // it has ended; another process may have the pid now
 	}
 	return pid
 }
 
-// hasOpen says whether a process has a file open. What this user may not look at counts as open
+// hasOpen reports whether a process has a file open. If this user may not check, it assumes so
 // while the process lives.
 func hasOpen(pid int, path string) bool {
 	want, err := os.Stat(path)
@@ -53,8 +53,8 @@ func hasOpen(pid int, path string) bool {
 	return false
 }
 
-// checkPort looks whether a TCP address can be listened on; one that the data folder's own knarr
-// listens on is fine.
+// checkPort checks that a TCP address can be listened on. It is fine if the data folder's own knarr
+// listens there.
 func checkPort(flag, address, dataDir string) Finding {
 	what := "port " + address
 	l, err := net.Listen("tcp", address)
@@ -72,8 +72,8 @@ func checkPort(flag, address, dataDir string) Finding {
 	return Finding{Broken, what, err.Error(), "choose another address with --" + flag}
 }
 
-// judgePort tells of a port that a process listens on; own is the process of the data folder.
-// Either is 0 if it is not known.
+// judgePort describes a port on which the process pid listens. own is the process of the data
+// folder. Either is 0 if unknown.
 func judgePort(flag, address string, pid, own int) Finding {
 	what := "port " + address
 	remedy := "choose another address with --" + flag
@@ -89,7 +89,7 @@ func judgePort(flag, address string, pid, own int) Finding {
 	return Finding{Broken, what, fmt.Sprintf("in use by process %d (%s)", pid, commandLine(pid)), "stop that process, or " + remedy}
 }
 
-// commandLine is a process's command, cut to what fits a line.
+// commandLine returns a process's command, shortened to fit a line.
 func commandLine(pid int) string {
 	const longest = 80
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -103,8 +103,8 @@ func commandLine(pid int) string {
 	return text
 }
 
-// listener finds the process that listens on a TCP address, or on its port at another address that
-// collides; 0 if it cannot be seen.
+// listener returns the process that listens on a TCP address, or on its port at a conflicting
+// address. It returns 0 if the process is not visible.
 func listener(address string) int {
 	addr, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -133,7 +133,7 @@ func listener(address string) int {
 	return 0
 }
 
-// listening are the inodes of the sockets in a table of /proc/net that listen on the port.
+// listening returns the inodes of the sockets in a table of /proc/net that listen on the port.
 func listening(table string, port uint16) []string {
 	const stateListen = "0A"
 	suffix := fmt.Sprintf(":%04X", port)

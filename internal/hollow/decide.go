@@ -7,15 +7,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Fate is what becomes of a pod's containers.
+// Fate defines what happens to a pod's containers.
 type Fate struct {
-	// Ends: the containers end by themselves, with ExitCode, when they have run for After.
+	// Ends makes the containers exit on their own with ExitCode after running for After.
 	Ends     bool
 	After    time.Duration
 	ExitCode int32
-	// Unready containers run, but are not ready.
+	// Unready containers run but are not ready.
 	Unready bool
-	// Waiting keeps the containers from starting: it is the reason that their status tells, such as
+	// Waiting keeps the containers from starting. It is the waiting reason in their status, such as
 	// ImagePullBackOff.
 	Waiting string
 }
@@ -26,13 +26,15 @@ type Place struct {
 	PodIP  string
 }
 
-// Restarts back off as a kubelet's: 10 s, doubled up to five minutes. The first restart is at once.
+// Restarts back off like a kubelet's: 10 s, doubled up to five minutes. The first restart is
+// immediate.
 const (
 	firstBackoff = 10 * time.Second
 	mostBackoff  = 5 * time.Minute
 )
 
-// Decide makes a pod's next status. next is when the status changes by itself; 0: it does not.
+// Decide returns a pod's next status. next is the delay until the status changes on its own; 0
+// means never.
 func Decide(pod *corev1.Pod, at Place, fate Fate, now time.Time) (status corev1.PodStatus, next time.Duration) {
 	s := *pod.Status.DeepCopy()
 	if s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed {
@@ -62,14 +64,14 @@ type decision struct {
 	next time.Duration
 }
 
-// at notes that the status changes at t.
+// at records that the status changes at t.
 func (d *decision) at(t time.Time) {
 	if rest := max(t.Sub(d.now), time.Millisecond); d.next == 0 || rest < d.next {
 		d.next = rest
 	}
 }
 
-// initContainers end well before the others begin; those that restart always go on beside them.
+// initContainers must end before the other containers start. Sidecars keep running.
 func (d *decision) initContainers(old []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
 	for i := range d.pod.Spec.InitContainers {
@@ -83,7 +85,7 @@ func (d *decision) initContainers(old []corev1.ContainerStatus) []corev1.Contain
 		case was.State.Terminated == nil:
 			now := metav1.NewTime(d.now).Rfc3339Copy()
 			was.ContainerID = d.id(c.Name)
-			was.Ready = true // as a kubelet says of one that has ended well
+			was.Ready = true // like a kubelet's status of a completed init container
 			was.Started = new(bool)
 			was.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now, ContainerID: was.ContainerID}}
 		}
@@ -102,8 +104,8 @@ func (d *decision) containers(specs []corev1.Container, old []corev1.ContainerSt
 	return out
 }
 
-// step moves one container on: waiting → running → terminated → waiting, as its fate and the pod's
-// restart policy say.
+// step moves one container on: waiting → running → terminated → waiting, according to its fate and
+// the pod's restart policy.
 func (d *decision) step(c *corev1.ContainerStatus, fate Fate) {
 	switch {
 	case fate.Waiting != "" && c.State.Running == nil && c.State.Terminated == nil:
@@ -259,8 +261,9 @@ func find(conditions []corev1.PodCondition, t corev1.PodConditionType) *corev1.P
 // exitTerminated is the exit code of a process that SIGTERM has ended.
 const exitTerminated = 143
 
-// Terminated is the status of a deleted pod whose containers have ended. Servers end well when they
-// are told to. What was to run to its end has not, so that a Job does not count it as a success.
+// Terminated is the status of a deleted pod whose containers have ended. Containers that restart
+// always end successfully. Other containers were interrupted and count as failed, so that a Job
+// does not count the pod as a success.
 func Terminated(pod *corev1.Pod, now time.Time) corev1.PodStatus {
 	s := *pod.Status.DeepCopy()
 	if s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed {

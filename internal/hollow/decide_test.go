@@ -16,7 +16,7 @@ func podOf(policy corev1.RestartPolicy) *corev1.Pod {
 	return pod
 }
 
-// after decides, and decides again when the status is due, until the time is over.
+// after applies Decide repeatedly, whenever the status is due, until d is over.
 func after(pod *corev1.Pod, fate Fate, d time.Duration) *corev1.Pod {
 	pod = pod.DeepCopy()
 	now, end := noon, noon.Add(d)

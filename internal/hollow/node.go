@@ -23,30 +23,31 @@ import (
 	"github.com/knarr-project/knarr/internal/version"
 )
 
-// Config is what a hollow node is made of.
+// Config configures a hollow node.
 type Config struct {
-	// Node has the node's name, and what else of metadata, spec and capacity differs from the
-	// default: 8 CPUs, 32 GiB, 110 pods.
+	// Node has the node's name, and metadata, spec and capacity that differ from the defaults: 8
+	// CPUs, 32 GiB, 110 pods.
 	Node corev1.Node
-	// Client has the identity system:node:NAME, of the group system:nodes.
+	// Client is authenticated as system:node:NAME in the group system:nodes.
 	Client client.Interface
 	// Address is the node's internal IP.
 	Address string
-	// PodRange is where pods' addresses come from while nothing assigns spec.podCIDR; not set: pods
-	// wait for that.
+	// PodRange is the source of pods' addresses until spec.podCIDR is assigned. If unset, pods wait
+	// for spec.podCIDR.
 	PodRange netip.Prefix
-	// Fate says what becomes of a pod; nil: containers run until the pod is deleted.
+	// Fate returns a pod's fate. If nil, containers run until the pod is deleted.
 	Fate func(*corev1.Pod) Fate
-	// Clock is of pods' times; nil is the machine's. The lease follows the machine's time always.
+	// Clock is for pods' times; nil selects the machine's clock. The lease always follows the
+	// machine's clock.
 	Clock clock.WithTicker
 	Log   *slog.Logger
-	// RenewEvery is how often the lease is renewed; 0 is 10 s, as a kubelet does.
+	// RenewEvery is the interval of lease renewals; default 10 s, as in a kubelet.
 	RenewEvery time.Duration
-	// Registered is called once the Node object is there.
+	// Registered is called once the Node object exists.
 	Registered func()
 }
 
-// Heartbeats, as a kubelet's.
+// Heartbeats, as in a kubelet.
 const (
 	leaseSeconds = 40
 	renewEvery   = 10 * time.Second
@@ -62,7 +63,7 @@ type node struct {
 	addresses map[types.UID]netip.Addr
 }
 
-// Run is a node until ctx ends. Its Node object and lease stay.
+// Run simulates a node until ctx ends. Its Node object and lease stay.
 func Run(ctx context.Context, config Config) error {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
@@ -111,8 +112,8 @@ func Run(ctx context.Context, config Config) error {
 	return nil
 }
 
-// register keeps the Node object as a kubelet does: it makes a missing one, and says that the node
-// is ready where somebody else has said otherwise.
+// register maintains the Node object as a kubelet does. It creates a missing Node, and sets Ready
+// again if another client has changed it.
 func (n *node) register(ctx context.Context, _ controller.Key) (controller.Result, error) {
 	have, ok := n.nodes.Get("", n.Node.Name)
 	if !ok {
@@ -145,8 +146,8 @@ func (n *node) register(ctx context.Context, _ controller.Key) (controller.Resul
 	return controller.Result{After: statusEvery}, nil
 }
 
-// report patches the status alone: an update would say what the rest of the object was, and a node
-// may not take back taints that somebody has set meanwhile.
+// report patches only the status. An update would also write the other fields, and a node may not
+// remove taints that another client has set meanwhile.
 func (n *node) report(ctx context.Context, have *corev1.Node, status *corev1.NodeStatus) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": have.UID}, "status": status})
 	if err != nil {
@@ -154,12 +155,12 @@ func (n *node) report(ctx context.Context, have *corev1.Node, status *corev1.Nod
 	}
 	_, err = client.Patch[*corev1.Node](ctx, n.Client, "", n.Node.Name, types.MergePatchType, patch, "status")
 	if apierrors.IsNotFound(err) {
-		return nil // its deletion brings us back
+		return nil // the Node was deleted; that event brings us back
 	}
 	return err
 }
 
-// settled says whether two statuses differ in heartbeats alone.
+// settled reports whether two statuses differ only in heartbeats.
 func settled(a, b *corev1.NodeStatus) bool {
 	x, y := a.DeepCopy(), b.DeepCopy()
 	for i := range x.Conditions {
@@ -180,7 +181,7 @@ func heartbeat(s *corev1.NodeStatus) time.Time {
 	return time.Time{}
 }
 
-// nodeConditions are those that a kubelet keeps.
+// nodeConditions are the conditions that a kubelet maintains.
 var nodeConditions = []struct {
 	kind    corev1.NodeConditionType
 	status  corev1.ConditionStatus
@@ -199,7 +200,7 @@ func (n *node) status(old *corev1.NodeStatus) corev1.NodeStatus {
 		corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("32Gi"),
 		corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"), corev1.ResourcePods: resource.MustParse("110"),
 	}
-	for name, quantity := range old.Capacity { // extended resources that a test has added
+	for name, quantity := range old.Capacity { // extended resources added by a test
 		if _, known := s.Capacity[name]; !known {
 			s.Capacity[name] = quantity
 		}
@@ -234,7 +235,7 @@ func nodeCondition(s *corev1.NodeStatus, kind corev1.NodeConditionType) *corev1.
 	return &s.Conditions[len(s.Conditions)-1]
 }
 
-// renewals keep the node's lease.
+// renewals renews the node's lease.
 func (n *node) renewals(ctx context.Context, _ func(controller.Key, time.Duration)) {
 	ticks := time.NewTicker(n.RenewEvery)
 	defer ticks.Stop()

@@ -14,7 +14,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 )
 
-// waiting are the pods without an address when the node's range becomes known.
+// waiting returns the pods without an address when the node's range becomes known.
 func (n *node) waiting(e client.TypedEvent[*corev1.Node]) []controller.Key {
 	if e.Object.Spec.PodCIDR == "" || e.Type == client.Modified && e.Old.Spec.PodCIDR != "" {
 		return nil
@@ -28,7 +28,7 @@ func (n *node) waiting(e client.TypedEvent[*corev1.Node]) []controller.Key {
 	return keys
 }
 
-// reconcile takes a pod one step on.
+// reconcile moves a pod one step on.
 func (n *node) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
 	pod, ok := n.pods.Get(key.Namespace, key.Name)
 	if !ok {
@@ -53,7 +53,7 @@ func (n *node) reconcile(ctx context.Context, key controller.Key) (controller.Re
 	return controller.Result{After: next}, nil
 }
 
-// terminate ends a deleted pod's containers, and then removes the object as a kubelet does.
+// terminate ends a deleted pod's containers and then removes the object, as a kubelet does.
 func (n *node) terminate(ctx context.Context, pod *corev1.Pod) error {
 	status := Terminated(pod, n.Clock.Now())
 	if err := n.write(ctx, pod, &status); err != nil {
@@ -63,7 +63,8 @@ func (n *node) terminate(ctx context.Context, pod *corev1.Pod) error {
 	err := client.Delete[*corev1.Pod](ctx, n.Client, pod.Namespace, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID},
 	})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // gone, or another pod by now
+	// already deleted, or replaced by another pod
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
 	return err
@@ -81,8 +82,8 @@ func (n *node) write(ctx context.Context, pod *corev1.Pod, status *corev1.PodSta
 	return nil
 }
 
-// address is the pod's: what its status says, or a free one of the node's range. ok is false while
-// there is no range.
+// address returns the pod's address: the one in its status, or a free one of the node's range. ok
+// is false if there is no range.
 func (n *node) address(pod *corev1.Pod) (address string, ok bool) {
 	if pod.Spec.HostNetwork {
 		return n.Address, true
@@ -113,7 +114,8 @@ func (n *node) address(pod *corev1.Pod) (address string, ok bool) {
 	for _, a := range n.addresses {
 		taken[a] = true
 	}
-	for a := within.Masked().Addr().Next().Next(); within.Contains(a); a = a.Next() { // the first is a bridge's
+	// a bridge has the first address
+	for a := within.Masked().Addr().Next().Next(); within.Contains(a); a = a.Next() {
 		if !taken[a] {
 			n.addresses[pod.UID] = a
 			return a.String(), true
@@ -123,7 +125,7 @@ func (n *node) address(pod *corev1.Pod) (address string, ok bool) {
 	return "", false
 }
 
-// forget frees the addresses of pods that are gone.
+// forget frees the addresses of removed pods.
 func (n *node) forget() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

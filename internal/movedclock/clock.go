@@ -1,9 +1,8 @@
-// Package movedclock is a clock that runs with the machine's and can be moved ahead. Timers and
-// tickers that the move passes fire at once, so a component on this clock does within a moment what
-// it would have done by then.
+// Package movedclock is a clock that runs with the machine's clock and can be moved ahead. A move
+// fires the timers and tickers that it passes at once. So a component on this clock does within a
+// moment what it would have done by then.
 //
-// In:  Advance.
-// Out: k8s.io/utils/clock.WithTicker.
+// In: Advance. Out: k8s.io/utils/clock.WithTicker.
 package movedclock
 
 import (
@@ -13,7 +12,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Clock is safe for concurrent use; the zero Clock shows the machine's time.
+// Clock is safe for concurrent use. The zero Clock shows the machine's time.
 type Clock struct {
 	mu     sync.Mutex
 	ahead  time.Duration
@@ -22,7 +21,7 @@ type Clock struct {
 
 var _ clock.WithTicker = (*Clock)(nil)
 
-// Now is the machine's time and all moves.
+// Now returns the machine's time plus all moves.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,10 +30,10 @@ func (c *Clock) Now() time.Time {
 
 func (c *Clock) now() time.Time { return time.Now().Add(c.ahead) }
 
-// Since is the time since t on this clock.
+// Since returns the time since t on this clock.
 func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// Advance moves the clock ahead. A negative d does nothing: time does not go back.
+// Advance moves the clock ahead. A negative d does nothing.
 func (c *Clock) Advance(d time.Duration) {
 	if d <= 0 {
 		return
@@ -47,19 +46,19 @@ func (c *Clock) Advance(d time.Duration) {
 	}
 }
 
-// NewTimer fires once, when d is over on this clock.
+// NewTimer fires once, after d on this clock.
 func (c *Clock) NewTimer(d time.Duration) clock.Timer { return c.start(d, 0) }
 
-// NewTicker fires every d on this clock. A move over several periods is one tick.
+// NewTicker fires every d on this clock. A move over several periods gives one tick.
 func (c *Clock) NewTicker(d time.Duration) clock.Ticker { return ticker{c.start(d, d)} }
 
-// After is the channel of a new timer.
+// After returns the channel of a new timer.
 func (c *Clock) After(d time.Duration) <-chan time.Time { return c.NewTimer(d).C() }
 
-// Tick is the channel of a new ticker.
+// Tick returns the channel of a new ticker.
 func (c *Clock) Tick(d time.Duration) <-chan time.Time { return c.NewTicker(d).C() }
 
-// Sleep returns when d is over on this clock.
+// Sleep returns after d on this clock.
 func (c *Clock) Sleep(d time.Duration) { <-c.After(d) }
 
 func (c *Clock) start(d, period time.Duration) *alarm {
@@ -79,7 +78,7 @@ type alarm struct {
 	real   *time.Timer
 }
 
-// set starts the alarm anew.
+// set restarts the alarm.
 func (a *alarm) set(d time.Duration) {
 	if a.clock.alarms == nil {
 		a.clock.alarms = map[*alarm]struct{}{}
@@ -89,7 +88,7 @@ func (a *alarm) set(d time.Duration) {
 	a.wind()
 }
 
-// wind has the machine's timer fire when this clock shows the alarm's time.
+// wind sets the machine's timer to the time at which this clock reaches the alarm.
 func (a *alarm) wind() {
 	rest := max(a.at.Sub(a.clock.now()), 0)
 	if a.real == nil {
@@ -112,7 +111,7 @@ func (a *alarm) fire() {
 	}
 	select {
 	case a.fired <- now:
-	default: // the last one has not been taken yet
+	default: // the last time has not been received yet
 	}
 	if a.period > 0 {
 		a.set(a.period)
@@ -121,10 +120,10 @@ func (a *alarm) fire() {
 	}
 }
 
-// C is where the alarm's times come.
+// C returns the channel of the alarm's times.
 func (a *alarm) C() <-chan time.Time { return a.fired }
 
-// Stop says whether the alarm was still to fire.
+// Stop reports whether the alarm was still pending.
 func (a *alarm) Stop() bool {
 	a.clock.mu.Lock()
 	defer a.clock.mu.Unlock()
@@ -135,7 +134,7 @@ func (a *alarm) Stop() bool {
 	return was
 }
 
-// Reset starts the alarm anew, and says whether it was still to fire.
+// Reset restarts the alarm and reports whether it was still pending.
 func (a *alarm) Reset(d time.Duration) bool {
 	a.clock.mu.Lock()
 	defer a.clock.mu.Unlock()
@@ -145,7 +144,7 @@ func (a *alarm) Reset(d time.Duration) bool {
 	return was
 }
 
-// drain takes out a time that was not received, as the machine's timers do since Go 1.23.
+// drain removes a time that was not received, as the machine's timers do since Go 1.23.
 func (a *alarm) drain() {
 	select {
 	case <-a.fired:

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Alongside runs parts until ctx ends or one of them fails, and returns when all have ended.
+// Alongside runs parts until ctx ends or one of them fails. It returns when all have ended.
 func Alongside(ctx context.Context, parts ...func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, part := range parts {
@@ -19,7 +19,7 @@ func Alongside(ctx context.Context, parts ...func(context.Context) error) error 
 	return nil
 }
 
-// Part makes a part of what only ends with its context.
+// Part adapts a function that only ends with its context.
 func Part(run func(context.Context)) func(context.Context) error {
 	return func(ctx context.Context) error { run(ctx); return nil }
 }

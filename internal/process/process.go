@@ -1,5 +1,5 @@
-// Package process runs the components of a process: it starts them in order, stops them in reverse,
-// and ends all of them when one dies. The caller gives the list (ADR 0037).
+// Package process runs the components of a process. It starts them in order, stops them in reverse
+// order, and stops all of them when one dies. The caller provides the list (ADR 0037).
 package process
 
 import (
@@ -14,17 +14,19 @@ import (
 
 // Component is one part of a process.
 type Component struct {
-	// Name as users see it.
+	// Name is shown to users.
 	Name string
-	// Start returns when the component is usable. It then runs until ctx ends; wait returns when it has ended. A component
-	// that ends while its ctx has not is dead, whatever wait returns. wait may be nil for one that needs no goroutine.
+	// Start returns when the component is usable. The component then runs until ctx ends; wait
+	// returns when it has ended. A component that ends earlier is dead, whatever wait returns. wait
+	// may be nil for a component without a goroutine.
 	Start func(ctx context.Context) (wait func() error, err error)
 }
 
-// Phase is components that start side by side. The next phase starts when all of them are usable.
+// Phase is a set of components that start concurrently. The next phase starts when all of them are
+// usable.
 type Phase []Component
 
-// Progress is told what has come up, and what it took.
+// Progress is called for each started component with the duration of its start.
 type Progress func(component string, took time.Duration)
 
 type running struct {
@@ -34,8 +36,8 @@ type running struct {
 	err    error
 }
 
-// Run runs the phases until ctx ends or a component dies, then stops them in reverse order, each
-// phase's components side by side. ready is called once, when everything is usable.
+// Run runs the phases until ctx ends or a component dies. Then it stops them in reverse order, the
+// components of a phase concurrently. ready is called once, when everything is usable.
 func Run(ctx context.Context, phases []Phase, progress Progress, ready func(), log *slog.Logger) error {
 	p := &process{log: log, died: make(chan *running, 1)}
 	err := p.start(ctx, phases, progress)
@@ -87,11 +89,11 @@ func (p *process) start(ctx context.Context, phases []Phase, progress Progress) 
 	return nil
 }
 
-// launch starts one component with a context of its own: the process's end does not reach it but through stop, so that
-// what depends on others ends before them.
+// launch starts one component with a context of its own. Only stop ends that context, so that
+// dependent components end first.
 func (p *process) launch(ctx context.Context, c Component) (*running, error) {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stopStart := context.AfterFunc(ctx, cancel) // an interrupted start gives up at once
+	stopStart := context.AfterFunc(ctx, cancel) // abort an interrupted start at once
 	wait, err := c.Start(own)
 	if !stopStart() || err != nil {
 		cancel()
@@ -138,7 +140,7 @@ func dead(r *running) error {
 	return fmt.Errorf("%s ended unexpectedly", r.name)
 }
 
-// stop ends the phases in reverse order.
+// stop stops the phases in reverse order.
 func (p *process) stop() error {
 	var errs []error
 	for _, phase := range slices.Backward(p.phases) {
@@ -157,7 +159,7 @@ func (p *process) stop() error {
 	return errors.Join(errs...)
 }
 
-// Background makes a Start of a Run that is usable at once.
+// Background adapts a run function without a start-up phase to Start.
 func Background(run func(ctx context.Context) error) func(context.Context) (func() error, error) {
 	return func(ctx context.Context) (func() error, error) {
 		done := make(chan error, 1)
