@@ -229,15 +229,15 @@ func (g Registry) Listening(address string) (*Record, bool) {
 		if r.PID == os.Getpid() || !SameNetwork(r.PID) {
 			continue
 		}
-		if r.HasServer() && meets(wanted, r.Listen) || r.HasNode() && meets(wanted, r.KubeletListen) {
+		if r.HasServer() && conflicts(wanted, r.Listen) || r.HasNode() && conflicts(wanted, r.KubeletListen) {
 			return r, true
 		}
 	}
 	return nil, false
 }
 
-// meets reports whether two listeners conflict.
-func meets(a netip.AddrPort, other string) bool {
+// conflicts reports whether two listeners conflict.
+func conflicts(a netip.AddrPort, other string) bool {
 	b, err := netip.ParseAddrPort(other)
 	return err == nil && a.Port() == b.Port() && (a.Addr() == b.Addr() || a.Addr().IsUnspecified() || b.Addr().IsUnspecified())
 }

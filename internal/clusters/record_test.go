@@ -74,7 +74,7 @@ func TestTheStateFollowsFromTheRecordAndTheProcess(t *testing.T) {
 	}
 }
 
-func TestAProcessThatItsParentHasNotCollectedHasEnded(t *testing.T) {
+func TestAZombieCountsAsEnded(t *testing.T) {
 	r, cmd := process(t, registry(t), "a")
 	_ = cmd.Process.Kill()
 	for deadline := time.Now().Add(time.Minute); r.Alive(); time.Sleep(time.Millisecond) {
@@ -143,7 +143,7 @@ func TestForgetRemovesTheLinkAndTheEmptyFolder(t *testing.T) {
 	}
 }
 
-func TestLinksToFoldersThatAreGoneGoWithTheNextStart(t *testing.T) {
+func TestTheNextStartRemovesDeadLinks(t *testing.T) {
 	g := registry(t)
 	a, _ := process(t, g, "a")
 	if err := os.RemoveAll(a.DataDir); err != nil {
@@ -167,7 +167,7 @@ func TestTheDefaultFolderIsListedWithoutALink(t *testing.T) {
 	}
 }
 
-func TestEnterKeepsNameAndPlacesOfTheLastRun(t *testing.T) {
+func TestEnterKeepsNameAndSettingsOfTheLastRun(t *testing.T) {
 	g := registry(t)
 	dir := t.TempDir()
 	first := &Record{DataDir: dir, Role: "up", RunDir: "/run/x", CgroupRoot: "/x", Listen: "127.0.0.1:7443", NodeName: "n"}
@@ -225,7 +225,7 @@ func TestAClusterRunsWithoutALink(t *testing.T) {
 	}
 }
 
-func TestThePortsHolderIsFound(t *testing.T) {
+func TestListeningFindsTheClusterWithThePort(t *testing.T) {
 	g := registry(t)
 	r, cmd := process(t, g, "a")
 	for address, want := range map[string]bool{
@@ -257,7 +257,7 @@ func TestStopWaitsUntilTheProcessHasEnded(t *testing.T) {
 	}
 }
 
-func TestStopNeverSignalsAnotherProcessOfTheSameNumber(t *testing.T) {
+func TestStopNeverSignalsAnotherProcessWithTheSamePID(t *testing.T) {
 	r, _ := process(t, registry(t), "a")
 	other := *r
 	other.Process = "other-boot 1"
@@ -295,8 +295,8 @@ func TestAProcessThatDoesNotEndIsAnError(t *testing.T) {
 
 func TestURLsOfAServer(t *testing.T) {
 	for name, tt := range map[string]struct {
-		record         Record
-		here, elsewere string
+		record          Record
+		here, elsewhere string
 	}{
 		"every address":    {Record{Role: "up", Listen: "0.0.0.0:6443", AdvertiseAddress: "192.0.2.1"}, "https://127.0.0.1:6443", "https://192.0.2.1:6443"},
 		"one address":      {Record{Role: "up", Listen: "192.0.2.2:7443", AdvertiseAddress: "192.0.2.1"}, "https://192.0.2.2:7443", "https://192.0.2.2:7443"},
@@ -304,8 +304,8 @@ func TestURLsOfAServer(t *testing.T) {
 		"a lonely machine": {Record{Role: "up", Listen: "0.0.0.0:6443", AdvertiseAddress: "127.0.0.1"}, "https://127.0.0.1:6443", ""},
 		"a worker":         {Record{Role: "node", Join: "https://192.0.2.1:6443"}, "https://192.0.2.1:6443", ""},
 	} {
-		if here, elsewhere := tt.record.URL(), tt.record.URLForOthers(); here != tt.here || elsewhere != tt.elsewere {
-			t.Errorf("%s: %q, %q", name, here, elsewhere)
+		if here, others := tt.record.URL(), tt.record.URLForOthers(); here != tt.here || others != tt.elsewhere {
+			t.Errorf("%s: %q, %q", name, here, others)
 		}
 	}
 }

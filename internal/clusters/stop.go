@@ -12,7 +12,7 @@ import (
 // Stop sends SIGTERM to the process and returns when it has ended. waiting is called every five
 // seconds with the time waited so far.
 func (r *Record) Stop(ctx context.Context, timeout time.Duration, waiting func(waited time.Duration)) error {
-	const tell = 5 * time.Second
+	const progressInterval = 5 * time.Second
 	pidfd, err := unix.PidfdOpen(r.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
@@ -32,14 +32,14 @@ func (r *Record) Stop(ctx context.Context, timeout time.Duration, waiting func(w
 	case err != nil:
 		return fmt.Errorf("process %d: %w", r.PID, err)
 	}
-	began, told := time.Now(), time.Duration(0)
+	began, reported := time.Now(), time.Duration(0)
 	for r.alive() {
 		waited := time.Since(began)
 		if waited > timeout {
 			return fmt.Errorf("process %d has not ended within %s: wait longer (--timeout), or end it at once with `kill -9 %d`", r.PID, timeout, r.PID)
 		}
-		if waited-told >= tell {
-			told = waited
+		if waited-reported >= progressInterval {
+			reported = waited
 			waiting(waited)
 		}
 		select {

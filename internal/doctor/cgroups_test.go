@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestTheCgroupsOfThisMachineAreTriedAndLeftAsTheyWere(t *testing.T) {
+func TestCheckingCgroupsLeavesThemUnchanged(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
@@ -84,16 +84,16 @@ func TestAMachineWithoutCgroupsIsBroken(t *testing.T) {
 	}
 }
 
-// paper is a simulated tree of cgroups: folders with the files that the kernel would make.
-type paper struct {
+// fakeTree is a simulated tree of cgroups: folders with the files that the kernel would make.
+type fakeTree struct {
 	t *testing.T
 	cgroupTree
 	v2      bool
 	entered []string
 }
 
-func newPaper(t *testing.T, v2 bool) *paper {
-	p := &paper{t: t, v2: v2}
+func newFakeTree(t *testing.T, v2 bool) *fakeTree {
+	p := &fakeTree{t: t, v2: v2}
 	p.cgroupTree = cgroupTree{dir: t.TempDir(), fileSystem: func(string) int64 {
 		if v2 {
 			return unix.CGROUP2_SUPER_MAGIC
@@ -105,7 +105,7 @@ func newPaper(t *testing.T, v2 bool) *paper {
 	return p
 }
 
-func (p *paper) write(path, text string) {
+func (p *fakeTree) write(path, text string) {
 	p.t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		p.t.Fatal(err)
@@ -116,7 +116,7 @@ func (p *paper) write(path, text string) {
 }
 
 // makeCgroup makes a folder. In version 2 it gets the controllers that its parent has enabled.
-func (p *paper) makeCgroup(dir string) error {
+func (p *fakeTree) makeCgroup(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (p *paper) makeCgroup(dir string) error {
 	return nil
 }
 
-func TestVersion2(t *testing.T) {
+func TestCgroupVersion2(t *testing.T) {
 	for name, c := range map[string]struct {
 		controllers, enabled string
 		level                Level
@@ -141,7 +141,7 @@ func TestVersion2(t *testing.T) {
 		"with one controller that is not delegated it is broken": {"cpuset cpu memory pids", "cpu pids", Broken, "controllers memory are not delegated", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPaper(t, true)
+			p := newFakeTree(t, true)
 			p.write(filepath.Join(p.dir, "cgroup.controllers"), c.controllers)
 			p.write(filepath.Join(p.dir, "cgroup.subtree_control"), c.enabled)
 			f := p.check("/knarr")
@@ -165,7 +165,7 @@ func TestProcessesInTheTopCgroupOfAContainerAreNamedAsTheCause(t *testing.T) {
 	}
 }
 
-func TestVersion1(t *testing.T) {
+func TestCgroupVersion1(t *testing.T) {
 	for name, c := range map[string]struct {
 		mounts []string
 		level  Level
@@ -177,7 +177,7 @@ func TestVersion1(t *testing.T) {
 		"without any controller it is broken": {nil, Broken, "no controller is mounted"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPaper(t, false)
+			p := newFakeTree(t, false)
 			for _, m := range c.mounts {
 				p.write(filepath.Join(p.dir, m, "tasks"), "")
 			}

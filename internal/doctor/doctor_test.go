@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-func TestEachCheckTellsGoodFromBad(t *testing.T) {
+func TestEachCheckDistinguishesGoodFromBad(t *testing.T) {
 	file := func(text string) string {
 		path := filepath.Join(t.TempDir(), "file")
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -67,7 +67,7 @@ func TestEachCheckTellsGoodFromBad(t *testing.T) {
 	}
 }
 
-func TestFoldersOnAFileSystemThatRefuses(t *testing.T) {
+func TestFoldersOnReadOnlyAndNoexecFileSystems(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
@@ -145,7 +145,7 @@ func TestALockFileOfAProcessThatHasEndedHasNoHolder(t *testing.T) {
 	}
 }
 
-func TestARefusalNamesEverythingThatIsMissingWithItsRemedy(t *testing.T) {
+func TestARefusalNamesAllMissingRequirementsAndRemedies(t *testing.T) {
 	findings := []Finding{{Fine, "root", "yes", ""}, {Broken, "cgroups", "none", "mount them"}, {Degraded, "inotify", "12 instances", "sysctl"}, {Broken, "port", "taken", "choose another"}}
 	err := Refuse(findings)
 	var refusal Refusal

@@ -35,12 +35,12 @@ func write(path string, data []byte, publish func(f *os.File, path string) error
 	}
 	if err != nil {
 		// Ignore the errors of undoing what publish has already done.
-		return fmt.Errorf("write %s: %w", path, errors.Join(err, except(f.Close(), os.ErrClosed), except(os.Remove(f.Name()), os.ErrNotExist)))
+		return fmt.Errorf("write %s: %w", path, errors.Join(err, ignore(f.Close(), os.ErrClosed), ignore(os.Remove(f.Name()), os.ErrNotExist)))
 	}
 	return nil
 }
 
-func except(err, expected error) error {
+func ignore(err, expected error) error {
 	if errors.Is(err, expected) {
 		return nil
 	}

@@ -29,7 +29,7 @@ func TestAFileIsReplacedAndNothingElseIsLeft(t *testing.T) {
 	}
 }
 
-func TestAWriteThatFailsLeavesWhatWasThere(t *testing.T) {
+func TestAFailedWriteKeepsTheOldContent(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "taken")
 	// a file cannot replace a folder

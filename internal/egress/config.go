@@ -37,23 +37,23 @@ func Load(path string) (*Selector, error) {
 	if config == nil || config.EgressSelections == nil {
 		return nil, nil
 	}
-	s := &Selector{ways: map[Network]Dial{}, metrics: newMetrics()}
+	s := &Selector{dialers: map[Network]Dial{}, metrics: newMetrics()}
 	for i := range config.EgressSelections {
 		one := &config.EgressSelections[i]
 		name := Network(strings.ToLower(one.Name))
-		dial, err := s.way(&one.Connection)
+		dial, err := s.dialer(&one.Connection)
 		if err != nil {
 			return nil, fmt.Errorf("failed to setup egress selector with config %s: failed to create dialer for egressSelection %q: %w", path, name, err)
 		}
-		s.ways[name] = dial
+		s.dialers[name] = dial
 	}
 	return s, nil
 }
 
-// way returns the dial function of a validated connection.
-func (s *Selector) way(c *apiserverconfig.Connection) (Dial, error) {
+// dialer returns the dial function of a validated connection.
+func (s *Selector) dialer(c *apiserverconfig.Connection) (Dial, error) {
 	if c.ProxyProtocol == apiserverconfig.ProtocolDirect {
-		return (&net.Dialer{Timeout: patience, KeepAlive: 30 * time.Second}).DialContext, nil
+		return (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext, nil
 	}
 	if uds := c.Transport.UDS; uds != nil {
 		if c.ProxyProtocol == apiserverconfig.ProtocolGRPC {

@@ -28,7 +28,7 @@ func one(name, connection string) string {
 	return head + fmt.Sprintf("egressSelections:\n- {name: %s, connection: {%s}}\n", name, connection)
 }
 
-func TestConfigurationsAreReadOrRefusedInUpstreamsWords(t *testing.T) {
+func TestConfigurationsAreAcceptedOrRefusedLikeUpstream(t *testing.T) {
 	exists := file(t, "exists", "no PEM")
 	secure := func(fields string) string {
 		return one("cluster", "proxyProtocol: HTTPConnect, transport: {tcp: {url: 'https://127.0.0.1:8131', tlsConfig: {"+fields+"}}}")
@@ -80,7 +80,7 @@ func TestConfigurationsAreReadOrRefusedInUpstreamsWords(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreNotThere(t *testing.T) {
+func TestMissingFilesAreErrors(t *testing.T) {
 	if s, err := egress.Load(""); s != nil || err != nil {
 		t.Errorf("no file gives %v, %v", s, err)
 	}
@@ -98,13 +98,13 @@ func TestABundleWithoutCertificatesIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheControlPlanesOldNameIsTaken(t *testing.T) {
+func TestTheControlPlanesOldNameIsAccepted(t *testing.T) {
 	if s := load(t, one("master", "proxyProtocol: Direct")); s.To(egress.ControlPlane) == nil {
 		t.Error("master is not the control plane")
 	}
 }
 
-func TestWhatIsNotSelectedIsConnectedToAsItWouldBeWithoutAFile(t *testing.T) {
+func TestUnselectedNetworksAreDialedDirectly(t *testing.T) {
 	s, err := egress.Load(file(t, "egress.yaml", one("cluster", "proxyProtocol: Direct")))
 	if err != nil {
 		t.Fatal(err)

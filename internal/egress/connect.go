@@ -39,20 +39,20 @@ func (p *connect) reach(ctx context.Context) (func(context.Context, string) (net
 			return nil, err
 		}
 		if len(first) > 0 {
-			return &spoken{Conn: conn, in: io.MultiReader(bytes.NewReader(first), conn)}, nil
+			return &bufferedConn{Conn: conn, in: io.MultiReader(bytes.NewReader(first), conn)}, nil
 		}
 		return conn, nil
 	}, nil
 }
 
-// spoken is a connection whose server spoke first, as gRPC servers without TLS do. The proxy's
+// bufferedConn is a connection whose server spoke first, as gRPC servers without TLS do. The proxy's
 // answer already contained the server's first bytes.
-type spoken struct {
+type bufferedConn struct {
 	net.Conn
 	in io.Reader
 }
 
-func (c *spoken) Read(b []byte) (int, error) { return c.in.Read(b) }
+func (c *bufferedConn) Read(b []byte) (int, error) { return c.in.Read(b) }
 
 // ask sends the CONNECT request and waits for the answer until ctx ends. It returns the bytes that
 // followed the answer.

@@ -152,8 +152,8 @@ func TestRequestsGoThroughProxies(t *testing.T) {
 	}
 }
 
-// saying is a proxy that sends the answer and closes the connection.
-func saying(t *testing.T, answer string) (socket string) {
+// startTalkingProxy is a proxy that sends the answer and closes the connection.
+func startTalkingProxy(t *testing.T, answer string) (socket string) {
 	t.Helper()
 	p := egresstest.New(nil)
 	listener := p.Listen(t)
@@ -186,8 +186,8 @@ func TestConnectionsThatFail(t *testing.T) {
 		"a proxy that does not reach": {byConnect(egresstest.Connect(t, nowhere).Socket), "while dialing " + far + ", code 502: 502 Bad Gateway",
 			"http_connect proxy uds"},
 		"one of konnectivity":             {byGRPC(egresstest.Konnectivity(t, nowhere).Socket), "dial tcp 127.0.0.1:1: connect", "grpc proxy uds"},
-		"a proxy that ends":               {byConnect(saying(t, "HTTP/1.1 ")), "reading HTTP response from CONNECT to " + far + " via proxy", "http_connect proxy uds"},
-		"a proxy whose answer never ends": {byConnect(saying(t, "HTTP/1.1 200 OK\r\nA: "+strings.Repeat("x", 2<<20))), "reading HTTP response from CONNECT to", "http_connect proxy uds"},
+		"a proxy that ends":               {byConnect(startTalkingProxy(t, "HTTP/1.1 ")), "reading HTTP response from CONNECT to " + far + " via proxy", "http_connect proxy uds"},
+		"a proxy whose answer never ends": {byConnect(startTalkingProxy(t, "HTTP/1.1 200 OK\r\nA: "+strings.Repeat("x", 2<<20))), "reading HTTP response from CONNECT to", "http_connect proxy uds"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := load(t, one("cluster", tc.connection))
@@ -210,8 +210,8 @@ func TestConnectionsThatFail(t *testing.T) {
 	}
 }
 
-func TestWhatTheOtherEndSaysFirstIsNotLost(t *testing.T) {
-	s := load(t, one("cluster", "proxyProtocol: HTTPConnect, transport: {uds: {udsName: "+saying(t, "HTTP/1.1 200 OK\r\n\r\nSSH-2.0")+"}}"))
+func TestBytesThatFollowTheProxysAnswerAreNotLost(t *testing.T) {
+	s := load(t, one("cluster", "proxyProtocol: HTTPConnect, transport: {uds: {udsName: "+startTalkingProxy(t, "HTTP/1.1 200 OK\r\n\r\nSSH-2.0")+"}}"))
 	conn, err := s.To(egress.Cluster)(t.Context(), "tcp", far)
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +222,7 @@ func TestWhatTheOtherEndSaysFirstIsNotLost(t *testing.T) {
 	}
 }
 
-func TestNobodyWaitsForASilentProxyLongerThanTheyWant(t *testing.T) {
+func TestWaitingForASilentProxyEndsWithTheContext(t *testing.T) {
 	for _, protocol := range []string{"HTTPConnect", "GRPC"} {
 		t.Run(protocol, func(t *testing.T) {
 			listening := egresstest.New(nil)
@@ -251,7 +251,7 @@ func TestNobodyWaitsForASilentProxyLongerThanTheyWant(t *testing.T) {
 	}
 }
 
-func TestTheServerAsksItselfWithoutAProxy(t *testing.T) {
+func TestTheServerReachesItselfWithoutAProxy(t *testing.T) {
 	p := egresstest.New(nil)
 	p.Socket = "/none"
 	s := p.Selector(t, "HTTPConnect", egress.Cluster, egress.ControlPlane)

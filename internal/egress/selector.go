@@ -13,14 +13,14 @@ import (
 // Dial connects to an address HOST:PORT. It has the type of http.Transport's DialContext.
 type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// patience is the time limit of a connection including the proxy's part, the same as for a direct
+// dialTimeout is the time limit of a connection including the proxy's part, the same as for a direct
 // one.
-const patience = 30 * time.Second
+const dialTimeout = 30 * time.Second
 
 // Selector knows how to reach each Network. A nil Selector has no configuration. It is safe for
 // concurrent use.
 type Selector struct {
-	ways    map[Network]Dial
+	dialers map[Network]Dial
 	metrics *metrics
 }
 
@@ -29,13 +29,13 @@ func (s *Selector) To(network Network) Dial {
 	if s == nil {
 		return nil
 	}
-	return s.ways[network]
+	return s.dialers[network]
 }
 
 // Or returns the dial function of a network, or direct if the network is not configured.
 func (s *Selector) Or(network Network, direct Dial) Dial {
-	if way := s.To(network); way != nil {
-		return way
+	if dialer := s.To(network); dialer != nil {
+		return dialer
 	}
 	return direct
 }
@@ -82,7 +82,7 @@ func (s *Selector) counted(p proxy, l labels) Dial {
 			span.Set(trace.Text("address", address))
 		}
 		defer span.End()
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 		defer cancel()
 		began := time.Now()
 		s.metrics.started(l)

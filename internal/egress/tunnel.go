@@ -30,18 +30,18 @@ func (t *tunnel) reach(ctx context.Context) (func(context.Context, string) (net.
 		if err != nil {
 			return nil, err
 		}
-		return &tunneled{Conn: conn, remote: name(address)}, nil
+		return &addressedConn{Conn: conn, remote: name(address)}, nil
 	}, nil
 }
 
-// tunneled adds addresses to the library's connections, because callers read them.
-type tunneled struct {
+// addressedConn adds addresses to the library's connections, because callers read them.
+type addressedConn struct {
 	net.Conn
 	remote name
 }
 
-func (c *tunneled) RemoteAddr() net.Addr { return c.remote }
-func (c *tunneled) LocalAddr() net.Addr  { return name("") }
+func (c *addressedConn) RemoteAddr() net.Addr { return c.remote }
+func (c *addressedConn) LocalAddr() net.Addr  { return name("") }
 
 // name is the requested address of the other end of a tunnel.
 type name string

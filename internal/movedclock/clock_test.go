@@ -19,7 +19,7 @@ func TestATimerFiresWhenTheClockIsMovedOverIt(t *testing.T) {
 	}
 }
 
-func TestATimerFiresByItself(t *testing.T) {
+func TestATimerFiresWithoutAMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Clock
 		c.Advance(time.Hour)
@@ -31,7 +31,7 @@ func TestATimerFiresByItself(t *testing.T) {
 	})
 }
 
-func TestAMoveShortensWhatIsLeft(t *testing.T) {
+func TestAMoveShortensTheRemainingTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Clock
 		began := time.Now()

@@ -14,8 +14,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// lookEvery is how long the published authority is cached.
-const lookEvery = time.Minute
+// cacheDuration is how long the published authority is cached.
+const cacheDuration = time.Minute
 
 // Authority authenticates client certificates by the CA that the API server publishes for its
 // extensions (the ConfigMap extension-apiserver-authentication). It reads the ConfigMap when a
@@ -46,7 +46,7 @@ func (a *Authority) Authenticate(r *http.Request) (auth.User, bool, error) {
 func (a *Authority) current(ctx context.Context) (*auth.Certificates, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if now := a.Now(); a.looked.IsZero() || now.Sub(a.looked) > lookEvery {
+	if now := a.Now(); a.looked.IsZero() || now.Sub(a.looked) > cacheDuration {
 		m, err := client.Get[*corev1.ConfigMap](ctx, a.Client, metav1.NamespaceSystem, "extension-apiserver-authentication")
 		if err != nil {
 			return a.certificates, err

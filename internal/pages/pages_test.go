@@ -13,7 +13,7 @@ import (
 	"unsafe"
 )
 
-func TestOnlyTheFilesUnwrittenAreasAreForgotten(t *testing.T) {
+func TestOnlyUnwrittenAreasOfTheFileAreReturned(t *testing.T) {
 	const table = `00400000-02fef000 r-xp 00000000 08:01 1234                               /usr/bin/knarr
 Rss:               39164 kB
 Anonymous:             0 kB
@@ -58,7 +58,7 @@ Swap:                  0 kB
 	}
 }
 
-func TestPagesThatWereWrittenOnceStay(t *testing.T) {
+func TestWrittenPagesAreKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, bytes.Repeat([]byte("x"), os.Getpagesize()), 0o600); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestPagesThatWereWrittenOnceStay(t *testing.T) {
 	}
 }
 
-func TestForgottenPagesAreNotResidentAndCanBeReadAgain(t *testing.T) {
+func TestReturnedPagesAreNotResidentAndCanBeReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	page := os.Getpagesize()
 	want := bytes.Repeat([]byte("knarr"), 16*page/5)

@@ -10,18 +10,18 @@ import (
 	"testing"
 )
 
-type diary struct {
+type eventLog struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (d *diary) note(s string) {
+func (d *eventLog) note(s string) {
 	d.mu.Lock()
 	d.lines = append(d.lines, s)
 	d.mu.Unlock()
 }
 
-func (d *diary) component(name string) Component {
+func (d *eventLog) component(name string) Component {
 	return Component{Name: name, Start: func(ctx context.Context) (func() error, error) {
 		d.note("start " + name)
 		return func() error { <-ctx.Done(); d.note("stop " + name); return nil }, nil
@@ -29,7 +29,7 @@ func (d *diary) component(name string) Component {
 }
 
 func TestComponentsStopInReverseOrder(t *testing.T) {
-	var d diary
+	var d eventLog
 	ctx, cancel := context.WithCancel(t.Context())
 	err := Run(ctx, []Phase{{d.component("store")}, {d.component("server")}, {d.component("node")}}, nil, cancel, slog.Default())
 	if err != nil {
@@ -42,7 +42,7 @@ func TestComponentsStopInReverseOrder(t *testing.T) {
 }
 
 func TestADeadComponentStopsTheProcess(t *testing.T) {
-	var d diary
+	var d eventLog
 	broken := Component{Name: "broken", Start: func(context.Context) (func() error, error) {
 		return func() error { return errors.New("disk full") }, nil
 	}}
@@ -56,7 +56,7 @@ func TestADeadComponentStopsTheProcess(t *testing.T) {
 }
 
 func TestAFailedStartStopsWhatHasStarted(t *testing.T) {
-	var d diary
+	var d eventLog
 	broken := Component{Name: "broken", Start: func(context.Context) (func() error, error) { return nil, errors.New("port taken") }}
 	err := Run(t.Context(), []Phase{{d.component("store")}, {broken, d.component("beside")}, {d.component("never")}}, nil, nil, slog.Default())
 	if err == nil || !strings.Contains(err.Error(), "broken: port taken") {

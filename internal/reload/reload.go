@@ -83,7 +83,7 @@ func (f *File) open(ctx context.Context) error {
 	if err := f.apply(ctx, contents); err != nil {
 		return err
 	}
-	f.counts(sum)
+	f.use(sum)
 	return nil
 }
 
@@ -105,7 +105,7 @@ func (f *File) read() (contents [][]byte, sum [sha256.Size]byte, err error) {
 	return contents, [sha256.Size]byte(sums.Sum(nil)), nil
 }
 
-func (f *File) counts(sum [sha256.Size]byte) {
+func (f *File) use(sum [sha256.Size]byte) {
 	f.used, f.refused = sum, ""
 	if f.metrics != nil {
 		f.metrics.info.Reset()
@@ -143,7 +143,7 @@ func (f *File) Look(ctx context.Context, now time.Time) {
 	f.metrics.looked(err, now)
 	files := strings.Join(f.paths, ", ")
 	if err == nil {
-		f.counts(sum)
+		f.use(sum)
 		f.log.Info("a changed configuration is in use", "configuration", f.what, "file", files)
 		return
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-func TestAChangedFileCountsUnlessItIsBroken(t *testing.T) {
+func TestAChangedFileIsAppliedUnlessItIsInvalid(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	write := func(text string) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -114,7 +114,7 @@ func TestFilesThatBelongTogetherAreAppliedTogether(t *testing.T) {
 	}
 }
 
-func TestCertificatesAreLookedAtMoreOftenThanOtherFiles(t *testing.T) {
+func TestCertificatesAreCheckedMoreOftenThanOtherFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cert")
 	if err := os.WriteFile(path, []byte("one"), 0o600); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/knarr-project/knarr/internal/trace/tracetest"
 )
 
-func TestAConfigurationIsReadAsUpstreamReadsIt(t *testing.T) {
+func TestConfigurationsAreAcceptedOrRefusedLikeUpstream(t *testing.T) {
 	const head = "apiVersion: apiserver.config.k8s.io/"
 	for name, tc := range map[string]struct{ text, want string }{
 		"the newest version":    {head + "v1\nkind: TracingConfiguration\nendpoint: localhost:4317\nsamplingRatePerMillion: 100\n", ""},
@@ -67,7 +67,7 @@ const (
 	clients   = "0af7651916cd43dd8448eb211c80319c"
 )
 
-func TestWhichRequestsAreRecorded(t *testing.T) {
+func TestSamplingDecisions(t *testing.T) {
 	for name, tc := range map[string]struct {
 		parent  string
 		rate    int
@@ -127,7 +127,7 @@ func TestWhichRequestsAreRecorded(t *testing.T) {
 	}
 }
 
-func TestWhoIsAskedForARequestHearsOfItsTrace(t *testing.T) {
+func TestTheTraceIsPropagatedToOutgoingRequests(t *testing.T) {
 	heard := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { heard <- r.Header.Get("traceparent") }))
 	defer server.Close()
@@ -165,7 +165,7 @@ func TestWhoIsAskedForARequestHearsOfItsTrace(t *testing.T) {
 	}
 }
 
-func TestTheEndOfAServerDoesNotWaitLongForACollector(t *testing.T) {
+func TestCloseDoesNotWaitLongForTheCollector(t *testing.T) {
 	c := &tracetest.Collector{Endpoint: "127.0.0.1:1"}
 	tracer := open(t, c, 1000000)
 	r := httptest.NewRequest("GET", "/", nil)
@@ -180,16 +180,16 @@ func TestTheEndOfAServerDoesNotWaitLongForACollector(t *testing.T) {
 	}
 }
 
-type answers struct{}
+type nullTransport struct{}
 
-func (answers) RoundTrip(*http.Request) (*http.Response, error) { return nil, nil }
+func (nullTransport) RoundTrip(*http.Request) (*http.Response, error) { return nil, nil }
 
 // The server calls these functions for every request, traced or not.
-func TestWhatIsNotRecordedAllocatesNothing(t *testing.T) {
+func TestUnrecordedSpansDoNotAllocate(t *testing.T) {
 	type key struct{}
 	ctx := context.WithValue(context.WithValue(t.Context(), key{}, 1), key{}, 2)
 	r := httptest.NewRequest("GET", "/", nil).WithContext(ctx)
-	transport := trace.Transport(answers{})
+	transport := trace.Transport(nullTransport{})
 	var none *trace.Tracer
 	if got := testing.AllocsPerRun(100, func() {
 		ctx := trace.Received(ctx, r.Header)

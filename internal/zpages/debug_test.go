@@ -11,7 +11,7 @@ import (
 )
 
 // The answers are those of upstream's API server v1.36.3.
-func TestPagesForThoseWhoLookForBugs(t *testing.T) {
+func TestDebugPages(t *testing.T) {
 	before := LogLevel.Level()
 	t.Cleanup(func() {
 		serveVerbosity(httptest.NewRecorder(), httptest.NewRequest(http.MethodPut, "/debug/flags/v", strings.NewReader("0")))

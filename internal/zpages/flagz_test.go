@@ -6,7 +6,7 @@ import (
 
 // The answers are those of upstream's API server v1.36.3. Its text separates names and values by
 // '=' or, at random, by another character.
-func TestTheProcessTellsItsSettings(t *testing.T) {
+func TestFlagzAnswersLikeUpstream(t *testing.T) {
 	h := Flagz("apiserver", func() map[string]string {
 		return map[string]string{"v": "0", "event-ttl": "1h0m0s", "tls-cert-file": ""}
 	})

@@ -10,7 +10,7 @@ import (
 )
 
 // Clients parse upstream's text: each name once, in order, separated by a comma alone.
-func TestChecksThatAreNotThereAreNamedOnceAndInOrder(t *testing.T) {
+func TestUnknownExcludedChecksAreNamedOnceAndInOrder(t *testing.T) {
 	h := &Health{
 		Kind: "healthz", Results: NewHealthMetrics(), NotFound: http.NotFound, Failed: func(string, error) {},
 		Checks: []Check{{Name: "ping", Run: func(context.Context) error { return nil }}},

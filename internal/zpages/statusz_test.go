@@ -11,7 +11,7 @@ import (
 )
 
 // The answers are those of upstream's API server v1.36.3.
-func TestTheProcessTellsOfItself(t *testing.T) {
+func TestStatuszAnswersLikeUpstream(t *testing.T) {
 	began := time.Date(2026, 11, 22, 6, 9, 8, 0, time.UTC)
 	h := Statusz("apiserver", began, func() time.Time { return began.Add(time.Hour + 67*time.Second) }, "/healthz")
 	const structured, text = ";v=v1beta1;g=config.k8s.io;as=Statusz", "text/plain; charset=utf-8"
