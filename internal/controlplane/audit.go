@@ -19,7 +19,7 @@ func openAudit(cfg *config.Audit, dial egress.Dial, log *slog.Logger) (*audit.Lo
 		return nil, err
 	}
 	if policy.Unread != nil {
-		log.Warn("the audit policy counts without what is unknown in it or stands twice", "file", cfg.PolicyFile, "err", policy.Unread)
+		log.Warn("ignoring unknown and duplicate fields of the audit policy", "file", cfg.PolicyFile, "err", policy.Unread)
 	}
 	out := &audit.Log{Policy: policy, Logger: log, Now: time.Now}
 	if cfg.LogPath != "" {

@@ -156,7 +156,7 @@ func (s *Server) StartStore(ctx context.Context) (func() error, error) {
 	return func() error {
 		<-ctx.Done() // nobody asks anything any more
 		if err := s.tracer.Close(); err != nil {
-			s.log.Warn("the last spans could not be sent", "component", "apiserver", "err", err)
+			s.log.Warn("cannot send the last spans", "component", "apiserver", "err", err)
 		}
 		return s.closeStores()
 	}, nil
@@ -463,7 +463,7 @@ func (s *Server) bootstrapPolicy(ctx context.Context, policy *rbac.Authorizer) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.log.Warn("not all of the bootstrap policy is in the store; trying again", "err", err)
+		s.log.Warn("cannot store all of the bootstrap policy; trying again", "err", err)
 		select {
 		case <-ctx.Done():
 			return

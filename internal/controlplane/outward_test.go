@@ -77,7 +77,7 @@ func TestNodesAndExtensionServersAreShownTheCertificatesOfFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := asked(own); err == nil || !strings.Contains(err.Error(), "unknown authority") {
-		t.Errorf("a kubelet of another authority is believed: %v", err)
+		t.Errorf("a kubelet of another authority is trusted: %v", err)
 	}
 	if got := shown(own); got != ownProxy {
 		t.Errorf("extension servers are shown %s", got)

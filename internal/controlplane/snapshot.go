@@ -22,7 +22,7 @@ func serveSnapshot(db store.Store, shared bool, log *slog.Logger) http.Handler {
 			return
 		}
 		if shared {
-			http.Error(w, "an outside etcd may have more in it than this cluster, and a snapshot is of all of it: take it with etcdctl", http.StatusForbidden)
+			http.Error(w, "a snapshot of an outside etcd contains all of its data, which may be more than this cluster's: take it with etcdctl", http.StatusForbidden)
 			return
 		}
 		w.Header().Set("Content-Type", "application/octet-stream")

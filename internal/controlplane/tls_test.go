@@ -105,7 +105,7 @@ func TestClientsOfOtherAuthoritiesAreKnownFromWhenTheirFileSaysSo(t *testing.T) 
 	s.look(t)
 	check("with another file", "kubernetes-admin", "nobody", "system:kube-proxy")
 	if !published(keys.CA) || !published(second.CA) || published(first.CA) {
-		t.Error("extension servers are told of others")
+		t.Error("extension servers get other CAs")
 	}
 	write(append(slices.Clone(first.CA.CertPEM), second.CA.CertPEM...))
 	s.look(t)

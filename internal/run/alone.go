@@ -72,7 +72,7 @@ func (w *worker) reach(config *rest.Config) error {
 // kubeconfig reads the file that a component alone is given: how it reaches the API server, and by which name that knows it.
 func kubeconfig(path, component string) (*rest.Config, error) {
 	if path == "" {
-		return nil, errors.New("--kubeconfig is missing: how to reach the API server")
+		return nil, errors.New("--kubeconfig is missing: it tells how to reach the API server")
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {

@@ -47,7 +47,7 @@ func (j *joined) check(ctx context.Context) error {
 	n, err := client.Get[*corev1.Node](ctx, c, "", j.cfg.NodeName)
 	if err != nil {
 		if !apierrors.IsNotFound(err) {
-			j.log.Warn("cannot look at this node's object yet", "node", j.cfg.NodeName, "error", err)
+			j.log.Warn("cannot read this node's object yet", "node", j.cfg.NodeName, "error", err)
 		}
 		return nil
 	}

@@ -59,6 +59,6 @@ func TestAMachineKnowsItsNodeByEveryKeyThatItHasHad(t *testing.T) {
 		}
 	}
 	if n := len(i.keys()); n != maxKeys {
-		t.Errorf("%d keys are remembered", n)
+		t.Errorf("%d keys are stored", n)
 	}
 }

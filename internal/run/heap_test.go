@@ -119,19 +119,19 @@ func TestMemoryIsGivenBackWhenThereIsCalmAndItIsWorthwhile(t *testing.T) {
 		"after a burst":                                {heap: heapSizes{live: 100 * mb, allocated: 110 * mb, held: 250 * mb}, rests: true},
 		"just started":                                 {heap: heapSizes{live: 14 * mb, allocated: 15 * mb, held: 34 * mb}, rests: true},
 		"when it has been given back":                  {heap: heapSizes{live: 14 * mb, allocated: 16 * mb, held: 20 * mb}},
-		"while the next collection draws near":         {heap: heapSizes{live: 100 * mb, allocated: 130 * mb, held: 250 * mb}, again: true},
+		"while the next collection is near":         {heap: heapSizes{live: 100 * mb, allocated: 130 * mb, held: 250 * mb}, again: true},
 		"when that did not come":                       {heap: heapSizes{live: 100 * mb, allocated: 132 * mb, held: 250 * mb}, from: 130 * mb, rests: true},
 		"when something may have been forgotten since": {heap: heapSizes{live: 100 * mb, allocated: 101 * mb, held: 103 * mb}, last: true, rests: true},
 		"and much is done meanwhile":                   {heap: heapSizes{live: 100 * mb, allocated: 130 * mb, held: 135 * mb}, last: true, again: true},
-		"while as much goes on":                        {heap: heapSizes{live: 400 * mb, allocated: 590 * mb, held: 650 * mb}, from: 480 * mb, again: true},
+		"while the process stays busy":                        {heap: heapSizes{live: 400 * mb, allocated: 590 * mb, held: 650 * mb}, from: 480 * mb, again: true},
 	} {
 		k := &heapKeeper{room: leastRoom, from: c.from, last: c.last, calm: time.NewTimer(time.Hour)}
 		k.calm.Stop()
 		if got := k.look(c.heap); got != c.rests {
-			t.Errorf("%s: memory is given back: %v", name, got)
+			t.Errorf("%s: memory is returned: %v", name, got)
 		}
 		if got := k.calm.Stop(); got != c.again {
-			t.Errorf("%s: it is looked again: %v", name, got)
+			t.Errorf("%s: another check follows: %v", name, got)
 		}
 	}
 }
@@ -155,7 +155,7 @@ func TestRestingGivesBackWhatABurstHasLeft(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("nothing is given back: %+v", heapNow())
+			t.Fatalf("no memory is returned: %+v", heapNow())
 		}
 	}
 }
@@ -168,7 +168,7 @@ func TestThereIsOneMoreLookForWhatHasBeenForgotten(t *testing.T) {
 	kept := make([]byte, 2*smallHeap)
 	for deadline := time.Now().Add(time.Minute); !k.last; {
 		if time.Now().After(deadline) {
-			t.Fatalf("much lives, and it does not look again: %+v", heapNow())
+			t.Fatalf("the live heap is large, but no check follows: %+v", heapNow())
 		}
 		burst := make([]byte, 64<<20)
 		runtime.KeepAlive(burst)
@@ -180,13 +180,13 @@ func TestThereIsOneMoreLookForWhatHasBeenForgotten(t *testing.T) {
 		before := forcedCollections()
 		k.rest(k.era)
 		if k.last {
-			t.Error("there is more than one more look")
+			t.Error("there is more than one further check")
 		}
 		if forcedCollections() > before {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("what was forgotten is not collected: %+v", heapNow())
+			t.Fatalf("the dropped data is not collected: %+v", heapNow())
 		}
 		runtime.GC()
 	}

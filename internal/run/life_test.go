@@ -69,7 +69,7 @@ func TestAFailedFirstStartLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(p.Config.DataDir); err != nil || len(left) > 0 {
-		t.Errorf("in the folder that was there: %v, %v", left, err)
+		t.Errorf("in the existing folder: %v, %v", left, err)
 	}
 }
 
@@ -78,12 +78,12 @@ func TestAFailedStartKeepsWhatCannotBeMadeAgain(t *testing.T) {
 		before func(t *testing.T, c *config.Config)
 		during func(t *testing.T, c *config.Config)
 	}{
-		"files that were there":   {before: func(t *testing.T, c *config.Config) { touch(t, c.Path("manifests", "a.yaml")) }},
+		"existing files":   {before: func(t *testing.T, c *config.Config) { touch(t, c.Path("manifests", "a.yaml")) }},
 		"a certificate of a join": {during: func(t *testing.T, c *config.Config) { touch(t, c.Path("pki", "node.pem")) }},
 		"containers": {during: func(t *testing.T, c *config.Config) {
 			touch(t, filepath.Join(c.RunDir, "runc", "k8s.io", "id", "state.json"))
 		}},
-		"keys that a store knows": {during: func(t *testing.T, c *config.Config) {
+		"keys known to a store": {during: func(t *testing.T, c *config.Config) {
 			c.StoreEndpoints = []string{"http://127.0.0.1:1"}
 			touch(t, c.Path("pki", "ca.crt"))
 		}},
@@ -154,7 +154,7 @@ func TestTheRecordFollowsTheProcess(t *testing.T) {
 func TestASecondProcessOnAFolderIsToldOfTheFirst(t *testing.T) {
 	p := lifeParams(t)
 	err := p.locked("server", 0, func(p Params) error {
-		return p.locked("up", 0, func(Params) error { t.Error("two run on one folder"); return nil })
+		return p.locked("up", 0, func(Params) error { t.Error("two processes run on one folder"); return nil })
 	})
 	if !errors.Is(err, errLocked) {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func unreachable(err error, u *url.URL) string {
 	case errors.As(err, &name):
 		return ": this machine does not know the name; give the server's address"
 	case errors.As(err, &record):
-		return ": what answers there does not speak TLS; is it the API server's port?"
+		return ": the program that answers there does not speak TLS; is it the API server's port?"
 	case errors.Is(err, unix.ECONNREFUSED):
 		return fmt.Sprintf(": nothing listens at port %s there; does the server run, and not with --listen 127.0.0.1?", u.Port())
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):

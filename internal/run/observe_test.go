@@ -128,10 +128,10 @@ func TestComponentsAloneTellOfThemselves(t *testing.T) {
 			return !slices.ContainsFunc(wants, func(want string) bool { return !strings.Contains(page, "\n"+want) })
 		}
 	}
-	w.eventually(t, "a pod without a node is told of", tells(scheduler, `scheduler_schedule_attempts_total{profile="default-scheduler",result="unschedulable"} `,
+	w.eventually(t, "a pod without a node is counted", tells(scheduler, `scheduler_schedule_attempts_total{profile="default-scheduler",result="unschedulable"} `,
 		`scheduler_scheduling_attempt_duration_seconds_count{profile="default-scheduler",result="unschedulable"} `, `scheduler_pending_pods{queue="unschedulable"} 1`, `scheduler_cache_size{type="nodes"} 0`))
 	w.node(t, "sea")
-	w.eventually(t, "a pod with a node is told of", tells(scheduler, `scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} `,
+	w.eventually(t, "a pod with a node is counted", tells(scheduler, `scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} `,
 		`scheduler_pod_scheduling_sli_duration_seconds_count{attempts="`, `scheduler_pending_pods{queue="unschedulable"} 0`, `scheduler_cache_size{type="nodes"} 1`))
 	for name, spec := range map[string]corev1.PodSpec{
 		"gated":     {SchedulingGates: []corev1.PodSchedulingGate{{Name: "example.com/gate"}}},
@@ -143,12 +143,12 @@ func TestComponentsAloneTellOfThemselves(t *testing.T) {
 		}
 	}
 	const profile = `profile="default-scheduler"`
-	w.eventually(t, "it is told why pods wait, and what scheduling takes", tells(scheduler, `scheduler_pending_pods{queue="gated"} 1`,
+	w.eventually(t, "waiting pods and scheduling times are reported", tells(scheduler, `scheduler_pending_pods{queue="gated"} 1`,
 		`scheduler_unschedulable_pods{plugin="SchedulingGates",`+profile+`} 1`, `scheduler_unschedulable_pods{plugin="NodeAffinity",`+profile+`} 1`,
 		`scheduler_queue_incoming_pods_total{event="UnschedulablePodAdd",queue="active"} `, `scheduler_queue_incoming_pods_total{event="ScheduleAttemptFailure",queue="unschedulable"} `,
 		`scheduler_framework_extension_point_duration_seconds_count{extension_point="Filter",`+profile+`,status="Success"} `,
 		`scheduler_framework_extension_point_duration_seconds_count{extension_point="Bind",`+profile+`,status="Success"} `))
-	w.eventually(t, "what controllers do is told of", tells(controllers, `workqueue_adds_total{name="`, `workqueue_depth{name="`, `node_collector_zone_size{zone=""} 1`,
+	w.eventually(t, "the controllers' work is reported", tells(controllers, `workqueue_adds_total{name="`, `workqueue_depth{name="`, `node_collector_zone_size{zone=""} 1`,
 		`node_collector_zone_health{zone=""} `, "taint_eviction_controller_pod_deletions_total "))
 }
 
@@ -185,9 +185,9 @@ func TestAComponentShowsTheCertificateThatIsGivenForAllNames(t *testing.T) {
 		for _, asked := range []string{"machine", "given.example.com", "another.example.com", ""} {
 			cert, err := secure.GetCertificate(&tls.ClientHelloInfo{ServerName: asked})
 			if err != nil {
-				t.Errorf("%s, who asks for %q: %v", name, asked, err)
+				t.Errorf("%s, requesting %q: %v", name, asked, err)
 			} else if got := cert.Leaf.Subject.CommonName; (got == "given") != tc.given {
-				t.Errorf("%s, who asks for %q is shown %s", name, asked, got)
+				t.Errorf("%s, requesting %q, is shown %s", name, asked, got)
 			}
 		}
 	}

@@ -54,7 +54,7 @@ func Up(ctx context.Context, p Params) error {
 // Server runs the control plane alone.
 func Server(ctx context.Context, p Params) error {
 	if p.Config.Join != "" {
-		return fmt.Errorf("server --join: a control plane of several servers is not there yet; use an outside etcd (--store) with one server each")
+		return fmt.Errorf("server --join: a control plane of several servers is not supported yet; use an outside etcd (--store) with one server each")
 	}
 	return p.locked("server", doctor.Server, func(p Params) error {
 		s := p.server()
