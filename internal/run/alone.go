@@ -40,7 +40,7 @@ func Node(ctx context.Context, p Params) error {
 	})
 }
 
-// startMembership joins, or takes up what an earlier join has left.
+// startMembership joins the cluster, or loads the results of an earlier join.
 func (w *worker) startMembership(ctx context.Context) (func() error, error) {
 	j, err := join(ctx, w.cfg, w.log)
 	if err != nil {
@@ -59,7 +59,7 @@ func (w *worker) startMembership(ctx context.Context) (func() error, error) {
 	return process.Background(j.run)(ctx)
 }
 
-// reach makes the node's only identity the one of the configuration.
+// reach makes the configuration's identity the node's only one.
 func (w *worker) reach(config *rest.Config) error {
 	c, err := client.Remote(config)
 	if err != nil {
@@ -69,7 +69,7 @@ func (w *worker) reach(config *rest.Config) error {
 	return nil
 }
 
-// kubeconfig reads the file that a component alone is given: how it reaches the API server, and by which name that knows it.
+// kubeconfig reads the kubeconfig of a component that runs alone.
 func kubeconfig(path, component string) (*rest.Config, error) {
 	if path == "" {
 		return nil, errors.New("--kubeconfig is missing: it tells how to reach the API server")
@@ -82,13 +82,15 @@ func kubeconfig(path, component string) (*rest.Config, error) {
 	return config, nil
 }
 
-// userAgent names upstream's component: what comes before the slash is the manager of the fields that it writes, by which others know them.
+// userAgent returns the user agent of the upstream component. The part before the slash is the
+// field manager of its writes, by which other components recognize them.
 func userAgent(component string) string {
 	_, version, _ := strings.Cut(rest.DefaultKubernetesUserAgent(), "/")
 	return component + "/" + version
 }
 
-// alone runs one component against an API server elsewhere, and tells of it if there is a port for that.
+// alone runs one component against an API server elsewhere. If a port is configured, it also serves
+// the component's health and metrics.
 func (p Params) alone(ctx context.Context, name string, told *component, run func(ctx context.Context, c client.Interface, config *rest.Config) error) error {
 	config, err := kubeconfig(p.Config.Kubeconfig, told.name)
 	if err != nil {
@@ -111,7 +113,7 @@ func (p Params) alone(ctx context.Context, name string, told *component, run fun
 	return p.process(ctx, append(phases, process.Phase{{Name: name, Start: process.Background(func(ctx context.Context) error { return run(ctx, c, config) })}}))
 }
 
-// Scheduler runs the scheduler alone, where its lease makes it the leader.
+// Scheduler runs the scheduler alone, while its lease makes it the leader.
 func Scheduler(ctx context.Context, p Params) error {
 	const name = "kube-scheduler"
 	metrics := scheduler.NewMetrics()
@@ -124,7 +126,8 @@ func Scheduler(ctx context.Context, p Params) error {
 	})
 }
 
-// lead runs fn while this process holds the lease that upstream's component of the same name would hold.
+// lead runs fn while this process holds the lease that the upstream component of the same name
+// uses.
 func lead(ctx context.Context, c client.Interface, name string, leading *controller.Leading, fn func(ctx context.Context) error) error {
 	host, err := os.Hostname()
 	if err != nil {
@@ -187,8 +190,8 @@ func (p Params) onNode(ctx context.Context, component string, role doctor.Role, 
 	return p.process(ctx, append(phases, phase(w)))
 }
 
-// selfSigned serves the node's API with a certificate of its own making, as upstream's kubelet does without one; clients
-// are known by the cluster's CA.
+// selfSigned serves the node's API with a self-signed certificate, as upstream's kubelet does
+// without a certificate of its own. Clients are authenticated by the cluster's CA.
 func selfSigned(cfg *config.Config, clientCAs []byte) (*tls.Config, error) {
 	pair, err := selfSignedPair(cfg)
 	if err != nil {

@@ -24,7 +24,8 @@ import (
 	"github.com/knarr-project/knarr/internal/network/nettest"
 )
 
-// aloneWorld is an API server with its controllers and its scheduler beside it, each in a process of its own as far as they know.
+// aloneWorld runs an API server, its controllers and its scheduler as if each had a process of its
+// own.
 type aloneWorld struct {
 	cfg   config.Config
 	keys  *pki.PKI
@@ -81,7 +82,8 @@ func TestAServerThatListensOnOneAddressIsReachedThere(t *testing.T) {
 // start runs a component until the test ends, and returns when it is ready.
 func (w *aloneWorld) start(t *testing.T, cfg *config.Config, run func(context.Context, Params) error) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // the last to be started is the first to be stopped
+	// the test stops the components in reverse order
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	go func() {
@@ -101,7 +103,7 @@ func (w *aloneWorld) start(t *testing.T, cfg *config.Config, run func(context.Co
 	}
 }
 
-// beside is the configuration of a component of its own that has the leaf's identity.
+// beside returns the configuration of a component that runs alone with the leaf's identity.
 func (w *aloneWorld) beside(t *testing.T, leaf *pki.Leaf) *config.Config {
 	t.Helper()
 	cfg := w.cfg
@@ -112,7 +114,7 @@ func (w *aloneWorld) beside(t *testing.T, leaf *pki.Leaf) *config.Config {
 	return &cfg
 }
 
-// node is one that is ready.
+// node creates a ready node.
 func (w *aloneWorld) node(t *testing.T, name string) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
@@ -193,8 +195,8 @@ func create[T client.Object](t *testing.T, w *aloneWorld, obj T) {
 	})
 }
 
-// wantNothingForbidden reads what the API server has recorded. Who was refused: a controller that acts under a name that is not
-// upstream's for it, or does what upstream's would not.
+// wantNothingForbidden reads the audit log of the API server. A refused request means that a
+// controller uses another name than upstream's, or does more than upstream's.
 func (w *aloneWorld) wantNothingForbidden(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile(w.audit)

@@ -17,7 +17,8 @@ import (
 	"github.com/knarr-project/knarr/internal/network/nettest"
 )
 
-// TestAWebhookThatRefusesEverythingDoesNotKeepTheServerDown: nobody could remove it otherwise. What it kept from being stored follows when it is gone.
+// If such a webhook kept the server down, it could not be removed. The refused objects are stored
+// once it is removed.
 func TestAWebhookThatRefusesEverythingDoesNotKeepTheServerDown(t *testing.T) {
 	cfg := config.Default()
 	cfg.DataDir, cfg.Listen, cfg.AdvertiseAddress, cfg.NodeName = t.TempDir(), nettest.FreeAddress(t), "192.0.2.1", "sea"
@@ -64,7 +65,8 @@ func TestAWebhookThatRefusesEverythingDoesNotKeepTheServerDown(t *testing.T) {
 
 	c, stop := start()
 	eventually("the bootstrap policy is stored", func() bool {
-		_, err := client.Get[*rbacv1.ClusterRole](t.Context(), c, "", "cluster-admin") // the last one
+		// the last one
+		_, err := client.Get[*rbacv1.ClusterRole](t.Context(), c, "", "cluster-admin")
 		return err == nil && isThere(c)
 	})
 	if err := client.Delete[*rbacv1.ClusterRole](t.Context(), c, "", role, metav1.DeleteOptions{}); err != nil {

@@ -15,12 +15,13 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/certificates"
 )
 
-// A node's name belongs to the machine that has the key of its client certificate: the Node's
-// annotation names the key. The cluster refuses bootstrapping machines that have another one
-// (internal/controllers/certificates); here is the node's side: it writes the annotation, and does
-// not work as a Node that is another machine's.
+// A node's name belongs to the machine that has the key of its client certificate. An annotation of
+// the Node names the key. The cluster refuses bootstrapping machines with another key
+// (internal/controllers/certificates). This file is the node's side: it writes the annotation, and
+// refuses to work as a Node of another machine.
 
-// owned is nil when the Node is this machine's, or nobody's yet.
+// owned returns an error if the Node belongs to another machine. A Node without an owner is
+// accepted.
 func (j *joined) owned(n *corev1.Node) error {
 	for _, key := range j.node.keys() {
 		if claimed, ours := certificates.Claimed(n, key); !claimed || ours {
@@ -30,13 +31,13 @@ func (j *joined) owned(n *corev1.Node) error {
 	return fmt.Errorf("node %q belongs to another machine by now: start this one with another --node-name and a token, or, if the other one is gone for good, run `kubectl delete node %s` and start this one again", n.Name, n.Name)
 }
 
-// annotations claim the node's name when the node registers.
+// annotations claims the node's name when the node registers.
 func (j *joined) annotations() map[string]string {
 	return map[string]string{certificates.NodeKeysAnnotation: keyHash(j.node.current.Load())}
 }
 
-// check looks whether the name is still this machine's before anything works under it. A server
-// that does not answer is no reason not to start: the node agent looks again when it registers.
+// check verifies before the start that the name still belongs to this machine. If the server does
+// not answer, the start continues, and the node agent checks again when it registers.
 func (j *joined) check(ctx context.Context) error {
 	c, err := client.Remote(j.config())
 	if err != nil {
@@ -54,8 +55,8 @@ func (j *joined) check(ctx context.Context) error {
 	return j.owned(n)
 }
 
-// claim names the keys that the node may have from now on. It comes before the new key is kept: a
-// crash in between leaves the machine with a key that counts.
+// claim writes the keys that the node may use from now on. It runs before a new key is stored, so
+// after a crash the machine has a key that the Node names.
 func claim(ctx context.Context, c client.Interface, node string, keys ...string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{certificates.NodeKeysAnnotation: strings.Join(keys, ",")}}})
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controlplane"
 )
 
-// Controllers runs the controllers alone, where their lease makes them the leader.
+// Controllers runs the controllers alone, while their lease makes them the leader.
 func Controllers(ctx context.Context, p Params) error {
 	const name = "kube-controller-manager"
 	metrics := controllers.NewMetrics()
@@ -46,7 +46,7 @@ func Controllers(ctx context.Context, p Params) error {
 	})
 }
 
-// controllersConfigz tells the settings in the shape of upstream's configuration.
+// controllersConfigz returns the settings in the shape of upstream's configuration.
 func controllersConfigz(c *config.Config) map[string]any {
 	return map[string]any{
 		"apiVersion": "kubecontrollermanager.config.k8s.io/v1alpha1", "kind": "KubeControllerManagerConfiguration",
@@ -61,7 +61,7 @@ func controllersConfigz(c *config.Config) map[string]any {
 	}
 }
 
-// aloneConfig reads the keys that controllers of a process of their own are given.
+// aloneConfig reads the keys of controllers that run in a process of their own.
 func aloneConfig(c *config.Config, reach *rest.Config) (controller.Config, error) {
 	cfg := controlplane.ControllerConfig(c)
 	if !c.Controllers.AllocateNodeCIDRs {
@@ -69,7 +69,8 @@ func aloneConfig(c *config.Config, reach *rest.Config) (controller.Config, error
 	}
 	cfg.CACert = reach.CAData
 	root := c.Controllers.RootCA
-	if root == "" && len(reach.CAData) == 0 { // data in a kubeconfig goes before a file, as for the connection itself
+	// data in a kubeconfig takes precedence over a file, as for the connection itself
+	if root == "" && len(reach.CAData) == 0 {
 		root = reach.CAFile
 	}
 	for _, file := range []struct {
@@ -101,7 +102,8 @@ func aloneConfig(c *config.Config, reach *rest.Config) (controller.Config, error
 	return cfg, nil
 }
 
-// asAccount makes a client that writes as a service account of kube-system, by tokens that base asks for.
+// asAccount returns a client that writes as a service account of kube-system. It authenticates with
+// tokens that it requests through base.
 func asAccount(ctx context.Context, base client.Interface, reach *rest.Config, account string) (client.Interface, error) {
 	own := rest.AnonymousClientConfig(reach)
 	own.UserAgent = reach.UserAgent + "/system:serviceaccount:kube-system:" + account
@@ -109,10 +111,10 @@ func asAccount(ctx context.Context, base client.Interface, reach *rest.Config, a
 	return client.RemoteSharing(base, own)
 }
 
-// accountTokens asks for tokens of a service account, which it makes where it is missing: in a new cluster the controller that would
-// is one of those that wait for their token.
+// accountTokens requests tokens of a service account and creates the account if it is missing. In a
+// new cluster, the controller that creates service accounts is itself waiting for its token.
 type accountTokens struct {
-	ctx     context.Context // of the controllers' life: oauth2 has none for a request
+	ctx     context.Context // the controllers' context; oauth2 has none for a request
 	client  client.Interface
 	account string
 }
@@ -121,7 +123,7 @@ var _ oauth2.TokenSource = (*accountTokens)(nil)
 
 const tokenSeconds = 3600
 
-// Token is called when there is none yet, and again some time before the last one expires.
+// Token is called when there is no token yet, and again some time before the last one expires.
 func (t *accountTokens) Token() (*oauth2.Token, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, 30*time.Second)
 	defer cancel()

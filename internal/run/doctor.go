@@ -5,7 +5,7 @@ import (
 	"github.com/knarr-project/knarr/internal/doctor"
 )
 
-// Doctor looks at what a server with a node needs of this machine. It changes nothing.
+// Doctor checks this machine for a server with a node. It changes nothing.
 func Doctor(cfg *config.Config) []doctor.Finding {
 	placeNode(cfg)
 	return doctor.Examine(cfg, doctor.Server|doctor.Node|doctor.Runtime|doctor.Proxy)

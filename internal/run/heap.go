@@ -11,27 +11,32 @@ import (
 	"github.com/knarr-project/knarr/internal/pages"
 )
 
-// Go's collector lets a heap grow to twice what lives in it. That is right for a small one: the price of collecting is that of marking what lives, once for
-// every so many bytes allocated. With a large cluster the same rule keeps as much again as garbage, which on a small machine is memory that pods
-// could have. So the room for garbage grows more slowly than what lives: all of it up to smallHeap, half of it from largeHeap on, with which
-// collecting costs twice as much a byte as with Go's own rule, at most.
+// Go's garbage collector lets a heap grow to twice its live size. This suits a small heap: a
+// collection costs the marking of everything live, and the growth decides how often. In a large
+// cluster the same rule keeps as much garbage as live objects, memory that pods of a small machine
+// could use. So the room for garbage grows more slowly than the live heap. It equals the live heap
+// up to smallHeap and is half of it from largeHeap on. Collecting then costs at most twice as much
+// per byte as with Go's rule.
 const (
 	smallHeap = 40 << 20
 	largeHeap = 72 << 20
 
-	mostRoom  = 100 // percent of what lives
+	mostRoom  = 100 // percent of the live heap
 	leastRoom = 50
 )
 
-// Where one collection comes soon after the other, their price is what counts: a fifth of the CPU time of creates and patches was marking the same 30 MB again and again.
-// So as long as that goes on, a small heap is collected no sooner than one of smallHeap is. Starting is such a time. What that keeps as garbage is given back when there is calm.
+// When collections follow each other quickly, their cost matters: a fifth of the CPU time of
+// creates and patches went into marking the same 30 MB repeatedly. During such a time, including
+// the start, a small heap is not collected before it has grown to the size at which one of
+// smallHeap would be. The additional garbage is returned in the next quiet period.
 const (
 	busyWithin = 3 * time.Second // between two collections
-	busyRoom   = 400             // of what lives, at most: it may be more by the next collection
-	startRoom  = 1000            // of the 4 MB that Go begins with
+	// percent of the live heap, an upper limit: it may be larger by the next collection
+	busyRoom  = 400
+	startRoom = 1000 // percent of the 4 MB that Go starts with
 )
 
-// heapRoom is how many percent of what lives a heap may grow by before it is collected.
+// heapRoom returns how many percent of the live heap a heap may grow before it is collected.
 func heapRoom(lives uint64, busy bool) int {
 	switch {
 	case busy && lives < smallHeap:
@@ -44,23 +49,27 @@ func heapRoom(lives uint64, busy bool) int {
 	return mostRoom - int((mostRoom-leastRoom)*(lives-smallHeap)/(largeHeap-smallHeap))
 }
 
-// After a burst (starting is one) nothing is allocated for a while, so nothing is collected, and what the burst has left stays: garbage, free memory that Go keeps for the
-// next one, and pages of the program that were needed for it. When a collection is followed by calm, all that is given back. Who had much to do for a while yet after it is looked at
-// once more: the next collection may be minutes away.
+// After a burst, such as the start, nothing is allocated for a while, so no collection runs.
+// Garbage, free memory that Go keeps, and program pages that were needed for the burst stay. When a
+// collection is followed by a quiet period, all of this is returned. If the process was still busy,
+// it is checked once more, because the next collection may be minutes away.
 const (
 	calmAfter = 15 * time.Second
-	// settlesAfter is when what has been waiting for a program to be ready has begun.
+	// settlesAfter is the delay until work that waited for the program to be ready has started.
 	settlesAfter = time.Second
-	// worthwhile is how much garbage and free memory are worth a collection.
+	// worthwhile is the least amount of garbage and free memory for which a collection runs.
 	worthwhile = 16 << 20
-	// What is made for requests (compiled schemas and rules, decoded and encoded forms) is forgotten within a minute of its last use. Forgetting allocates nothing, so no
-	// collection would come: there is one more look that long after memory was given back, if enough lives for some of it to be such.
+	// Data made for requests (compiled schemas and rules, decoded and encoded forms) is dropped
+	// within a minute of its last use. Dropping allocates nothing, so it triggers no collection.
+	// Therefore one more check follows this long after memory was returned, if the live heap is
+	// large enough to contain such data.
 	forgottenAfter = 75 * time.Second
 )
 
-// keepHeapSmall sets the room after each collection, and gives memory back after bursts, until the function that it returns is called. Nothing runs in between.
-// There is one room for the whole program, so whoever else keeps it small at the same time shares it, and the last to stop puts it back. An administrator's GOGC
-// is left as it is.
+// keepHeapSmall adjusts the room after each collection and returns memory after bursts, until the
+// returned function is called. Between those events it does nothing. The room is global, so
+// concurrent callers share it, and the last one to stop restores the old value. An administrator's
+// GOGC is not changed.
 func keepHeapSmall() (stop func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
@@ -73,14 +82,15 @@ var theHeap heapKeeper
 type heapKeeper struct {
 	mu      sync.Mutex
 	users   int
-	era     int         // how often the room has been put back: sentinels from before do nothing
+	era     int         // incremented when the room is restored; older sentinels then do nothing
 	room    int         // in force
-	since   time.Time   // the last collection, or the start
-	settled *time.Timer // runs since the program was ready
-	calm    *time.Timer // runs since the last collection or look
-	from    uint64      // what was allocated at the last look; 0 when there was none since the last collection
-	rests   bool        // memory is being given back, for which the next collection is
-	last    bool        // the next look is for what has been forgotten since memory was given back
+	since   time.Time   // time of the last collection, or of the start
+	settled *time.Timer // runs once the program is ready
+	calm    *time.Timer // runs since the last collection or check
+	// bytes allocated at the last check; 0 if there was none since the last collection
+	from  uint64
+	rests bool // memory is being returned, which causes the next collection
+	last  bool // the next check looks for data dropped since memory was returned
 
 	resting sync.WaitGroup
 }
@@ -90,7 +100,7 @@ func (k *heapKeeper) keep() (stop func()) {
 	defer k.mu.Unlock()
 	if k.users == 0 {
 		before := debug.SetGCPercent(mostRoom)
-		if before != mostRoom { // somebody's who embeds this
+		if before != mostRoom { // set by a program that embeds this package
 			debug.SetGCPercent(before)
 			return func() {}
 		}
@@ -106,7 +116,8 @@ func (k *heapKeeper) keep() (stop func()) {
 	return sync.OnceFunc(k.release)
 }
 
-// started has the start's garbage collected, since nothing else would do that soon: from then on it is known what lives, and calm can be told.
+// started collects the start's garbage, which would otherwise stay for long. From then on the size
+// of the live heap is known and quiet periods can be recognized.
 func (k *heapKeeper) started() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -131,8 +142,10 @@ func (k *heapKeeper) release() {
 	}
 }
 
-// sentinel is garbage at once: the next collection finds it. It is large enough to have pages of its own, because after a collection the runtime goes through those first. A cleanup would
-// only run when it has gone through everything, which on a busy machine is when the next collection begins: the room would lag behind a growing heap.
+// sentinel becomes garbage at once, so the next collection finds it. It is large enough to have
+// pages of its own, because after a collection the runtime sweeps those first. A cleanup would only
+// run when the runtime has swept everything. On a busy machine that is when the next collection
+// begins, and the room would lag behind a growing heap.
 type sentinel struct{ _ [40 << 10]byte }
 
 func (k *heapKeeper) arm() { k.post(new(sentinel), k.era) }
@@ -150,7 +163,8 @@ func (k *heapKeeper) collected(s *sentinel, era int) {
 	}
 	busy := !k.rests && time.Since(k.since) < busyWithin
 	k.since = time.Now()
-	// Setting it stops the world for a moment, so not for little.
+	// rest returns memory if the process is quiet and it is worthwhile. If the live heap is still
+	// large, one more check follows.
 	if room := heapRoom(lives, busy); room-k.room >= 5 || k.room-room >= 5 {
 		debug.SetGCPercent(room)
 		k.room = room
@@ -163,7 +177,8 @@ func (k *heapKeeper) collected(s *sentinel, era int) {
 	k.post(s, era)
 }
 
-// rest gives memory back, if there is calm and it is worthwhile. If much still lives, there will be one more look.
+// rest gives memory back, if there is calm and it is worthwhile. If much still lives, there will be
+// one more look.
 func (k *heapKeeper) rest(era int) {
 	k.mu.Lock()
 	last := k.last
@@ -193,8 +208,9 @@ func (k *heapKeeper) lookAgain(era int) {
 	}
 }
 
-// look says whether there is calm and something to give back, which the last look takes for granted: what has been forgotten counts as alive until it is collected. Where there
-// is only the latter, it will be looked again.
+// look says whether there is calm and something to give back, which the last look takes for
+// granted: what has been forgotten counts as alive until it is collected. Where there is only the
+// latter, it will be looked again.
 func (k *heapKeeper) look(h heapSizes) bool {
 	calm := isCalm(h, k.from, k.room)
 	switch {
@@ -210,16 +226,19 @@ func (k *heapKeeper) look(h heapSizes) bool {
 	return false
 }
 
-// forgetProgram gives back the program's pages. Half of them are only needed to start, so this is done when it has, too: who comes then (after a restart, all clients at once) finds
-// that memory free.
+// forgetProgram gives back the program's pages. Half of them are only needed to start, so this is
+// done when it has, too: who comes then (after a restart, all clients at once) finds that memory
+// free.
 func forgetProgram() {
 	if program, err := os.Executable(); err == nil {
-		// The mappings of a program stay as they are as long as it runs. What is not given back costs nothing else.
+		// The mappings of a program stay as they are as long as it runs. What is not given back
+		// costs nothing else.
 		_ = pages.Forget(program)
 	}
 }
 
-// heapSizes are bytes: what lived at the last collection, what has been allocated of it and since, and all that Go holds for that.
+// heapSizes are bytes: what lived at the last collection, what has been allocated of it and since,
+// and all that Go holds for that.
 type heapSizes struct{ live, allocated, held uint64 }
 
 func heapNow() heapSizes {
@@ -227,7 +246,8 @@ func heapNow() heapSizes {
 	return heapSizes{live: m[0], allocated: m[1], held: m[1] + m[2] + m[3]}
 }
 
-// isCalm says whether little of the room has been used since the last collection, or since as much as from was allocated.
+// isCalm says whether little of the room has been used since the last collection, or since as much
+// as from was allocated.
 func isCalm(h heapSizes, from uint64, room int) bool {
 	return h.allocated <= max(h.live, from)+max(h.live*uint64(min(room, mostRoom))/200, worthwhile/2)
 }

@@ -26,7 +26,7 @@ func TestTheRoomForGarbageGrowsMoreSlowlyThanWhatLives(t *testing.T) {
 		before := uint64(0)
 		for lives := uint64(0); lives < 1<<30; lives += 1 << 20 {
 			limit := lives + lives*uint64(heapRoom(lives, busy))/100
-			if limit+lives/100 < before { // a percent is what it is rounded to
+			if limit+lives/100 < before { // the percentage is rounded
 				t.Fatalf("busy %v: with %d MB live the heap may be smaller than with less", busy, lives>>20)
 			}
 			before = limit
@@ -34,7 +34,7 @@ func TestTheRoomForGarbageGrowsMoreSlowlyThanWhatLives(t *testing.T) {
 	}
 }
 
-// TestASmallHeapHasMoreRoomWhileCollectionsFollowEachOther: a few megabytes live in a test.
+// Only a few megabytes are live in a test.
 func TestASmallHeapHasMoreRoomWhileCollectionsFollowEachOther(t *testing.T) {
 	untouched(t)
 	k := &heapKeeper{}
@@ -56,7 +56,7 @@ func TestASmallHeapHasMoreRoomWhileCollectionsFollowEachOther(t *testing.T) {
 func TestTheStartsGarbageIsCollected(t *testing.T) {
 	untouched(t)
 	k := &heapKeeper{}
-	k.started() // nobody keeps it: nothing happens
+	k.started() // without keep, nothing happens
 	defer k.keep()()
 	before := forcedCollections()
 	k.started()
@@ -73,7 +73,7 @@ func inForce() uint64 {
 	return s[0].Value.Uint64()
 }
 
-// becomes collects until the room is as wanted.
+// becomes runs collections until the room satisfies want.
 func becomes(t *testing.T, when string, want func(uint64) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !want(inForce()); runtime.GC() {
@@ -85,7 +85,7 @@ func becomes(t *testing.T, when string, want func(uint64) bool) {
 
 func isLeast(percent uint64) bool { return percent == leastRoom }
 
-// untouched is a program whose room nobody has set.
+// untouched gives a test Go's default percentage and no GOGC.
 func untouched(t *testing.T) {
 	t.Helper()
 	before := debug.SetGCPercent(mostRoom)
@@ -119,11 +119,11 @@ func TestMemoryIsGivenBackWhenThereIsCalmAndItIsWorthwhile(t *testing.T) {
 		"after a burst":                                {heap: heapSizes{live: 100 * mb, allocated: 110 * mb, held: 250 * mb}, rests: true},
 		"just started":                                 {heap: heapSizes{live: 14 * mb, allocated: 15 * mb, held: 34 * mb}, rests: true},
 		"when it has been given back":                  {heap: heapSizes{live: 14 * mb, allocated: 16 * mb, held: 20 * mb}},
-		"while the next collection is near":         {heap: heapSizes{live: 100 * mb, allocated: 130 * mb, held: 250 * mb}, again: true},
+		"while the next collection is near":            {heap: heapSizes{live: 100 * mb, allocated: 130 * mb, held: 250 * mb}, again: true},
 		"when that did not come":                       {heap: heapSizes{live: 100 * mb, allocated: 132 * mb, held: 250 * mb}, from: 130 * mb, rests: true},
 		"when something may have been forgotten since": {heap: heapSizes{live: 100 * mb, allocated: 101 * mb, held: 103 * mb}, last: true, rests: true},
 		"and much is done meanwhile":                   {heap: heapSizes{live: 100 * mb, allocated: 130 * mb, held: 135 * mb}, last: true, again: true},
-		"while the process stays busy":                        {heap: heapSizes{live: 400 * mb, allocated: 590 * mb, held: 650 * mb}, from: 480 * mb, again: true},
+		"while the process stays busy":                 {heap: heapSizes{live: 400 * mb, allocated: 590 * mb, held: 650 * mb}, from: 480 * mb, again: true},
 	} {
 		k := &heapKeeper{room: leastRoom, from: c.from, last: c.last, calm: time.NewTimer(time.Hour)}
 		k.calm.Stop()
@@ -136,8 +136,9 @@ func TestMemoryIsGivenBackWhenThereIsCalmAndItIsWorthwhile(t *testing.T) {
 	}
 }
 
-// TestRestingGivesBackWhatABurstHasLeft: how much that is is Go's affair. There is no calm while what other tests have left running allocates, and nothing to be given back when
-// the runtime has done so itself, so there may have to be several bursts.
+// Go decides how much memory a burst leaves. There is no quiet period while leftovers of other
+// tests allocate, and nothing to return if the runtime has done so already, so several bursts may
+// be needed.
 func TestRestingGivesBackWhatABurstHasLeft(t *testing.T) {
 	untouched(t)
 	k := &heapKeeper{}
@@ -160,10 +161,11 @@ func TestRestingGivesBackWhatABurstHasLeft(t *testing.T) {
 	}
 }
 
-// TestThereIsOneMoreLookForWhatHasBeenForgotten, which allocates nothing, so that no collection comes by itself.
+// Dropping data allocates nothing, so no collection runs without this check.
 func TestThereIsOneMoreLookForWhatHasBeenForgotten(t *testing.T) {
 	untouched(t)
-	k := &heapKeeper{room: mostRoom, calm: time.AfterFunc(time.Hour, func() {})} // it looks when the test says so
+	// it checks when the test says so
+	k := &heapKeeper{room: mostRoom, calm: time.AfterFunc(time.Hour, func() {})}
 	defer k.calm.Stop()
 	kept := make([]byte, 2*smallHeap)
 	for deadline := time.Now().Add(time.Minute); !k.last; {
@@ -176,7 +178,8 @@ func TestThereIsOneMoreLookForWhatHasBeenForgotten(t *testing.T) {
 		k.rest(k.era)
 	}
 	runtime.KeepAlive(kept)
-	for deadline := time.Now().Add(time.Minute); ; k.last = true { // there may be no calm while what other tests have left running allocates
+	// leftovers of other tests may allocate
+	for deadline := time.Now().Add(time.Minute); ; k.last = true {
 		before := forcedCollections()
 		k.rest(k.era)
 		if k.last {
@@ -205,7 +208,7 @@ func TestTheRoomIsKeptUntilTheLastStops(t *testing.T) {
 	first, second := keepHeapSmall(), keepHeapSmall()
 	becomes(t, "two keep it", isLeast)
 	first()
-	first() // that is no other's
+	first() // stops the first one
 	if got := inForce(); got != leastRoom {
 		t.Errorf("one has stopped: GOGC is %d", got)
 	}

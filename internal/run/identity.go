@@ -29,47 +29,49 @@ import (
 )
 
 const (
-	// signersBackdate is how far signers of Kubernetes date a certificate back, for clocks that are
-	// behind. It is no part of its life.
+	// signersBackdate is how far Kubernetes' signers backdate a certificate, for clocks that are
+	// slow. It does not count as part of the certificate's life.
 	signersBackdate = 5 * time.Minute
-	// A certificate is renewed when 70 to 80 percent of its life are over: at a time of its own, so
-	// that nodes that have joined together do not all renew together.
+	// A certificate is renewed when 70 to 80 percent of its life are over. The time is random, so
+	// that nodes that joined together do not renew at the same moment.
 	renewAfter, renewSpread = 0.7, 0.1
-	// firstPause and longestPause bound the wait after a renewal that failed; it doubles each time.
+	// firstPause and longestPause limit the pause after a failed renewal; pauses double.
 	firstPause, longestPause = time.Second, 5 * time.Minute
-	// longestSleep is how soon the clock is looked at again: machines sleep, and clocks are set.
+	// longestSleep is the maximum interval for checking the clock, because machines sleep and
+	// clocks are set.
 	longestSleep = time.Hour
 )
 
-// identity is one certificate of a joined node with its key, kept on disk and renewed before it
-// expires. Both lie in one file that is replaced in one step, so that a crash cannot leave a key
-// with another key's certificate. Safe for concurrent use.
+// identity is one certificate of a joined node with its key. It is stored on disk and renewed
+// before it expires. Key and certificate are in one file that is replaced atomically, so a crash
+// cannot separate them. It is safe for concurrent use.
 type identity struct {
-	// name is the file's, without its folder and .pem.
+	// name is the file's name without .pem.
 	dir, name string
 	// what names the certificate in messages.
 	what string
-	// template is what the certificate says about the node.
+	// template holds the node's names and addresses for the certificate.
 	template *x509.CertificateRequest
-	// sign has the request (DER) signed by the cluster; the answer is in PEM.
+	// sign has the cluster sign the request (DER); the certificate is in PEM.
 	sign func(ctx context.Context, request []byte) (certificate []byte, err error)
-	// storing is told of a new certificate before it is kept; an error means that it is not. May be
-	// nil.
+	// storing is called before a new certificate is stored; an error prevents that. May be nil.
 	storing func(ctx context.Context, fresh, old *tls.Certificate) error
-	// changed is told of a new certificate once it is in use. May be nil.
+	// changed is called once a new certificate is in use. May be nil.
 	changed func()
 	log     *slog.Logger
 
 	current atomic.Pointer[tls.Certificate]
 }
 
-// maxKeys is how many keys a machine remembers to have had.
+// maxKeys is the number of earlier keys that a machine remembers.
 const maxKeys = 64
 
-// keys names the keys that this machine has had for the certificate, the newest last: by them it
-// knows a Node that has not heard of the newest one, such as one that came out of a snapshot.
+// keys returns the hashes of the keys that this machine has had for the certificate, the newest
+// last. With them it recognizes a Node object that does not name the newest key, for example after
+// a restore from a snapshot.
 func (i *identity) keys() []string {
-	data, _ := os.ReadFile(filepath.Join(i.dir, i.name+".keys")) // missing in a data folder of an earlier version
+	// missing in a data folder of an earlier version
+	data, _ := os.ReadFile(filepath.Join(i.dir, i.name+".keys"))
 	keys := strings.Fields(string(data))
 	if pair := i.current.Load(); pair != nil && !slices.Contains(keys, keyHash(pair)) {
 		keys = append(keys, keyHash(pair))
@@ -89,12 +91,12 @@ func (i *identity) remember(key string) error {
 
 func (i *identity) path() string { return filepath.Join(i.dir, i.name+".pem") }
 
-// load reads what the disk has. A certificate that has expired is an expiredError, and stays in use
-// as far as its key counts.
+// load reads the stored certificate. If it has expired, load returns an expiredError; the key is
+// still valid for joining again.
 func (i *identity) load(now time.Time) error {
 	pair, err := tls.LoadX509KeyPair(i.path(), i.path())
 	if errors.Is(err, fs.ErrNotExist) {
-		// Earlier versions kept two files.
+		// Earlier versions stored two files.
 		pair, err = tls.LoadX509KeyPair(filepath.Join(i.dir, i.name+".crt"), filepath.Join(i.dir, i.name+".key"))
 	}
 	if err != nil {
@@ -110,7 +112,7 @@ func (i *identity) load(now time.Time) error {
 	return nil
 }
 
-// fits reports whether a certificate says what the template does.
+// fits reports whether a certificate has the template's names and addresses.
 func (i *identity) fits(c *x509.Certificate) bool {
 	for _, ip := range i.template.IPAddresses {
 		if !slices.ContainsFunc(c.IPAddresses, func(have net.IP) bool { return have.Equal(ip) }) {
@@ -125,7 +127,7 @@ func (i *identity) fits(c *x509.Certificate) bool {
 	return c.Subject.CommonName == i.template.Subject.CommonName
 }
 
-// expiredError is a certificate that nothing renewed in time.
+// expiredError is the error for a certificate that was not renewed in time.
 type expiredError struct {
 	what string
 	at   time.Time
@@ -135,7 +137,7 @@ func (e expiredError) Error() string {
 	return fmt.Sprintf("%s expired at %s", e.what, e.at.UTC().Format(time.RFC3339))
 }
 
-// renewalAt is when a certificate is to be renewed; spread is in [0,1).
+// renewalAt is when to renew a certificate; spread is in [0,1).
 func renewalAt(c *x509.Certificate, spread float64) time.Time {
 	begin := c.NotBefore
 	if life := c.NotAfter.Sub(begin); life > signersBackdate {
@@ -145,8 +147,8 @@ func renewalAt(c *x509.Certificate, spread float64) time.Time {
 	return begin.Add(time.Duration(float64(life) * (renewAfter + renewSpread*spread)))
 }
 
-// run keeps the certificate valid until ctx ends: it asks for the first one if there is none, and
-// for the next one in time.
+// run keeps the certificate valid until ctx ends. It requests the first one if there is none, and
+// later ones in time.
 func (i *identity) run(ctx context.Context) {
 	pause := firstPause
 	for ctx.Err() == nil {
@@ -183,7 +185,7 @@ func (i *identity) complain(err error, pause time.Duration) {
 	}
 }
 
-// sleep waits for the time to pass or ctx to end.
+// sleep waits for d or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -193,7 +195,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// renew gets a new certificate, keeps it and uses it. A nil key makes a new one.
+// renew requests, stores and uses a new certificate. If key is nil, it makes a new key.
 func (i *identity) renew(ctx context.Context, key crypto.Signer) error {
 	if key == nil {
 		fresh, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -230,7 +232,7 @@ func (i *identity) renew(ctx context.Context, key crypto.Signer) error {
 		return err
 	}
 	for _, earlier := range []string{".crt", ".key"} {
-		_ = os.Remove(filepath.Join(i.dir, i.name+earlier)) // load prefers the file of both
+		_ = os.Remove(filepath.Join(i.dir, i.name+earlier)) // load prefers the single file
 	}
 	i.current.Store(&pair)
 	i.log.Info(i.what+" renewed", "expires", pair.Leaf.NotAfter)
@@ -240,7 +242,7 @@ func (i *identity) renew(ctx context.Context, key crypto.Signer) error {
 	return nil
 }
 
-// key is the private key in use, or nil.
+// key returns the private key in use, or nil.
 func (i *identity) key() crypto.Signer {
 	if pair := i.current.Load(); pair != nil {
 		if key, ok := pair.PrivateKey.(crypto.Signer); ok {
@@ -250,7 +252,7 @@ func (i *identity) key() crypto.Signer {
 	return nil
 }
 
-// keyHash names a certificate's key as a Node's annotation does.
+// keyHash returns the hash of a certificate's key as used in the Node's annotation.
 func keyHash(pair *tls.Certificate) string {
 	return certificates.KeyHash(pair.Leaf.RawSubjectPublicKeyInfo)
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/knarr-project/knarr/internal/durable"
 )
 
-// issuer signs as the cluster does: dated back by five minutes, for a life that the test chooses.
+// issuer signs as the cluster does: backdated by five minutes, for a life that the test chooses.
 type issuer struct {
 	keys *pki.PKI
 	life time.Duration
@@ -72,7 +72,7 @@ func (i *issuer) issued() int {
 	return i.count
 }
 
-// logged keeps what was logged.
+// logged keeps log output.
 type logged struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -84,7 +84,7 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// take returns what was logged since the last time.
+// take returns the log since the last call.
 func (l *logged) take() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +99,7 @@ func newIdentity(t *testing.T, by *issuer, log io.Writer) *identity {
 	}
 }
 
-// again is an identity as a new process would read it.
+// again returns the identity as a new process would read it.
 func (i *identity) again() *identity {
 	return &identity{dir: i.dir, name: i.name, what: i.what, template: i.template, log: i.log}
 }
@@ -173,7 +173,7 @@ func TestACertificateAndItsKeyAreNeverParted(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := keyHash(i.current.Load())
-	// A kill leaves the file whole, whatever was being written beside it.
+	// A killed write leaves a temporary file beside the complete one.
 	if err := os.WriteFile(filepath.Join(i.dir, ".node.pem-123"), []byte("torn"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -258,9 +258,10 @@ func TestRenewalBeginsWhen70To80PercentOfTheLifeAreOver(t *testing.T) {
 		return out
 	}
 	for _, c := range []struct{ begin, end, first, last string }{
-		{"10:00:00", "11:45:00", "11:15:00", "11:25:00"}, // a life of 100 minutes, dated back by five
-		{"09:55:00", "10:01:40", "10:01:10", "10:01:20"}, // of 100 seconds
-		{"10:00:00", "10:03:20", "10:02:20", "10:02:40"}, // not dated back
+		// a life of 100 minutes, backdated by five
+		{"10:00:00", "11:45:00", "11:15:00", "11:25:00"},
+		{"09:55:00", "10:01:40", "10:01:10", "10:01:20"}, // a life of 100 seconds
+		{"10:00:00", "10:03:20", "10:02:20", "10:02:40"}, // not backdated
 	} {
 		certificate := &x509.Certificate{NotBefore: at(c.begin), NotAfter: at(c.end)}
 		if first, last := renewalAt(certificate, 0).Round(time.Second), renewalAt(certificate, 1).Round(time.Second); !first.Equal(at(c.first)) || !last.Equal(at(c.last)) {

@@ -32,22 +32,22 @@ import (
 	"github.com/knarr-project/knarr/internal/process"
 )
 
-// joined is what a machine holds after it has joined: the cluster's CA, and certificates for the node's two roles.
+// joined is the result of a join: the cluster's CA, and certificates for the node's two roles.
 type joined struct {
 	cfg    *config.Config
 	log    *slog.Logger
 	server string
 	ca     []byte
 	dir    string
-	// node is the client certificate of the node's agent, kubelet what its API is served with.
+	// node is the client certificate of the node agent, kubelet the serving certificate of its API.
 	node, kubelet *identity
-	reach         *rotating // to the API server as the node
+	reach         *rotating // the transport to the API server as the node
 	fallback      atomic.Pointer[tls.Certificate]
 }
 
-// join makes this machine a member: it finds the server's CA by the hash in the token, asks for a
-// certificate with the token's identity, and keeps it. A machine that has joined before needs no
-// token.
+// join makes this machine a member of the cluster. It finds the server's CA by the hash in the
+// token, requests a certificate with the token's identity, and stores it. A machine that has joined
+// before needs no token.
 func join(ctx context.Context, cfg *config.Config, log *slog.Logger) (*joined, error) {
 	j := &joined{cfg: cfg, log: log, server: strings.TrimSuffix(cfg.Join, "/"), dir: cfg.Path("pki")}
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
@@ -69,19 +69,18 @@ func join(ctx context.Context, cfg *config.Config, log *slog.Logger) (*joined, e
 	return j, j.keep()
 }
 
-// load reads what an earlier join has left; an error says what is missing of it, or that it has
-// expired.
+// load reads the results of an earlier join. An error names what is missing or expired.
 func (j *joined) load(now time.Time) (err error) {
 	ca, err := os.ReadFile(filepath.Join(j.dir, "ca.crt"))
 	if err != nil {
 		return err
 	}
 	j.ca = ca
-	_ = j.kubelet.load(now) // the node asks for it by itself
+	_ = j.kubelet.load(now) // the node requests it on its own
 	return j.node.load(now)
 }
 
-// bootstrap joins with the token; missing is why.
+// bootstrap joins with the token. missing is the reason why a join is necessary.
 func (j *joined) bootstrap(ctx context.Context, missing error) error {
 	var expired expiredError
 	again := errors.As(missing, &expired)
@@ -108,7 +107,7 @@ func (j *joined) bootstrap(ctx context.Context, missing error) error {
 	j.node.sign = signWith(func() (client.Interface, error) { return c, nil }, "node", certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.UsageClientAuth)
 	var key crypto.Signer
 	if again {
-		key = j.node.key() // by which the cluster knows this machine
+		key = j.node.key() // the cluster recognizes this machine by this key
 	}
 	err = j.node.renew(ctx, key)
 	switch {
@@ -120,7 +119,7 @@ func (j *joined) bootstrap(ctx context.Context, missing error) error {
 	return nil
 }
 
-// keep has both certificates renewed by the node itself from now on.
+// keep starts the renewal of both certificates by the node.
 func (j *joined) keep() error {
 	c, err := client.Remote(j.config())
 	if err != nil {
@@ -136,17 +135,17 @@ func (j *joined) keep() error {
 	return nil
 }
 
-// run keeps both certificates valid until ctx ends. The serving one is asked for as the node: its
-// addresses are approved once they stand in the Node object. Until then the API is served with a
-// certificate of its own making, which the server does not take.
+// run keeps both certificates valid until ctx ends. The node itself requests the serving
+// certificate. The cluster approves its addresses once they are in the Node object. Until then the
+// API has a self-signed certificate, which the server does not accept.
 func (j *joined) run(ctx context.Context) error {
 	return process.Alongside(ctx, process.Part(j.node.run), process.Part(j.kubelet.run))
 }
 
-// config is how the node's agent reaches the server.
+// config returns the node agent's configuration for reaching the server.
 func (j *joined) config() *rest.Config { return &rest.Config{Host: j.server, Transport: j.reach} }
 
-// kubeletTLS serves the node's API, for clients that the cluster's CA has signed.
+// kubeletTLS serves the node's API to clients that the cluster's CA has signed.
 func (j *joined) kubeletTLS() (*tls.Config, error) {
 	own, err := selfSigned(j.cfg, j.ca)
 	if err != nil {
@@ -164,7 +163,7 @@ func (j *joined) write(name string, data []byte) error {
 	return durable.WriteFile(filepath.Join(j.dir, name), data)
 }
 
-// splitToken takes ID.SECRET.CAHASH apart.
+// splitToken splits ID.SECRET.CAHASH.
 func splitToken(token string) (bearer, hash string, err error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 || len(parts[0]) != 6 || len(parts[1]) != 16 || len(parts[2]) != 64 {
@@ -173,7 +172,8 @@ func splitToken(token string) (bearer, hash string, err error) {
 	return parts[0] + "." + parts[1], "sha256:" + parts[2], nil
 }
 
-// pinnedCA asks the server for its certificates and gives the CA whose key has the hash. Nothing secret is sent before.
+// pinnedCA fetches the server's certificates and returns the CA whose key has the hash. Nothing
+// secret is sent before.
 func pinnedCA(ctx context.Context, server, hash string) ([]byte, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -200,10 +200,10 @@ func pinnedCA(ctx context.Context, server, hash string) ([]byte, error) {
 	return nil, fmt.Errorf("join %s: the server's CA is not the one that the token was made for", server)
 }
 
-// signatures is how long a request may wait for its signature.
+// signatures is the time limit for signing a request.
 const signatures = 60 * time.Second
 
-// signWith asks the cluster to sign requests, and waits for it.
+// signWith returns a function that has the cluster sign a request.
 func signWith(reach func() (client.Interface, error), name, signer string, usage certificatesv1.KeyUsage) func(context.Context, []byte) ([]byte, error) {
 	return func(ctx context.Context, der []byte) ([]byte, error) {
 		c, err := reach()

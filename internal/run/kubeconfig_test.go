@@ -11,7 +11,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// TestAComponentAloneIsKnownByUpstreamsName: audit logs have it, and what comes before the slash is who owns the fields that it writes.
+// The name appears in audit logs; its part before the slash is the field manager of the component's
+// writes.
 func TestAComponentAloneIsKnownByUpstreamsName(t *testing.T) {
 	var agent string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

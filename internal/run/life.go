@@ -16,11 +16,11 @@ import (
 	"github.com/knarr-project/knarr/internal/version"
 )
 
-// here is the registry of this machine's clusters; tests have one of their own.
+// here is the registry of this machine's clusters. Tests replace it.
 var here = clusters.Here
 
-// locked runs fn while this process holds the data folder and the record in it says so, on a
-// machine that has what the roles need. A first start that fails leaves nothing.
+// locked runs fn while this process holds the data folder and the record names it. It first checks
+// that the machine meets the roles' requirements. A failed first start leaves nothing behind.
 func (p Params) locked(role string, needs doctor.Role, fn func(Params) error) error {
 	fresh := emptyOrMissing(p.Config.DataDir)
 	f, err := lock(p.Config.DataDir)
@@ -30,7 +30,7 @@ func (p Params) locked(role string, needs doctor.Role, fn func(Params) error) er
 	if err == nil {
 		defer f.Close()
 	}
-	// A data folder that cannot be locked has a finding, with its remedy.
+	// A data folder that cannot be locked gives a finding with a remedy.
 	if refused := p.examine(needs); refused != nil {
 		if err == nil && fresh.any() {
 			refused = errors.Join(refused, fresh.restore(p.Config))
@@ -66,7 +66,7 @@ func (p Params) locked(role string, needs doctor.Role, fn func(Params) error) er
 	return errors.Join(err, r.Leave(err, time.Now()))
 }
 
-// record is that of this process.
+// record returns a new record of this process.
 func (p Params) record(role string) *clusters.Record {
 	c := p.Config
 	r := &clusters.Record{
@@ -85,8 +85,8 @@ func (p Params) record(role string) *clusters.Record {
 	return r
 }
 
-// explainLock says why the data folder could not be taken: what runs on it and since when, or what
-// is wrong with it.
+// explainLock explains why the data folder cannot be locked: which process runs on it since when,
+// or what is wrong with it.
 func explainLock(err error, dataDir string) error {
 	switch {
 	case errors.Is(err, unix.EACCES):
@@ -104,13 +104,13 @@ func explainLock(err error, dataDir string) error {
 		r.Role, r.PID, dataDir, r.Started.Local().Format("2006-01-02 15:04:05"), r.Name, r.Name)}
 }
 
-// lockedError is errLocked in the words of the record.
+// lockedError is errLocked with a message from the record.
 type lockedError struct{ text string }
 
 func (e *lockedError) Error() string { return e.text }
 func (e *lockedError) Unwrap() error { return errLocked }
 
-// beginning is how a data folder was before the start.
+// beginning is the state of a data folder before the start.
 type beginning int
 
 const (
@@ -132,8 +132,8 @@ func emptyOrMissing(dataDir string) beginning {
 	return used
 }
 
-// worthKeeping says that a failed first start has made something that the next one cannot make
-// again: certificates of a cluster elsewhere, keys that a store elsewhere knows, or containers.
+// worthKeeping reports whether a failed first start has made something that cannot be made again:
+// certificates of another cluster, keys known to an outside store, or containers.
 func worthKeeping(cfg *config.Config) bool {
 	if hasJoined(cfg) {
 		return true
@@ -152,7 +152,7 @@ func runDir(cfg *config.Config) string {
 	return cri.DefaultRunDir(cfg.DataDir)
 }
 
-// restore makes the data folder as it was, and removes the run folder.
+// restore restores the data folder's earlier state and removes the run folder.
 func (b beginning) restore(cfg *config.Config) error {
 	errs := []error{here().Forget(cfg.DataDir)}
 	for _, dir := range []string{cfg.DataDir, runDir(cfg)} {
@@ -162,15 +162,16 @@ func (b beginning) restore(cfg *config.Config) error {
 		}
 		errs = append(errs, err)
 	}
-	_ = os.Remove("/run/knarr") // only when it is empty
+	_ = os.Remove("/run/knarr") // fails unless empty
 	if b == empty {
 		errs = append(errs, os.MkdirAll(cfg.DataDir, 0o755))
 	}
 	return errors.Join(errs...)
 }
 
-// beside is locked for a component that shares its data folder with others: it takes the record if
-// it is of no running process, else it adds what other commands must know of it.
+// beside is locked for a component that shares its data folder with others. It takes over the
+// record if the recorded process does not run. Otherwise it adds the settings that other commands
+// need.
 func (p Params) beside(role string, fn func() error) error {
 	if err := os.MkdirAll(p.Config.DataDir, 0o755); err != nil {
 		return fmt.Errorf("data folder: %w", err)
@@ -186,7 +187,7 @@ func (p Params) beside(role string, fn func() error) error {
 	r.Ready = time.Now()
 	err := errors.Join(r.Save(), fn())
 	if now, loadErr := clusters.Load(p.Config.DataDir); loadErr != nil || now.PID != r.PID {
-		return err // another process's by now, or purged
+		return err // changed by another process meanwhile, or purged
 	}
 	return errors.Join(err, r.Leave(err, time.Now()))
 }

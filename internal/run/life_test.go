@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-// The clusters of this package's tests are not listed among the machine's.
+// Keep the tests' clusters out of the machine's list.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "knarr-run-")
 	if err != nil {
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// lifeParams are those of a process on a folder that is not there yet.
+// lifeParams returns parameters with a data folder that does not exist yet.
 func lifeParams(t *testing.T) Params {
 	t.Helper()
 	c := config.Default()
@@ -61,7 +61,7 @@ func TestAFailedFirstStartLeavesNothing(t *testing.T) {
 			t.Errorf("it is listed: %v", r)
 		}
 	}
-	// A folder that was there stays, as empty as it was.
+	// An existing empty folder stays.
 	if err := os.MkdirAll(p.Config.DataDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestAFailedStartKeepsWhatCannotBeMadeAgain(t *testing.T) {
 		before func(t *testing.T, c *config.Config)
 		during func(t *testing.T, c *config.Config)
 	}{
-		"existing files":   {before: func(t *testing.T, c *config.Config) { touch(t, c.Path("manifests", "a.yaml")) }},
+		"existing files":          {before: func(t *testing.T, c *config.Config) { touch(t, c.Path("manifests", "a.yaml")) }},
 		"a certificate of a join": {during: func(t *testing.T, c *config.Config) { touch(t, c.Path("pki", "node.pem")) }},
 		"containers": {during: func(t *testing.T, c *config.Config) {
 			touch(t, filepath.Join(c.RunDir, "runc", "k8s.io", "id", "state.json"))

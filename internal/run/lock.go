@@ -15,13 +15,13 @@ import (
 	"github.com/knarr-project/knarr/internal/doctor"
 )
 
-// lockFile is held by the knarr that runs on a data folder; it holds the pid.
+// lockFile is locked by the knarr process that runs on a data folder. It contains the pid.
 const lockFile = doctor.LockFile
 
-// errLocked: a knarr runs on the data folder.
+// errLocked means that a knarr process runs on the data folder.
 var errLocked = errors.New("another knarr")
 
-// lock takes the data folder for this process; it is given back when the process ends, however it ends.
+// lock locks the data folder for this process. The lock ends with the process, even after a crash.
 func lock(dataDir string) (*os.File, error) {
 	if err := os.MkdirAll(dataDir, 0o755); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
@@ -57,7 +57,8 @@ func holder(dataDir string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// stopHolder ends the knarr that runs on the data folder, if one does, and waits until it has.
+// stopHolder stops the knarr process that runs on the data folder, if any, and waits until it has
+// ended.
 func stopHolder(ctx context.Context, dataDir string) error {
 	const patience = 30 * time.Second
 	path := filepath.Join(dataDir, lockFile)
@@ -73,7 +74,7 @@ func stopHolder(ctx context.Context, dataDir string) error {
 		return nil
 	}
 	pid := doctor.Holder(dataDir)
-	if pid == 0 { // of another PID namespace, perhaps: its number is another process's here
+	if pid == 0 { // perhaps in another PID namespace, where the pid means another process
 		return fmt.Errorf("%s is locked by a process that cannot be seen from here: stop it first", path)
 	}
 	if err := unix.Kill(pid, unix.SIGTERM); err != nil {

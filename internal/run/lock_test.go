@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// TestAPurgeSignalsNoProcessThatDoesNotHoldTheLock: a pid of another PID namespace names another
-// process here.
+// A pid of another PID namespace means another process here.
 func TestAPurgeSignalsNoProcessThatDoesNotHoldTheLock(t *testing.T) {
 	dir := t.TempDir()
 	held, err := lock(dir)

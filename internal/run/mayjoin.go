@@ -13,8 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-// mayJoin refuses a token that cannot be one before anything starts. A machine that has joined
-// needs none.
+// mayJoin refuses an invalid token before anything starts. A machine that has joined needs none.
 func mayJoin(cfg *config.Config) error {
 	if hasJoined(cfg) {
 		return nil
@@ -26,9 +25,10 @@ func mayJoin(cfg *config.Config) error {
 	return err
 }
 
-// hasJoined says that an earlier join has left the node's certificate.
+// hasJoined reports whether an earlier join has stored the node's certificate.
 func hasJoined(cfg *config.Config) bool {
-	for _, name := range []string{"node.pem", "node.crt"} { // the latter in a data folder of an earlier version
+	// node.crt is the name in a data folder of an earlier version
+	for _, name := range []string{"node.pem", "node.crt"} {
 		if _, err := os.Stat(cfg.Path("pki", name)); err == nil {
 			return true
 		}
@@ -36,7 +36,7 @@ func hasJoined(cfg *config.Config) bool {
 	return false
 }
 
-// unreachable advises on a server that does not answer.
+// unreachable returns advice for a server that does not answer.
 func unreachable(err error, u *url.URL) string {
 	var name *net.DNSError
 	var record tls.RecordHeaderError

@@ -24,13 +24,13 @@ import (
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
-// component is one that runs alone, under upstream's name, which is its lease's as well.
+// component is a component that runs alone. Its name is upstream's, and also that of its lease.
 type component struct {
 	name       string
 	leading    *controller.Leading
 	collectors []prometheus.Collector
-	parts      []string // that /healthz tells of beside the lease
-	// configz is what /configz tells beside what all have in common, and the name that it stands under.
+	parts      []string // parts that /healthz lists in addition to the lease
+	// configz is the component's part of /configz, under configzName.
 	configz     map[string]any
 	configzName string
 }
@@ -47,7 +47,7 @@ func (c *component) observe(ctx context.Context, p Params, to client.Interface) 
 	leads := zpages.Check{Name: "leaderElection", Run: c.leading.Healthy}
 	ping := zpages.Check{Name: "ping", Run: func(context.Context) error { return nil }}
 	health := []zpages.Check{leads}
-	for _, part := range c.parts { // one that ends, ends the process
+	for _, part := range c.parts { // a part that ends, ends the process
 		health = append(health, zpages.Check{Name: part, Run: ping.Run})
 	}
 	configz := map[string]any{
@@ -78,8 +78,9 @@ func (c *component) observe(ctx context.Context, p Params, to client.Interface) 
 
 var errNoOwnCertificate = errors.New("there is no certificate of the component's own beside that of --tls-cert-file")
 
-// observedTLS has the certificates that were given, whose files are to be followed, or one of its own making, as upstream's components. Clients may
-// show one. Nobody believes a certificate of the component's own: where one is given for all names, there is no other.
+// observedTLS returns the configured certificates, whose files the caller must follow, or a
+// self-signed one, as upstream's components do. Clients may present a certificate. If a certificate
+// for all names is configured, the self-signed one is not used.
 func observedTLS(ctx context.Context, cfg *config.Config, log *slog.Logger) (*tls.Config, []*reload.File, error) {
 	secure := &tls.Config{ClientAuth: tls.RequestClientCert, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errNoOwnCertificate }}
 	if cfg.Observe.TLSCert == "" {
@@ -93,7 +94,7 @@ func observedTLS(ctx context.Context, cfg *config.Config, log *slog.Logger) (*tl
 	return secure, files, err
 }
 
-// selfSignedPair is a certificate of the machine's name and address.
+// selfSignedPair makes a certificate for the machine's name and address.
 func selfSignedPair(cfg *config.Config) (tls.Certificate, error) {
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(cfg.NodeName, []net.IP{net.ParseIP(cfg.AdvertiseAddress)}, nil)
 	if err != nil {

@@ -25,19 +25,20 @@ import (
 	"github.com/knarr-project/knarr/internal/network/nettest"
 )
 
-// observed starts a component of its own with a port, and gives that one's URL.
+// observed starts a component that runs alone with a port, and returns its URL.
 func (w *aloneWorld) observed(t *testing.T, leaf *pki.Leaf, run func(context.Context, Params) error) string {
 	t.Helper()
 	cfg := w.beside(t, leaf)
 	address := nettest.FreeAddress(t)
 	host, port, _ := strings.Cut(address, ":")
-	cfg.Observe.BindAddress, cfg.Controllers.OwnAccounts = host, true // without accounts of their own, controllers may not even take taints from nodes
+	// without service accounts of their own, controllers may not even remove taints from nodes
+	cfg.Observe.BindAddress, cfg.Controllers.OwnAccounts = host, true
 	cfg.Observe.SecurePort, _ = strconv.Atoi(port)
 	w.start(t, cfg, run)
 	return "https://" + address
 }
 
-// TestComponentsAloneTellOfThemselves: who may read what is as with upstream's components v1.36.3.
+// Access rules are those of upstream's components v1.36.3.
 func TestComponentsAloneTellOfThemselves(t *testing.T) {
 	w := newAloneWorld(t)
 	admin, err := clientcmd.BuildConfigFromFlags("", w.cfg.AdminKubeconfig())

@@ -19,8 +19,9 @@ import (
 	"github.com/knarr-project/knarr/internal/network"
 )
 
-// Purge stops the knarr of the data folder with its pods, and removes everything that they left: containers, mounts,
-// links, rules, cgroups, sockets, files. It goes on after an error, and tells all of them.
+// Purge stops the knarr process of the data folder with its pods, and removes everything that they
+// left: containers, mounts, links, rules, cgroups, sockets, files. It continues after errors and
+// returns all of them.
 func Purge(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	var errs []error
 	step := func(what string, err error) {
@@ -35,7 +36,8 @@ func Purge(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	step("pod network", network.Purge(networkConfig(cfg, nil)))
 	step("cgroups", removeCgroups(ctx, cfg.CgroupRoot))
 	for what, dir := range map[string]string{"data folder": cfg.DataDir, "run folder": cfg.RunDir} {
-		// What is still mounted below may be somebody's data: a folder goes only when nothing is.
+		// Content that is still mounted below may be user data, so a folder is only removed when
+		// nothing is mounted.
 		err := cri.UnmountBelow(dir)
 		if err == nil {
 			err = removeFolder(dir)
@@ -43,11 +45,12 @@ func Purge(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 		step(what, err)
 	}
 	step("name", here().Forget(cfg.DataDir))
-	_ = os.Remove("/run/knarr") // the parent of other clusters' folders; only when it is empty
+	_ = os.Remove("/run/knarr") // other clusters' parent folder; fails unless empty
 	return errors.Join(errs...)
 }
 
-// removeFolder removes a folder with all that is in it. One that is a mount point stays, empty: whoever mounted it there may want it.
+// removeFolder removes a folder with its content. A mount point is emptied but stays, because its
+// owner may need it.
 func removeFolder(dir string) error {
 	err := os.RemoveAll(dir)
 	if left, _ := os.ReadDir(dir); errors.Is(err, unix.EBUSY) && len(left) == 0 {
@@ -56,11 +59,11 @@ func removeFolder(dir string) error {
 	return err
 }
 
-// removeCgroups removes our cgroup of every controller, the deepest first. Processes that are still in one are ours: they
-// are killed.
+// removeCgroups removes our cgroup of every controller, the deepest first. Processes still in it
+// are ours and are killed.
 func removeCgroups(ctx context.Context, root string) error {
 	if root = strings.Trim(root, "/"); root == "" {
-		return nil // pods' cgroups at the top are named kubepods
+		return nil // at the top, pods' cgroups are named kubepods
 	}
 	tops, err := filepath.Glob("/sys/fs/cgroup/*/" + root)
 	if err != nil {

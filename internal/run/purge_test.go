@@ -30,7 +30,7 @@ func TestAFolderIsRemovedWithAllThatIsInIt(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "a", "b"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time there is nothing
+	for range 2 { // the second time the folder does not exist
 		if err := removeFolder(dir); err != nil {
 			t.Fatal(err)
 		}

@@ -11,11 +11,11 @@ import (
 	"github.com/knarr-project/knarr/internal/clusters"
 )
 
-// ErrNotOurs: a folder is not knarr's to remove.
+// ErrNotOurs means that a folder does not belong to knarr.
 var ErrNotOurs = errors.New("this is not a data folder of knarr")
 
-// Purgeable refuses a folder that holds something and shows no trace of knarr: a mistyped
-// --data-dir must not cost anybody's files.
+// Purgeable refuses a folder with content but without traces of knarr, so that a mistyped
+// --data-dir cannot delete other files.
 func Purgeable(dataDir string) error {
 	info, err := os.Stat(dataDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -31,7 +31,7 @@ func Purgeable(dataDir string) error {
 	if err != nil {
 		return err
 	}
-	// What a component alone, an older knarr or an interrupted purge leaves.
+	// Traces of a component that ran alone, of an older knarr, and of an interrupted purge.
 	traces := []string{clusters.File, lockFile, "kubeconfig", "etcd", "pki", "containerd", "kubelet", "network", "cni", "bin", "log", "registries", "manifests", "snapshots"}
 	for _, entry := range entries {
 		if slices.Contains([]string{clusters.File, lockFile}, entry.Name()) {

@@ -12,20 +12,19 @@ import (
 	"k8s.io/client-go/util/connrotation"
 )
 
-// rotationGrace is how long requests may go on over connections that were made with an earlier
-// certificate.
+// rotationGrace is how long requests may continue on connections that use an earlier certificate.
 const rotationGrace = 5 * time.Second
 
-// rotating is a transport to the API server whose connections are made anew when the client
-// certificate has been renewed: the server knows a connection's client by the certificate of its
-// handshake, and refuses requests once that has expired.
+// rotating is a transport to the API server that opens new connections when the client certificate
+// has been renewed. The server knows a connection's client by the certificate of the handshake, and
+// refuses requests once it has expired.
 type rotating struct {
 	roots       *x509.CertPool
 	certificate func() *tls.Certificate
 	current     atomic.Pointer[connections]
 }
 
-// connections are those made with one certificate.
+// connections are the connections that use one certificate.
 type connections struct {
 	http.RoundTripper
 	dialer *connrotation.Dialer
@@ -56,8 +55,8 @@ func (r *rotating) RoundTrip(request *http.Request) (*http.Response, error) {
 	return r.current.Load().RoundTrip(request)
 }
 
-// rotate makes connections anew from now on, and ends the earlier ones once their requests had time
-// to end. Watches are opened again by their readers.
+// rotate opens new connections from now on, and closes the earlier ones after rotationGrace.
+// Readers of watches open them again.
 func (r *rotating) rotate() {
 	old := r.current.Swap(r.open())
 	time.AfterFunc(rotationGrace, old.dialer.CloseAll)

@@ -1,4 +1,6 @@
-// Package run builds every component of a process by hand, from one explicit list.
+// Package run builds every component of a process by hand, from one explicit list. In: a Params,
+// the configuration and callbacks of a command. Out: one function per command; it returns when the
+// process has ended.
 package run
 
 import (
@@ -16,23 +18,23 @@ import (
 	"github.com/knarr-project/knarr/internal/process"
 )
 
-// Params is what a command hands over.
+// Params holds the parameters of a command.
 type Params struct {
 	Config   *config.Config
 	Log      *slog.Logger
 	Progress process.Progress
-	// Settings are the values of all flags, for /flagz; nil: there is no such page.
+	// Settings returns the values of all flags for /flagz. If nil, the page does not exist.
 	Settings func() map[string]string
-	// Remark is told in one line what this machine lacks though everything starts; nil: it is
-	// logged.
+	// Remark receives one line about what this machine lacks, although everything starts. If nil,
+	// the line is logged.
 	Remark func(line string)
-	// Held is called once the data folder is this process's, before anything starts; nil: nothing
-	// is to be done then.
+	// Held is called once this process has locked the data folder, before anything starts. May be
+	// nil.
 	Held func() error
 	// Ready is called once, when everything is usable.
 	Ready func()
-	// Detached and Flags stand in the data folder's record: the process runs in the background, and
-	// what was typed to start it.
+	// Detached and Flags are for the data folder's record: whether the process runs in the
+	// background, and the command line.
 	Detached bool
 	Flags    []string
 }
@@ -84,8 +86,8 @@ func (p Params) nodeHere() *worker {
 	return &worker{cfg: p.Config, log: p.Log, settings: p.Settings}
 }
 
-// placeNode fills in where a node's sockets and cgroups are, unless they are set: apart from those
-// of other data folders.
+// placeNode sets the node's sockets and cgroups, unless they are configured. They are separate for
+// each data folder.
 func placeNode(cfg *config.Config) {
 	if cfg.RunDir == "" {
 		cfg.RunDir = cri.DefaultRunDir(cfg.DataDir)
@@ -95,8 +97,8 @@ func placeNode(cfg *config.Config) {
 	}
 }
 
-// control runs a process that has the API server in it. What that must know of the built-in kinds before its first write is parsed while keys and store wait
-// for the disk.
+// control runs a process that includes the API server. While keys and store wait for the disk, it
+// parses the data about built-in kinds that the first write needs.
 func (p Params) control(ctx context.Context, phases []process.Phase) error {
 	cel.BoundSharedEnvironments()
 	var aside sync.WaitGroup
@@ -118,7 +120,8 @@ func (p Params) process(ctx context.Context, phases []process.Phase) error {
 	return process.Run(ctx, phases, p.Progress, ready, p.Log)
 }
 
-// examine refuses a machine that lacks what the roles need, and remarks on what it lacks besides.
+// examine refuses a machine that does not meet the roles' requirements, and remarks on minor
+// defects.
 func (p Params) examine(roles doctor.Role) error {
 	placeNode(p.Config)
 	if p.Config.RuntimeEndpoint != "" {

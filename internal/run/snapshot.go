@@ -21,8 +21,8 @@ import (
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
 
-// SaveSnapshot writes a snapshot of the store to path: from the server, if one runs on the data folder or a kubeconfig leads to one; else from
-// the folder itself.
+// SaveSnapshot writes a snapshot of the store to path. It comes from the server if one runs on the
+// data folder or is configured by a kubeconfig; otherwise from the folder itself.
 func SaveSnapshot(ctx context.Context, cfg *config.Config, path string, log *slog.Logger) (etcd.SnapshotInfo, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return etcd.SnapshotInfo{}, fmt.Errorf("snapshot: %w", err)
@@ -31,7 +31,7 @@ func SaveSnapshot(ctx context.Context, cfg *config.Config, path string, log *slo
 	if err != nil {
 		return etcd.SnapshotInfo{}, fmt.Errorf("snapshot: %w", err)
 	}
-	defer os.Remove(f.Name()) // gone already when all went well
+	defer os.Remove(f.Name()) // fails after a success, when the file has its final name
 	defer f.Close()
 	if cfg.Kubeconfig != "" {
 		err = fetchSnapshot(ctx, cfg.Kubeconfig, f)
@@ -48,7 +48,8 @@ func SaveSnapshot(ctx context.Context, cfg *config.Config, path string, log *slo
 	return info, durable.Publish(f, path)
 }
 
-// copyStore takes the snapshot from the data folder: the engine is started on it without the rest, so that what its log holds is in it.
+// copyStore takes the snapshot from the data folder. It starts only the engine, so that the content
+// of its log is included.
 func copyStore(ctx context.Context, cfg *config.Config, w io.Writer, log *slog.Logger) error {
 	dir := cfg.Path("etcd")
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
@@ -95,8 +96,8 @@ func fetchSnapshot(ctx context.Context, kubeconfig string, w io.Writer) error {
 	return err
 }
 
-// RestoreSnapshot puts a snapshot's state into the data folder, whose server must not run. A store that is there already is an error,
-// or moved aside if replace says so; kept is where to.
+// RestoreSnapshot restores a snapshot into the data folder, whose server must not run. If there is
+// a store already, it returns an error, or with replace moves the store aside to kept.
 func RestoreSnapshot(cfg *config.Config, path string, bump uint64, replace bool, now time.Time, log *slog.Logger) (kept string, err error) {
 	if err := isFile(path); err != nil {
 		return "", fmt.Errorf("restore: %w", err)
@@ -116,7 +117,7 @@ func RestoreSnapshot(cfg *config.Config, path string, bump uint64, replace bool,
 	return opts.KeepAs, etcd.Restore(opts)
 }
 
-// isFile says in words that a snapshot is not there.
+// isFile returns an error if path is not an existing file.
 func isFile(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -130,13 +131,13 @@ func isFile(path string) error {
 	return nil
 }
 
-// snapshotTime is how files' names tell when they were made, UTC.
+// snapshotTime is the time format in file names, UTC.
 const snapshotTime = "20060102T150405Z"
 
-// NewSnapshotPath is where a snapshot goes that was given no name.
+// NewSnapshotPath is the default path of a new snapshot.
 func NewSnapshotPath(cfg *config.Config, now time.Time) string {
 	return filepath.Join(SnapshotFolder(cfg), "knarr-"+now.UTC().Format(snapshotTime)+".db")
 }
 
-// SnapshotFolder is where snapshots lie that were given no name.
+// SnapshotFolder is the default folder of snapshots.
 func SnapshotFolder(cfg *config.Config) string { return cfg.Path("snapshots") }

@@ -10,8 +10,8 @@ import (
 	"github.com/knarr-project/knarr/internal/cri"
 )
 
-// StopPods ends the pods that a stopped knarr has left running, and counts them. Their sandboxes
-// stay, so the next start knows that they have ended and starts them again.
+// StopPods stops the pods that a stopped knarr has left running, and returns their number. Their
+// sandboxes stay, so that the next start knows that they have ended and starts them again.
 func StopPods(ctx context.Context, r *clusters.Record, log *slog.Logger) (int, error) {
 	f, err := lock(r.DataDir)
 	if err != nil {
@@ -25,8 +25,8 @@ func StopPods(ctx context.Context, r *clusters.Record, log *slog.Logger) (int, e
 	return n, nil
 }
 
-// Containers are the ids of the containers that the included runtime has a state of, pods'
-// sandboxes among them.
+// Containers returns the ids of the containers, including pods' sandboxes, of which the included
+// runtime has a state.
 func Containers(runDir string) []string {
 	if runDir == "" {
 		return nil

@@ -25,30 +25,32 @@ import (
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
-// worker holds a node's parts while they are put together.
+// worker holds a node's parts during the start.
 type worker struct {
 	cfg      *config.Config
 	log      *slog.Logger
 	settings func() map[string]string
-	// server is the control plane in the same process; nil where the node joined another machine's.
+	// server is the control plane in the same process. It is nil if the node has joined another
+	// machine's server.
 	server *controlplane.Server
-	// remote are clients by identity where server is nil.
+	// remote returns clients by identity if server is nil.
 	remote func(user string) (client.Interface, error)
-	// peers is the access of the pod network; nil where the node's own does.
+	// peers is the pod network's access to the API; nil selects the node's own.
 	peers client.Interface
 
 	runtime    *cri.Services
-	runtimePID func() int  // of the included runtime; nil where another one is used
-	kubeletTLS *tls.Config // where server is nil
-	joined     *joined     // where the node joined another machine's
+	runtimePID func() int  // pid of the included runtime; nil if another one is used
+	kubeletTLS *tls.Config // set if server is nil
+	joined     *joined     // set if the node has joined another machine's server
 }
 
-// parts are what runs on every node, once there are a runtime and a way to the API.
+// parts are the components of every node, once the runtime and the access to the API exist.
 func (w *worker) parts() process.Phase {
 	return process.Phase{{Name: "pod network", Start: w.startNetwork}, {Name: "service proxy", Start: w.startProxy}, {Name: "network policies", Start: w.startPolicies}, {Name: "DNS", Start: w.startDNS}, {Name: "node agent", Start: w.startKubelet}}
 }
 
-// client gives a part of the node its access: to the server in this process, or over HTTPS.
+// client returns access to the API for a part of the node: to the server in this process, or over
+// HTTPS.
 func (w *worker) client(u auth.User) (client.Interface, error) {
 	if w.server != nil {
 		return w.server.Client(u), nil
@@ -180,7 +182,7 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	})(ctx)
 }
 
-// pids are the processes whose use of the machine /stats/summary tells.
+// pids returns the processes whose usage /stats/summary reports.
 func (w *worker) pids() map[string]func() int {
 	pids := map[string]func() int{"kubelet": os.Getpid}
 	if w.runtimePID != nil {
