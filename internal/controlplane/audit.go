@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/egress"
 )
 
-// openAudit makes what records requests; nil where no policy is configured.
+// openAudit opens the audit log. It returns nil if no policy is configured.
 func openAudit(cfg *config.Audit, dial egress.Dial, log *slog.Logger) (*audit.Log, error) {
 	if cfg.PolicyFile == "" {
 		return nil, nil
@@ -51,7 +51,7 @@ func add(to *audit.Log, name string, sink audit.Sink, b *config.AuditBatching, t
 	to.Sinks = append(to.Sinks, audit.Destination{Sink: sink, Name: name, Strict: b.Mode == "blocking-strict"})
 }
 
-// batching is nil where requests wait for their events.
+// batching returns nil if requests wait until their events are written.
 func batching(b *config.AuditBatching, t *config.AuditTruncate) *audit.Batching {
 	if b.Mode != "batch" {
 		return nil

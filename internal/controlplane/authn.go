@@ -24,7 +24,7 @@ import (
 	"github.com/knarr-project/knarr/internal/reload"
 )
 
-// follow opens a file of configuration whose changes count from now on, and shows its metrics.
+// follow opens a configuration file whose later changes are applied, and exposes its metrics.
 func (s *Server) follow(ctx context.Context, what, path string, apply func(ctx context.Context, data []byte) error) error {
 	f, err := reload.Open(ctx, what, path, s.log.With("component", "apiserver"), apply)
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *Server) follow(ctx context.Context, what, path string, apply func(ctx c
 	return nil
 }
 
-// followFiles runs until ctx ends.
+// followFiles applies changes of the files until ctx ends.
 func (s *Server) followFiles(ctx context.Context) error {
 	parts := make([]func(context.Context) error, 0, len(s.files))
 	for _, f := range s.files {
@@ -44,7 +44,7 @@ func (s *Server) followFiles(ctx context.Context) error {
 	return process.Alongside(ctx, parts...)
 }
 
-// serviceAccountTokens issues and checks the tokens of service accounts.
+// serviceAccountTokens returns the service that issues and checks service account tokens.
 func (s *Server) serviceAccountTokens(ctx context.Context) (*token.Service, error) {
 	c := &s.cfg.APIServer.ServiceAccounts
 	keys, err := s.keys.ServiceAccount.With(c.SigningKeyFile, c.KeyFiles)
@@ -73,7 +73,7 @@ func (s *Server) serviceAccountTokens(ctx context.Context) (*token.Service, erro
 	})
 }
 
-// issuers are the outside issuers of tokens, and who may come in without credentials.
+// issuers returns the external token issuers, and the rules for requests without credentials.
 func (s *Server) issuers(ctx context.Context, audiences, own []string) (*oidc.Tokens, auth.Anonymity, error) {
 	c := &s.cfg.APIServer.Authentication
 	anonymity, why := s.anonymityOfFlags()
@@ -132,7 +132,8 @@ func readAuthentication(path string, data []byte) (*oidc.Configuration, error) {
 	return config, oidc.Validate(config)
 }
 
-// anonymityOfFlags lets requests without credentials in unless they could do everything; why tells of that.
+// anonymityOfFlags allows requests without credentials, unless every request would be authorized.
+// why explains a refusal.
 func (s *Server) anonymityOfFlags() (a auth.Anonymity, why string) {
 	c := &s.cfg.APIServer
 	if c.Authentication.Anonymous != nil && !*c.Authentication.Anonymous {
@@ -159,10 +160,11 @@ func oidcFlags(c *config.OIDC) *oidc.Flags {
 	}
 }
 
-// ownProxy is how this server shows itself to extension servers, and other servers of the cluster to this one.
+// ownProxy is the name by which this server authenticates to extension servers, and other servers
+// of the cluster to this one.
 const ownProxy = "front-proxy-client"
 
-// proxies are the front proxies that are believed: the cluster's own servers, and those of the flags.
+// proxies returns the trusted front proxies: the cluster's own servers, and those of the flags.
 func (s *Server) proxies() (auth.Authenticators, apiserver.Trust, error) {
 	trust := apiserver.Trust{
 		ClientCA: func() []byte { return *s.clients.pem.Load() }, FrontProxyCA: s.keys.FrontProxyCA.CertPEM, FrontProxyNames: []string{ownProxy}, Headers: auth.RemoteHeaders,
@@ -189,10 +191,10 @@ func (s *Server) proxies() (auth.Authenticators, apiserver.Trust, error) {
 	headers := auth.FrontProxyHeaders{User: h.UsernameHeaders, UID: h.UIDHeaders, Group: h.GroupHeaders, ExtraPrefix: h.ExtraHeaderPrefixes}
 	all = append(all, auth.FrontProxy{Roots: roots, Names: h.AllowedNames, Headers: headers, Now: time.Now})
 
-	// Extension servers must believe this server as well as the proxies.
+	// Extension servers must trust this server in addition to the proxies.
 	trust.FrontProxyCA = slices.Concat(authorities, []byte("\n"), trust.FrontProxyCA)
 	if len(h.AllowedNames) == 0 {
-		trust.FrontProxyNames = nil // any
+		trust.FrontProxyNames = nil // any name
 	} else {
 		trust.FrontProxyNames = union(h.AllowedNames, trust.FrontProxyNames)
 	}

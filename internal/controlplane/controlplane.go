@@ -48,30 +48,30 @@ import (
 	"github.com/knarr-project/knarr/internal/trace"
 )
 
-// Options say what a Server is made of.
+// Options configure a Server.
 type Options struct {
 	Config *config.Config
 	Log    *slog.Logger
-	// Settings are the values of all flags, for /flagz; nil: there is no such page.
+	// Settings returns the values of all flags for /flagz. If nil, the page does not exist.
 	Settings func() map[string]string
-	// Clock is what the clocks of the API server, of tokens and of controllers show; nil: the
-	// machine's time. Certificates, the store, nodes' heartbeats and the scheduler follow the
-	// machine's time always.
+	// Clock is the clock of the API server, of tokens and of controllers; nil selects the machine's
+	// time. Certificates, the store, nodes' heartbeats and the scheduler always follow the
+	// machine's time.
 	Clock clock.WithTicker
-	// Controllers chooses controllers by their names; nil: all run.
+	// Controllers selects controllers by name. If nil, all run.
 	Controllers func(name string) bool
-	// Unsynced leaves the store's writes to the kernel: a crash of the machine loses acknowledged
-	// writes. For tests.
+	// Unsynced does not sync the store's writes, so a crash of the machine loses acknowledged
+	// writes. It is for tests.
 	Unsynced bool
-	// ShutdownTimeout bounds how long requests may take to end when the server stops; 0 is the
-	// timeout of requests. Over HTTP/2 the farewell to a client alone takes a second.
+	// ShutdownTimeout is the time limit for running requests when the server stops; 0 selects the
+	// timeout of requests. Over HTTP/2, closing a client's connection alone takes a second.
 	ShutdownTimeout time.Duration
 }
 
-// Server holds the control plane's parts while they are put together. Each field is set by one
-// component and read by those of later phases.
+// Server holds the control plane's parts during the start. One component sets each field;
+// components of later phases read it.
 type Server struct {
-	// Alone: controllers and scheduler run elsewhere.
+	// Alone means that controllers and scheduler run elsewhere.
 	Alone bool
 
 	cfg      *config.Config
@@ -86,28 +86,28 @@ type Server struct {
 	scheduling  *scheduler.Metrics
 	controllers *controllers.Metrics
 
-	url    string // where this machine reaches the API server
+	url    string // the API server's URL for this machine
 	keys   *pki.PKI
-	tracer *trace.Tracer    // nil: requests are not traced
-	egress *egress.Selector // nil: others are connected to directly
+	tracer *trace.Tracer    // nil disables tracing
+	egress *egress.Selector // nil dials directly
 	db     store.Store
-	places []apiserver.Place // where some kinds lie instead
+	places []apiserver.Place // stores of kinds that are not in the main store
 	api    *apiserver.Server
 	tokens *token.Service
 
-	// signer signs service accounts' tokens elsewhere; nil where this process does.
+	// signer signs service account tokens externally. If nil, this process signs them.
 	signer       *signer.Signer
-	policyStored chan struct{} // closed when it is
+	policyStored chan struct{} // closed when the bootstrap policy is stored
 	frontProxies auth.Authenticators
 	proxyHeaders auth.FrontProxyHeaders
-	// proxyAuthorities are those of --requestheader-client-ca-file.
+	// proxyAuthorities are the CAs from --requestheader-client-ca-file.
 	proxyAuthorities []*x509.Certificate
 	clients          *clientAuthorities
 	outside          *oidc.Tokens
-	files            []*reload.File // of configuration, that are followed
+	files            []*reload.File // configuration files whose changes are applied
 }
 
-// New prepares a Server; its Start methods are the components of a process.
+// New prepares a Server. Its Start methods are components of a process.
 func New(o Options) *Server {
 	s := &Server{scheduling: scheduler.NewMetrics(), controllers: controllers.NewMetrics(), cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, unsynced: o.Unsynced, farewell: o.ShutdownTimeout}
 	if s.clock == nil {
@@ -116,13 +116,13 @@ func New(o Options) *Server {
 	return s
 }
 
-// URL is where this machine reaches the API server, once it runs.
+// URL is the API server's URL for this machine, valid once the server runs.
 func (s *Server) URL() string { return s.url }
 
-// Client is access to the API in this process, once the API server runs.
+// Client returns access to the API in this process, once the API server runs.
 func (s *Server) Client(u auth.User) client.Interface { return s.api.Client(u) }
 
-// Keys are the cluster's certificates and keys, once they are there.
+// Keys returns the cluster's certificates and keys, once StartKeys has finished.
 func (s *Server) Keys() *pki.PKI { return s.keys }
 
 func (s *Server) StartKeys(ctx context.Context) (wait func() error, err error) {
@@ -149,12 +149,12 @@ func (s *Server) StartStore(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	if err := s.openStores(ctx); err != nil {
-		_ = s.closeStores() // the first error says why
+		_ = s.closeStores() // the first error is the cause
 		_ = s.tracer.Close()
 		return nil, err
 	}
 	return func() error {
-		<-ctx.Done() // nobody asks anything any more
+		<-ctx.Done() // then no more requests arrive
 		if err := s.tracer.Close(); err != nil {
 			s.log.Warn("cannot send the last spans", "component", "apiserver", "err", err)
 		}
@@ -167,12 +167,12 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, clusters.Here().PortTaken(err, s.cfg.Listen, "listen")
 	}
-	port := listener.Addr().(*net.TCPAddr).Port // the kernel's choice where Listen has port 0
+	port := listener.Addr().(*net.TCPAddr).Port // chosen by the kernel if Listen has port 0
 	first, last, err := s.cfg.NodePorts()
 	if err != nil {
 		return nil, err
 	}
-	never := func(setting time.Duration) time.Duration { // 0 of the flags
+	never := func(setting time.Duration) time.Duration { // the flags' value 0
 		if setting == 0 {
 			return -1
 		}
@@ -255,7 +255,8 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What requests are judged by lives until the last one is answered, which is after ctx.
+	// Authentication and authorization data must live until the last request is answered, which is
+	// after ctx ends.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	settled := context.AfterFunc(ctx, end)
 	policy, err := s.secure(life)
@@ -274,22 +275,22 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 	return s.serve(ctx, listener, secure, policy, life, end)
 }
 
-// own is the API server's client for its own needs.
+// own returns the API server's client for its own needs.
 func (s *Server) own() client.Interface {
 	return s.api.Client(auth.Component(auth.UserAPIServer, auth.GroupMasters))
 }
 
-// localAddress is where this machine reaches a server that listens there.
+// localAddress returns the address at which this machine reaches a server that listens on listen.
 func localAddress(listen string) string {
 	at, err := netip.ParseAddrPort(listen)
 	if err != nil || at.Addr().IsUnspecified() {
-		return "127.0.0.1" // an error is found by whoever listens
+		return "127.0.0.1" // opening the listener reports the error
 	}
 	return at.Addr().String()
 }
 
-// secure builds authentication, authorization and admission. They read through the server's own client, which needs no
-// more than the group of masters.
+// secure builds authentication, authorization and admission. They read through the server's own
+// client, which only needs the group system:masters.
 func (s *Server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 	s.api.Use(apiserver.Security{Authorizer: auth.Masters{}})
 	policy, err := rbac.New(ctx, s.own())
@@ -354,7 +355,8 @@ func (s *Server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 	return policy, nil
 }
 
-// paths are served beside the API. Issuers that verifiers can not ask over https have no documents.
+// paths are served in addition to the API. Token issuers whose URL is not https have no discovery
+// documents.
 func (s *Server) paths() map[string]http.Handler {
 	paths := map[string]http.Handler{SnapshotPath: serveSnapshot(s.db, s.cfg.SharesStore(), s.log)}
 	if strings.HasPrefix(s.tokens.Issuer, "https://") {
@@ -364,7 +366,7 @@ func (s *Server) paths() map[string]http.Handler {
 	return paths
 }
 
-// admission is the chain with webhooks and policies in their places.
+// admission is the admission chain including webhooks and policies.
 func (s *Server) admission(ctx context.Context, authorizer auth.Authorizer, roles *rbac.Authorizer) (admission.Chain, error) {
 	files, err := admission.LoadFiles(s.cfg.AdmissionConfig, func(plugin string) bool {
 		return admission.Runs(plugin, s.cfg.EnableAdmission, s.cfg.DisableAdmission)
@@ -390,7 +392,7 @@ func (s *Server) admission(ctx context.Context, authorizer auth.Authorizer, role
 	})
 }
 
-// authorizers are asked in the order of the configuration.
+// authorizers returns the authorizers in the configured order.
 func (s *Server) authorizers(ctx context.Context, nodes, policy auth.Authorizer) (auth.Authorizer, error) {
 	c := &s.cfg.APIServer
 	known := authwebhook.Authorizers{
@@ -425,7 +427,8 @@ func (s *Server) authorizers(ctx context.Context, nodes, policy auth.Authorizer)
 	})
 }
 
-// serve answers requests until ctx ends and those that were sent are answered; then it ends life, which is that of secure's work.
+// serve answers requests until ctx ends and running requests are answered. Then it ends life, the
+// context of the work started by secure.
 func (s *Server) serve(ctx context.Context, listener net.Listener, secure *tls.Config, policy *rbac.Authorizer, life context.Context, end func()) (func() error, error) {
 	done := make(chan error, 1)
 	go func() {
@@ -441,7 +444,7 @@ func (s *Server) serve(ctx context.Context, listener net.Listener, secure *tls.C
 				return nil
 			},
 			func(ctx context.Context) error {
-				err := s.followFiles(ctx) // which may change the issuers
+				err := s.followFiles(ctx) // changed files may change the issuers
 				<-life.Done()
 				s.outside.Close()
 				return err
@@ -451,8 +454,9 @@ func (s *Server) serve(ctx context.Context, listener net.Listener, secure *tls.C
 	return func() error { return <-done }, nil
 }
 
-// bootstrapPolicy tries until the bootstrap policy is in the store; until then it counts as if it were. A webhook that refuses everything is no reason to end: without a
-// server it could not be removed.
+// bootstrapPolicy stores the bootstrap policy and retries until it succeeds. Until then the policy
+// applies as if it were stored. A webhook that refuses everything does not end the process, because
+// without a server it could not be removed.
 func (s *Server) bootstrapPolicy(ctx context.Context, policy *rbac.Authorizer) {
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 		err := policy.Bootstrap(ctx, s.own())
@@ -472,13 +476,14 @@ func (s *Server) bootstrapPolicy(ctx context.Context, policy *rbac.Authorizer) {
 	}
 }
 
-// AwaitFirstObjects is the last part of a server to be usable: until then there are no namespaces.
-// What starts meanwhile does not need them.
+// AwaitFirstObjects waits until the first objects, such as namespaces, exist. It is the last part
+// of a server's start; components that start earlier do not need these objects.
 func (s *Server) AwaitFirstObjects(ctx context.Context) (func() error, error) {
 	return nil, s.api.Started(ctx)
 }
 
-// components are what componentstatuses tell of: those that are not in this process may be on this machine, at upstream's ports.
+// components are listed in componentstatuses. Components outside of this process may be on this
+// machine, on upstream's ports.
 func (s *Server) components() []apiserver.Component {
 	if !s.Alone {
 		return []apiserver.Component{{Name: "scheduler"}, {Name: "controller-manager"}}
@@ -495,7 +500,7 @@ func (s *Server) StartControllers(ctx context.Context) (func() error, error) {
 	if s.signer == nil {
 		cfg.LegacyToken = s.tokens.LegacyToken
 	}
-	// One View of each kind serves all controllers; each writes under its own name.
+	// One View per kind serves all controllers. Each controller writes under its own name.
 	views := s.api.Client(auth.Component(auth.UserControllers))
 	return process.Background(func(ctx context.Context) error {
 		return runChosen(ctx, chosen, controller.Env{Config: cfg, Clock: s.clock, Log: s.log.With("component", "controllers"), Queues: s.controllers.Queues}, func(account string) (client.Interface, error) {
@@ -515,12 +520,12 @@ func ControllerConfig(cfg *config.Config) controller.Config {
 	}
 }
 
-// RunControllers runs every controller, each with a client and an event recorder of its own name.
+// RunControllers runs every controller. Each has a client and an event recorder under its own name.
 func RunControllers(ctx context.Context, cfg controller.Config, metrics *controllers.Metrics, clientFor func(account string) (client.Interface, error)) error {
 	return runChosen(ctx, controllers.All(metrics), controller.Env{Config: cfg, Queues: metrics.Queues}, clientFor)
 }
 
-// runChosen runs some controllers, with what env has and a client and a recorder each.
+// runChosen runs some controllers in env. Each gets its own client and event recorder.
 func runChosen(ctx context.Context, chosen []controller.Starter, env controller.Env, clientFor func(account string) (client.Interface, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var recorders sync.WaitGroup

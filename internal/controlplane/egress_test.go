@@ -19,7 +19,7 @@ func TestAnOutsideStoreIsReachedThroughItsProxy(t *testing.T) {
 	if got := viaEgress(proxy.Selector(t, "HTTPConnect", egress.Cluster)); got != nil {
 		t.Error("the cluster's proxy is taken for the store's")
 	}
-	there := tracetest.Listen(t) // it speaks gRPC, which is all that counts here
+	there := tracetest.Listen(t) // it speaks gRPC, which is sufficient here
 	opts := append(viaEgress(proxy.Selector(t, "HTTPConnect", egress.Etcd)), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	conn, err := grpc.NewClient("passthrough:///"+there.Endpoint, opts...)
 	if err != nil {
@@ -46,7 +46,7 @@ func TestTracesGoThroughTheControlPlanesProxy(t *testing.T) {
 	}
 	_, span := tracer.Provider().Tracer("test").Start(t.Context(), "work")
 	span.End()
-	if err := tracer.Close(); err != nil { // sends what there is
+	if err := tracer.Close(); err != nil { // Close sends the remaining spans
 		t.Fatal(err)
 	}
 	if n := len(collector.Spans()); n != 1 {

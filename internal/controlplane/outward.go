@@ -13,16 +13,16 @@ import (
 	"github.com/knarr-project/knarr/internal/reload"
 )
 
-// clientCertificate is what a client's tls.Config asks for.
+// clientCertificate has the type of GetClientCertificate in tls.Config.
 type clientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 
-// outward is who the API server is to those that it connects to.
+// outward holds the API server's identities as a client.
 type outward struct {
 	kubelets *tls.Config
 	proxy    clientCertificate // to extension servers
 }
 
-// outward is the cluster's own identity, or that of the flags.
+// outward returns the cluster's own identities, or those of the flags.
 func (s *Server) outward(ctx context.Context) (o outward, err error) {
 	c := &s.cfg.APIServer
 	o = outward{kubelets: s.keys.ClientTLS(s.keys.KubeletClient), proxy: s.keys.FrontProxyClient.GetClientCertificate}
@@ -51,7 +51,7 @@ func (s *Server) outward(ctx context.Context) (o outward, err error) {
 	return o, err
 }
 
-// clientCertificate reads a certificate and its key, which are followed.
+// clientCertificate reads a certificate and its key, and applies later changes.
 func (s *Server) clientCertificate(ctx context.Context, flag, certFile, keyFile string) (clientCertificate, error) {
 	var current atomic.Pointer[tls.Certificate]
 	f, err := reload.OpenAll(ctx, flag, []string{certFile, keyFile}, s.log.With("component", "apiserver"), func(_ context.Context, contents [][]byte) error {

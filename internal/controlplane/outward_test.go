@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-// clientPair writes a certificate of the authority, and its key.
+// clientPair writes a certificate of the CA and its key.
 func clientPair(t *testing.T, keys *pki.PKI, user string, paths [2]string) {
 	t.Helper()
 	leaf, err := keys.Issue(pki.Spec{File: user, CommonName: user})
@@ -48,7 +48,8 @@ func TestNodesAndExtensionServersAreShownTheCertificatesOfFlags(t *testing.T) {
 		w.Header().Set("User", r.TLS.PeerCertificates[0].Subject.CommonName)
 	}))
 	node.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, Certificates: []tls.Certificate{*theirs.APIServer.Certificate()}}
-	node.Config.ErrorLog = log.New(io.Discard, "", 0) // who does not believe it says so
+	// a client that does not trust the server causes log output
+	node.Config.ErrorLog = log.New(io.Discard, "", 0)
 	node.StartTLS()
 	t.Cleanup(node.Close)
 	asked := func(o outward) (user string, err error) {

@@ -8,12 +8,12 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// SnapshotPath is where the API server serves a snapshot of its store, to those who may get this
-// path (the admin).
+// SnapshotPath is the path of the API server's snapshots. Access requires authorization for this
+// path (the admin has it).
 const SnapshotPath = "/knarr/snapshot"
 
-// serveSnapshot streams the store. A failure after the first byte breaks the connection off. A
-// shared store is not shown: the copy would be of all that others have in it.
+// serveSnapshot streams a snapshot of the store. A failure after the first byte closes the
+// connection. It refuses for a shared store, because the copy would contain other clusters' data.
 func serveSnapshot(db store.Store, shared bool, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, ok := db.(store.Snapshotter)
@@ -26,7 +26,7 @@ func serveSnapshot(db store.Store, shared bool, log *slog.Logger) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "application/octet-stream")
-		// However long it takes; when the client goes away, writing to it fails.
+		// There is no time limit. When the client disconnects, writing fails.
 		if err := s.Snapshot(context.WithoutCancel(r.Context()), w); err != nil {
 			log.Warn("a snapshot was not finished", "error", err)
 			panic(http.ErrAbortHandler)

@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// copied is a store that copies itself.
+// copied is a store that supports snapshots.
 type copied struct {
 	store.Store
 	store.Snapshotter

@@ -22,7 +22,8 @@ import (
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
 
-// openStores opens the store and those of the kinds that lie elsewhere. What was opened stays so when there is an error.
+// openStores opens the main store and those of other places. After an error, opened stores stay
+// open.
 func (s *Server) openStores(ctx context.Context) error {
 	root := strings.TrimSuffix(cache.Root, "/")
 	dial := append(s.tracer.DialOptions(), viaEgress(s.egress)...)
@@ -33,7 +34,7 @@ func (s *Server) openStores(ctx context.Context) error {
 		s.db, err = etcd.Open(ctx, etcd.Options{DataDir: s.cfg.Path("etcd"), UnsafeNoSync: s.unsynced, Log: s.log.With("component", "store")})
 	}
 	if err != nil {
-		s.db = nil // not a store that is nil
+		s.db = nil // a nil interface, not an interface with a nil store
 		return err
 	}
 	s.db = store.Reroot(s.db, root, s.cfg.StoreRoot())
@@ -60,7 +61,7 @@ func (s *Server) openStores(ctx context.Context) error {
 	return nil
 }
 
-// closeStores closes those that are open, the main one last.
+// closeStores closes the open stores, the main one last.
 func (s *Server) closeStores() error {
 	var errs []error
 	for _, place := range s.places {
@@ -72,7 +73,7 @@ func (s *Server) closeStores() error {
 	return errors.Join(errs...)
 }
 
-// viaEgress connects to an outside etcd the way that the file says, if it says one.
+// viaEgress returns options for connecting to an outside etcd through the configured proxy, if any.
 func viaEgress(s *egress.Selector) []grpc.DialOption {
 	dial := s.To(egress.Etcd)
 	if dial == nil {
@@ -81,7 +82,7 @@ func viaEgress(s *egress.Selector) []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) })}
 }
 
-// connectStore reaches an outside etcd, with TLS when its URLs or the flags ask for it.
+// connectStore connects to an outside etcd, with TLS if its URLs or the flags require it.
 func connectStore(ctx context.Context, cfg *config.Config, endpoints []string, dial ...grpc.DialOption) (store.Store, error) {
 	var tlsConfig *tls.Config
 	if cfg.StoreCA != "" {

@@ -19,8 +19,8 @@ import (
 	"github.com/knarr-project/knarr/internal/reload"
 )
 
-// ServingTLS lets base, which has a certificate of its own, show those of the flags as well. The
-// files that it names are to be followed.
+// ServingTLS adds the flags' certificates to base, which has a certificate of its own. The caller
+// must follow the returned files.
 func ServingTLS(ctx context.Context, base *tls.Config, c *config.Serving, log *slog.Logger) ([]*reload.File, error) {
 	base.MinVersion, base.CipherSuites = c.TLS()
 	base.CurvePreferences = c.Curves()
@@ -56,14 +56,16 @@ func ServingTLS(ctx context.Context, base *tls.Config, c *config.Serving, log *s
 	return files, nil
 }
 
-// clientAuthorities are those of client certificates: the cluster's own, and of a file that may change.
+// clientAuthorities holds the CAs of client certificates: the cluster's own, and those of a file
+// that may change.
 type clientAuthorities struct {
 	certificates *auth.Certificates
 	pem          atomic.Pointer[[]byte]
-	found        atomic.Pointer[[]*x509.Certificate] // in the file
+	found        atomic.Pointer[[]*x509.Certificate] // from the file
 }
 
-// openClientAuthorities reads the file of --client-ca-file, if there is one, and follows it.
+// openClientAuthorities reads the file of --client-ca-file, if configured, and applies later
+// changes.
 func (s *Server) openClientAuthorities(ctx context.Context) error {
 	s.clients = &clientAuthorities{certificates: auth.NewCertificates(s.keys.CA.Pool(), time.Now)}
 	s.clients.pem.Store(&s.keys.CA.CertPEM)
@@ -97,7 +99,8 @@ func (s *Server) openClientAuthorities(ctx context.Context) error {
 	return nil
 }
 
-// disjoint: users whose certificates are of an authority of proxies could say that they are anybody, unless proxies are known by their names.
+// disjoint returns an error if a CA of clients is also a CA of front proxies. Clients with such a
+// certificate could impersonate any user, unless the proxies' names are restricted.
 func (s *Server) disjoint(clients []*x509.Certificate) error {
 	if len(s.cfg.APIServer.Authentication.RequestHeader.AllowedNames) > 0 {
 		return nil
@@ -110,8 +113,9 @@ func (s *Server) disjoint(clients []*x509.Certificate) error {
 	return nil
 }
 
-// serverTLS is how HTTPS is served: with the certificates of the flags beside the cluster's, to clients of all authorities, whose names the handshake tells, since
-// clients choose their certificates by them.
+// serverTLS returns the TLS configuration for HTTPS. It has the flags' certificates in addition to
+// the cluster's. It accepts clients of all CAs and names the CAs in the handshake, because clients
+// choose their certificates by them.
 func (s *Server) serverTLS(ctx context.Context) (*tls.Config, error) {
 	base := s.keys.ServerTLS()
 	files, err := ServingTLS(ctx, base, &s.cfg.APIServer.Serving, s.log.With("component", "apiserver"))
@@ -143,7 +147,7 @@ func (s *Server) serverTLS(ctx context.Context) (*tls.Config, error) {
 	return base, nil
 }
 
-// handshake is a configuration made of these authorities.
+// handshake is a TLS configuration for a set of CAs.
 type handshake struct {
 	of     *[]*x509.Certificate
 	config *tls.Config

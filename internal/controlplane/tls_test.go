@@ -26,7 +26,7 @@ func openKeys(t *testing.T) *pki.PKI {
 	return keys
 }
 
-// secured serves HTTPS as a server with the flags does; who asks is answered with their name.
+// secured serves HTTPS like a server with the flags. It answers with the client's user name.
 func secured(t *testing.T, keys *pki.PKI, flags func(*config.APIServer)) (*Server, *httptest.Server) {
 	t.Helper()
 	cfg := config.Default()
@@ -47,7 +47,7 @@ func secured(t *testing.T, keys *pki.PKI, flags func(*config.APIServer)) (*Serve
 		fmt.Fprint(w, user.Name, " ", known, " ", err != nil)
 	}))
 	ts.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-	ts.Listener = tls.NewListener(ts.Listener, secure) // StartTLS would show a certificate of its own
+	ts.Listener = tls.NewListener(ts.Listener, secure) // StartTLS would use its own certificate
 	ts.Start()
 	t.Cleanup(ts.Close)
 	return s, ts
@@ -60,7 +60,8 @@ func (s *Server) look(t *testing.T) {
 	}
 }
 
-// who is whom the server takes the client for. Like most clients, this one shows its certificate only to a server that names its authority.
+// who returns the user name that the server sees. Like most clients, this one shows its certificate
+// only if the server names its CA.
 func who(t *testing.T, ts *httptest.Server, leaf *pki.Leaf) string {
 	t.Helper()
 	secure := &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*leaf.Certificate()}}

@@ -10,10 +10,10 @@ import (
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
-// tracedService is what traces call this server, as upstream's.
+// tracedService is the service name in traces, the same as upstream's.
 const tracedService = "apiserver"
 
-// openTracer makes what traces requests; nil where no file says so.
+// openTracer opens the tracer. It returns nil if no file is configured.
 func openTracer(ctx context.Context, file string, dial egress.Dial, log *slog.Logger) (*trace.Tracer, error) {
 	if file == "" {
 		return nil, nil
