@@ -99,7 +99,7 @@ func TestNoSettingIsLeftOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.ContainsFunc(values, func(v string) bool { return v == text || v == "["+text+"]" || v == "[k="+text+"]" }) {
-			t.Errorf("%s is not told", path)
+			t.Errorf("%s is missing", path)
 		}
 	}
 }

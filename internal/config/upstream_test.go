@@ -31,7 +31,7 @@ func TestEveryFlagOfUpstreamIsTakenOrHasAHint(t *testing.T) {
 	for _, name := range names {
 		_, hinted := hints[name]
 		if here := flags.Lookup(name) != nil; here == hinted {
-			t.Errorf("--%s: taken is %v, and so is that there is a hint", name, here)
+			t.Errorf("--%s: accepted is %v, and so is having a hint", name, here)
 		}
 	}
 	for name, ours := range aliases {
