@@ -177,8 +177,8 @@ func (k *heapKeeper) collected(s *sentinel, era int) {
 	k.post(s, era)
 }
 
-// rest gives memory back, if there is calm and it is worthwhile. If much still lives, there will be
-// one more look.
+// rest returns memory if the process is quiet and it is worthwhile. If the live heap is still
+// large, one more check follows.
 func (k *heapKeeper) rest(era int) {
 	k.mu.Lock()
 	last := k.last
@@ -208,9 +208,9 @@ func (k *heapKeeper) lookAgain(era int) {
 	}
 }
 
-// look says whether there is calm and something to give back, which the last look takes for
-// granted: what has been forgotten counts as alive until it is collected. Where there is only the
-// latter, it will be looked again.
+// look reports whether the process is quiet and there is enough to return. The last check assumes
+// the latter, because dropped data counts as live until it is collected. If memory could be
+// returned but the process is busy, look schedules another check.
 func (k *heapKeeper) look(h heapSizes) bool {
 	calm := isCalm(h, k.from, k.room)
 	switch {
@@ -226,19 +226,18 @@ func (k *heapKeeper) look(h heapSizes) bool {
 	return false
 }
 
-// forgetProgram gives back the program's pages. Half of them are only needed to start, so this is
-// done when it has, too: who comes then (after a restart, all clients at once) finds that memory
-// free.
+// forgetProgram returns the program's pages, half of which are only needed to start. It also runs
+// after the start. After a restart all clients reconnect at once, and then this memory is free.
 func forgetProgram() {
 	if program, err := os.Executable(); err == nil {
-		// The mappings of a program stay as they are as long as it runs. What is not given back
-		// costs nothing else.
+		// A program's mappings do not change while it runs. If an error leaves pages in place,
+		// nothing else suffers.
 		_ = pages.Forget(program)
 	}
 }
 
-// heapSizes are bytes: what lived at the last collection, what has been allocated of it and since,
-// and all that Go holds for that.
+// heapSizes are in bytes: the live heap at the last collection, the bytes allocated including since
+// then, and everything that Go holds for the heap.
 type heapSizes struct{ live, allocated, held uint64 }
 
 func heapNow() heapSizes {
@@ -246,8 +245,8 @@ func heapNow() heapSizes {
 	return heapSizes{live: m[0], allocated: m[1], held: m[1] + m[2] + m[3]}
 }
 
-// isCalm says whether little of the room has been used since the last collection, or since as much
-// as from was allocated.
+// isCalm reports whether little of the room has been used since the last collection, or since from
+// bytes were allocated.
 func isCalm(h heapSizes, from uint64, room int) bool {
 	return h.allocated <= max(h.live, from)+max(h.live*uint64(min(room, mostRoom))/200, worthwhile/2)
 }
