@@ -8,8 +8,9 @@ import (
 // ownLinks begins the names of the pod network's links.
 const ownLinks = "knarr"
 
-// advertiseAddress guesses the address that others reach this machine at. Asking the kernel for the source
-// address of a route sends nothing. A machine that has nothing but loopback gets 127.0.0.1.
+// advertiseAddress guesses the address at which other machines reach this one. It asks the kernel
+// for the source address of a route, which sends nothing. A machine with loopback only gets
+// 127.0.0.1.
 func advertiseAddress() string {
 	if conn, err := net.Dial("udp", "192.0.2.1:9"); err == nil {
 		defer conn.Close()
@@ -20,7 +21,7 @@ func advertiseAddress() string {
 	links, _ := net.Interfaces()
 	for _, link := range links {
 		if strings.HasPrefix(link.Name, ownLinks) {
-			continue // left by an earlier run: the node's address must stay what it was
+			continue // left by an earlier run; the node's address must not change
 		}
 		addrs, _ := link.Addrs()
 		for _, a := range addrs {

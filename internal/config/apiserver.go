@@ -9,86 +9,93 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// APIServer are settings of the API server that have upstream's names, meanings and defaults.
+// APIServer holds the API server's settings with upstream's names, meanings and defaults.
 type APIServer struct {
-	flags *pflag.FlagSet // knows which were given; nil without a command line
-	// Serving is with which certificates HTTPS is served. Default: the cluster's own.
+	flags *pflag.FlagSet // knows which flags were given; nil without a command line
+	// Serving is the certificates for HTTPS. Default: the cluster's own.
 	Serving
-	// CertDir says nothing beside the files of Serving, without which it is refused: the cluster's own certificates lie in the data folder.
+	// CertDir has no effect and is refused without Serving's files, because the cluster's own
+	// certificates are in the data folder.
 	CertDir string
 	Audit   Audit
-	// Tracing is a file that says to whom requests' traces are sent, and how many.
+	// Tracing is a file with the collector of traces and the sampling rate.
 	Tracing string
-	// Egress is a file that says through which proxies others are connected to.
+	// Egress is a file with the proxies for outgoing connections.
 	Egress string
-	// Kubelets are how nodes are reached; ProxyCert and ProxyKey are the certificate that extension servers know this server by.
+	// Kubelets configures connections to nodes. ProxyCert and ProxyKey are the client certificate
+	// for extension servers.
 	Kubelets  Kubelets
 	ProxyCert string
 	ProxyKey  string
-	// AllowPrivileged lets pods have privileged containers.
+	// AllowPrivileged allows pods with privileged containers.
 	AllowPrivileged bool
 
-	// MaxRequests and MaxMutatingRequests together are the seats that flow control divides. 0 for both does not limit.
+	// MaxRequests and MaxMutatingRequests together are the seats that flow control divides. If both
+	// are 0, there is no limit.
 	MaxRequests         int
 	MaxMutatingRequests int
-	// FlowControl divides the seats by FlowSchemas; without it nothing is limited.
+	// FlowControl divides the seats by FlowSchemas. Without it there is no limit.
 	FlowControl    bool
 	Authentication Authentication
-	// ServiceAccounts are the tokens of service accounts.
+	// ServiceAccounts configures the tokens of service accounts.
 	ServiceAccounts ServiceAccounts
-	// TokenFile is a file of bearer tokens and whose they are (CSV).
+	// TokenFile is a CSV file of bearer tokens and their users.
 	TokenFile string
-	// TokenWebhook is a kubeconfig file of the server that knows whose bearer tokens are.
+	// TokenWebhook is a kubeconfig file of the server that authenticates bearer tokens.
 	TokenWebhook    string
 	TokenWebhookTTL metav1.Duration
-	// AuthorizationModes are the authorizers in order, DefaultAuthorizationModes when empty; AuthorizationConfig is a file that says more of them,
-	// instead of the rest here.
+	// AuthorizationModes are the authorizers in order; default DefaultAuthorizationModes.
+	// AuthorizationConfig is a file that replaces all these authorization settings.
 	AuthorizationModes      []string
 	AuthorizationConfig     string
 	AuthorizationWebhook    string
-	AuthorizationPolicy     string // of ABAC
+	AuthorizationPolicy     string // for ABAC
 	AuthorizationAllowedTTL metav1.Duration
 	AuthorizationRefusedTTL metav1.Duration
-	// EncryptionConfig is a file that says which objects lie encrypted in the store.
+	// EncryptionConfig is a file that defines which objects are encrypted in the store.
 	EncryptionConfig string
 	EncryptionReload bool
-	// RequestTimeout bounds requests other than watches and streams.
+	// RequestTimeout is the time limit of requests other than watches and streams.
 	RequestTimeout metav1.Duration
-	// ShutdownDelay is how long the server goes on after it has said that it is not ready any more.
+	// ShutdownDelay is how long the server keeps serving after /readyz fails.
 	ShutdownDelay metav1.Duration
-	// ShutdownIdle is how long the server, when it ends, waits for connections on which nothing is asked.
+	// ShutdownIdle is how long a stopping server waits for idle connections.
 	ShutdownIdle metav1.Duration
-	// ShutdownRetryAfter tells those who come while the server's last requests are answered to come again, instead of taking no connections.
+	// ShutdownRetryAfter makes a stopping server answer new requests with "retry after" instead of
+	// refusing connections.
 	ShutdownRetryAfter bool
-	// ShutdownWatches is over how long a time watches end on the server's end; 0 ends all at once.
+	// ShutdownWatches is the period over which a stopping server ends its watches; 0 ends all at
+	// once.
 	ShutdownWatches metav1.Duration
-	// LivezGrace is for how long after its start the server is alive whatever it lacks.
+	// LivezGrace is how long after the start /livez succeeds whatever is missing.
 	LivezGrace metav1.Duration
 	// HTTPTransport is how HTTP is served: fast or plain. Plain is net/http alone.
 	HTTPTransport string
-	// Endpoints says who keeps the endpoints of the Service kubernetes: lease is this server, none is somebody else.
+	// Endpoints selects who maintains the endpoints of the Service kubernetes: with lease this
+	// server, with none another component.
 	Endpoints string
-	// Profiling serves the process's own profiles; ContentionProfiling has those of what goroutines wait for.
+	// Profiling serves the process's profiles. ContentionProfiling adds profiles of blocking.
 	Profiling           bool
 	ContentionProfiling bool
-	// MinRequestTimeout is for how many seconds a watch without timeoutSeconds lives at least.
+	// MinRequestTimeout is the minimum lifetime in seconds of a watch without timeoutSeconds.
 	MinRequestTimeout int
-	// Front is what is said of requests whoever they are from.
+	// Front holds the settings of HTTP that do not depend on the user.
 	Front Front
 	// RuntimeConfig turns APIs off: KEY=VALUE, see api.ParseSwitches.
 	RuntimeConfig []string
-	// FeatureGates are NAME=VALUE; only the defaults are possible.
+	// FeatureGates are NAME=VALUE; only defaults are allowed.
 	FeatureGates []string
-	// EventTTL is how long Events are kept; 0 is for ever.
+	// EventTTL is the lifetime of Events; 0 means forever.
 	EventTTL metav1.Duration
 	// LeaseReuse is for how many seconds new Events share a lease of the store.
 	LeaseReuse int
-	// NotReadyToleration and UnreachableToleration are for how many seconds pods that say nothing of it stay on a node that is not ready, or not reached.
+	// NotReadyToleration and UnreachableToleration are the seconds that pods without such
+	// tolerations stay on a node that is not ready, or unreachable.
 	NotReadyToleration    int
 	UnreachableToleration int
 }
 
-// Audit is what is recorded of requests, and where that goes.
+// Audit configures which requests are recorded, and where.
 type Audit struct {
 	PolicyFile string
 	// Log is the file; "-" is the standard output.
@@ -100,14 +107,15 @@ type Audit struct {
 	LogCompress   bool
 	LogBatch      AuditBatching
 	LogTruncate   AuditTruncate
-	// WebhookConfig is a kubeconfig file that names the webhook.
+	// WebhookConfig is a kubeconfig file of the webhook.
 	WebhookConfig   string
 	WebhookBackoff  metav1.Duration
 	WebhookBatch    AuditBatching
 	WebhookTruncate AuditTruncate
 }
 
-// AuditTruncate bounds events and batches for a destination that does not take large ones; sizes are in bytes of JSON.
+// AuditTruncate limits events and batches for destinations with size limits. Sizes are in bytes of
+// JSON.
 type AuditTruncate struct {
 	Enabled  bool
 	MaxBatch int
@@ -115,7 +123,8 @@ type AuditTruncate struct {
 	Version  string // of the events: audit.k8s.io/v1
 }
 
-// AuditBatching says whether requests wait for their events to be written, or how many of them are gathered.
+// AuditBatching selects whether requests wait until their events are written, and the size of
+// batches.
 type AuditBatching struct {
 	Mode       string // batch, blocking or blocking-strict
 	BufferSize int
@@ -126,7 +135,7 @@ type AuditBatching struct {
 	Burst      int
 }
 
-// DefaultAuthorizationModes are the authorizers when nothing says otherwise.
+// DefaultAuthorizationModes are the authorizers without any authorization setting.
 var DefaultAuthorizationModes = []string{"Node", "RBAC"}
 
 func defaultAPIServer() APIServer {
@@ -152,19 +161,19 @@ const (
 	transportPlain = "plain"
 )
 
-// Who keeps the endpoints of the Service kubernetes.
+// Values of Endpoints.
 const (
 	reconcileLease = "lease"
 	reconcileNone  = "none"
 )
 
-// KeepsEndpoints says that this server does.
+// KeepsEndpoints reports whether this server maintains the endpoints of the Service kubernetes.
 func (c *APIServer) KeepsEndpoints() bool { return c.Endpoints != reconcileNone }
 
-// auditVersion is the only one that there is any more.
+// auditVersion is the only supported version.
 const auditVersion = "audit.k8s.io/v1"
 
-// Seats are what flow control divides; negative when nothing is limited.
+// Seats is the number of seats for flow control; negative means no limit.
 func (c *APIServer) Seats() int {
 	if seats := c.MaxRequests + c.MaxMutatingRequests; c.FlowControl && seats > 0 {
 		return seats
@@ -301,7 +310,7 @@ func (b *AuditBatching) addFlags(f *pflag.FlagSet, prefix string) {
 	f.IntVar(&b.Burst, prefix+"batch-throttle-burst", b.Burst, "batches that can be sent at once")
 }
 
-// mostMinRequestTimeout is a year, in seconds: twice as long is still a time.Duration.
+// mostMinRequestTimeout is a year in seconds; twice that fits into a time.Duration.
 const mostMinRequestTimeout = 365 * 24 * 60 * 60
 
 func (c *APIServer) validate(bad func(field, value, allowed string)) {
@@ -346,7 +355,8 @@ func (c *APIServer) validate(bad func(field, value, allowed string)) {
 	c.Audit.validate(bad)
 }
 
-// authorizesByFlags tells whether something says how one webhook is asked: a value that is not the default, or a flag, whatever its value.
+// authorizesByFlags reports whether a flag or a value other than the default configures an
+// authorization webhook.
 func (c *APIServer) authorizesByFlags() bool {
 	d := defaultAPIServer()
 	if len(c.AuthorizationModes) > 0 || c.AuthorizationWebhook != "" || c.AuthorizationAllowedTTL != d.AuthorizationAllowedTTL || c.AuthorizationRefusedTTL != d.AuthorizationRefusedTTL {

@@ -9,21 +9,25 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Authentication is who may come in besides the cluster's own certificates and tokens.
+// Authentication configures authentication in addition to the cluster's own certificates and
+// tokens.
 type Authentication struct {
-	// ClientCA is a file of authorities of client certificates, besides the cluster's own. Its changes count without a restart.
+	// ClientCA is a file of CAs for client certificates, in addition to the cluster's own. Changes
+	// need no restart.
 	ClientCA string
-	// Config is a file of an AuthenticationConfiguration: issuers of tokens, anonymous requests. Its changes count without a restart.
+	// Config is an AuthenticationConfiguration file: token issuers, anonymous requests. Changes
+	// need no restart.
 	Config string
-	// Anonymous lets requests without credentials in, as system:anonymous; nil does, too, unless the file says otherwise.
+	// Anonymous accepts requests without credentials as system:anonymous. Nil does too, unless
+	// Config says otherwise.
 	Anonymous *bool
-	// BootstrapTokens lets nodes that join show the tokens of Secrets of kube-system.
+	// BootstrapTokens accepts the tokens of joining nodes, which are Secrets in kube-system.
 	BootstrapTokens bool
 	OIDC            OIDC
 	RequestHeader   RequestHeader
 }
 
-// OIDC is one issuer of tokens, the older way.
+// OIDC is a single token issuer, configured by flags.
 type OIDC struct {
 	Issuer         string
 	ClientID       string
@@ -36,7 +40,7 @@ type OIDC struct {
 	SigningAlgs    []string
 }
 
-// RequestHeader is a proxy that names users in headers.
+// RequestHeader is a proxy that passes the user's name in headers.
 type RequestHeader struct {
 	ClientCA            string
 	AllowedNames        []string
@@ -86,7 +90,7 @@ func (h *RequestHeader) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&h.ExtraHeaderPrefixes, "requestheader-extra-headers-prefix", h.ExtraHeaderPrefixes, "`PREFIXES` of headers with more about the user, commonly X-Remote-Extra-")
 }
 
-// optionalBool is a flag that may be neither true nor false.
+// optionalBool is a flag that can be unset.
 type optionalBool struct{ value **bool }
 
 func (b *optionalBool) String() string {
@@ -106,7 +110,7 @@ func (b *optionalBool) Set(text string) error {
 
 func (b *optionalBool) Type() string { return "bool" }
 
-// Set tells whether an issuer is configured.
+// Set reports whether an issuer is configured.
 func (o *OIDC) Set() bool {
 	d := defaultOIDC()
 	return o.Issuer != "" || o.ClientID != "" || o.CA != "" || o.UsernameClaim != d.UsernameClaim || o.UsernamePrefix != "" || o.GroupsClaim != "" ||

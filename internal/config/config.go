@@ -1,5 +1,8 @@
-// Package config is everything that can be decided about a knarr process, in one struct: defaults, flags,
-// file and validation. It imports nothing of ours.
+// Package config holds the configuration of a knarr process in one struct: defaults, flags, file
+// and validation. It imports no other package of knarr.
+//
+// Words. A topic groups settings in help and reference. A group is the set of settings of one part
+// of knarr, such as the node.
 package config
 
 import (
@@ -17,19 +20,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Config decides how a process runs. The zero value is not usable: start from Default.
+// Config is the configuration of a process. The zero value is not usable: start from Default.
 type Config struct {
-	// File is the YAML file that the settings come from which the command line does not give, ""
-	// for none (ReadFile).
+	// File is the YAML file with settings that the command line does not give; "" means no file
+	// (ReadFile).
 	File string
-	// DataDir holds everything that must survive: the store, keys, images, pods' folders. Default /var/lib/knarr.
+	// DataDir holds everything that must survive: the store, keys, images, pods' folders. Default
+	// /var/lib/knarr.
 	DataDir string
-	// RunDir holds sockets and pid files. Default /run/knarr/default, or another folder below /run/knarr for another data folder.
+	// RunDir holds sockets and pid files. Default /run/knarr/default, or another folder below
+	// /run/knarr for another data folder.
 	RunDir string
 	// Listen is the API server's address, host:port. Default 0.0.0.0:6443.
 	Listen string
-	// AdvertiseAddress is the address that others reach this machine at. Default: that of the default
-	// route's interface, else the first global address, else 127.0.0.1.
+	// AdvertiseAddress is the address at which other machines reach this one. Default: that of the
+	// default route's interface, else the first global address, else 127.0.0.1.
 	AdvertiseAddress string
 	// TLSNames are further DNS names and addresses of the API server's certificate.
 	TLSNames []string
@@ -37,82 +42,94 @@ type Config struct {
 	NodeName string
 	// NodeLabels are further labels of the node object.
 	NodeLabels map[string]string
-	// Join is the URL of a server to join; Token proves the right to (knarr token create).
+	// Join is the URL of a server to join. Token proves the right to join (knarr token create).
 	Join  string
 	Token string
-	// Kubeconfig is how a component that runs alone reaches its API server.
+	// Kubeconfig is the kubeconfig of a component that runs alone.
 	Kubeconfig string
-	// NetworkKubeconfig is how the pod network of a node agent that runs alone does, which must see all nodes. Default: Kubeconfig.
+	// NetworkKubeconfig is the kubeconfig of the pod network of a node agent that runs alone; it
+	// must allow reading all nodes. Default: Kubeconfig.
 	NetworkKubeconfig string
 
-	// PodCIDR is the range that nodes' pod ranges are cut from. Default 10.42.0.0/16, a /24 per node.
+	// PodCIDR is the range from which nodes get their pod ranges. Default 10.42.0.0/16, a /24 per
+	// node.
 	PodCIDR string
-	// ServiceCIDR is the range of Services' cluster IPs. Default 10.43.0.0/16; the tenth address is the DNS Service's. An API server alone may have one of each family,
-	// with a comma between them: the first one's family is that of Services that name none.
+	// ServiceCIDR is the range of Services' cluster IPs. Default 10.43.0.0/16; the tenth address is
+	// the DNS Service's. An API server alone may have one range per family, separated by a comma.
+	// Services that name no family use the first one's.
 	ServiceCIDR string
-	// ClusterDomain ends every name of the cluster. Default cluster.local.
+	// ClusterDomain is the suffix of every name of the cluster. Default cluster.local.
 	ClusterDomain string
 	// NodePortRange is the range of Services' node ports. Default 30000-32767.
 	NodePortRange string
 
-	// StoreEndpoints uses an outside etcd instead of the embedded one.
+	// StoreEndpoints are the URLs of an outside etcd that replaces the embedded one.
 	StoreEndpoints []string
 	StoreCA        string
 	StoreCert      string
 	StoreKey       string
-	// StoreOverrides are kinds that lie in etcds of their own, as GROUP/RESOURCE#URL;URL. They are reached with the same certificates.
+	// StoreOverrides are kinds with an etcd of their own, as GROUP/RESOURCE#URL;URL. The
+	// connections use the same certificates.
 	StoreOverrides []string
-	// StorePrefix is below which key everything lies in the store. Default /registry.
+	// StorePrefix is the key in the store below which all objects are. Default /registry.
 	StorePrefix string
-	// NodeMonitorGrace is how long a node may be silent before it is not ready any more and its pods are replaced. Default 40s.
+	// NodeMonitorGrace is how long a node may be silent before it is not ready and its pods are
+	// replaced. Default 40s.
 	NodeMonitorGrace metav1.Duration
 
-	// LegacyTokenPeriod is how long a generated token in a Secret may be unused before it is invalid, and then, before it is deleted. Default 8760h.
+	// LegacyTokenPeriod applies to generated tokens in Secrets. A token unused for this time
+	// becomes invalid; after the same time again it is deleted. Default 8760h.
 	LegacyTokenPeriod metav1.Duration
 
-	// CompactionInterval is how often the API server forgets old revisions. Default 5m0s; 0 never does.
+	// CompactionInterval is the interval at which the API server compacts old revisions. Default
+	// 5m0s; 0 disables it.
 	CompactionInterval metav1.Duration
 
-	// RuntimeEndpoint uses another CRI runtime (unix:///…) instead of the included containerd.
+	// RuntimeEndpoint is the endpoint (unix:///…) of another CRI runtime that replaces the included
+	// containerd.
 	RuntimeEndpoint string
-	// RegistryHosts is a folder of hosts.toml files, one folder a registry, as containerd's. Default DIR/registries.
+	// RegistryHosts is a folder with a hosts.toml per registry, in containerd's format. Default
+	// DIR/registries.
 	RegistryHosts string
-	// CgroupRoot is where pods' cgroups are made. Default /knarr, or another one beside it for
-	// another data folder.
+	// CgroupRoot is the parent of pods' cgroups. Default /knarr, or a sibling of it for another
+	// data folder.
 	CgroupRoot string
 	// KubeletListen is the address of the node's own HTTPS API. Default 0.0.0.0:10250.
 	KubeletListen string
-	// MaxPods is the most pods on this node. Default 110.
+	// MaxPods is the maximum number of pods on this node. Default 110.
 	MaxPods int
-	// EvictionHard are the thresholds below which the node ends pods, each SIGNAL<QUANTITY as
-	// upstream's kubelet takes them. Given ones replace all defaults: memory.available<100Mi,
+	// EvictionHard are the thresholds below which the node evicts pods, as SIGNAL<QUANTITY like in
+	// upstream's kubelet. If set, they replace all defaults: memory.available<100Mi,
 	// nodefs.available<10%, imagefs.available<15%, inodes<5%.
 	EvictionHard []string
 	// ImageGCHigh and ImageGCLow are percentages of the image file system. Above the first, unused
-	// images are removed until the second is reached. Defaults 85 and 80; 100 keeps images.
+	// images are removed until the second is reached. Defaults 85 and 80; 100 keeps all images.
 	ImageGCHigh, ImageGCLow int
-	// NodeLeaseDuration is how long this node's lease lasts; it is renewed four times as often. Default 40s, whole seconds.
+	// NodeLeaseDuration is the duration of this node's lease, which is renewed four times as often.
+	// Default 40s, whole seconds.
 	NodeLeaseDuration metav1.Duration
 	// StaticPods is a folder of manifests that this node runs. Default DIR/manifests.
 	StaticPods string
-	// ManifestURL is a manifest that this node fetches and runs.
+	// ManifestURL is the URL of a manifest that this node fetches and runs.
 	ManifestURL string
 
-	// AdmissionConfig is a file of settings for admission plugins (AdmissionConfiguration of apiserver.config.k8s.io/v1).
+	// AdmissionConfig is a file of settings for admission plugins (AdmissionConfiguration of
+	// apiserver.config.k8s.io/v1).
 	AdmissionConfig string
-	// EnableAdmission names admission plugins that are on besides the default ones; DisableAdmission names those that are off.
+	// EnableAdmission names admission plugins to enable in addition to the default ones.
+	// DisableAdmission names those to disable.
 	EnableAdmission  []string
 	DisableAdmission []string
-	// APIServer are settings of the API server that have upstream's names.
+	// APIServer holds the API server's settings with upstream's names.
 	APIServer APIServer
-	// Controllers are settings of controllers that run alone.
+	// Controllers holds the settings of controllers that run alone.
 	Controllers Controllers
-	// Observe is where controllers or a scheduler that run alone tell of themselves.
+	// Observe is the address for health and metrics of controllers or a scheduler that run alone.
 	Observe Observe
 	// LogLevel is debug, info, warn or error. Default warn for up, info for the rest.
 	LogLevel string
 
-	// noPods: the process has nothing to do with pods' addresses.
+	// noPods means that the process does not use pods' addresses.
 	noPods bool
 }
 
@@ -145,7 +162,7 @@ const maxRunDir = 60
 
 var dnsSubdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
-// Complete fills in what depends on the machine and on other fields.
+// Complete fills in defaults that depend on the machine and on other fields.
 func (c *Config) Complete() error {
 	if c.NodeName == "" {
 		host, err := os.Hostname()
@@ -172,7 +189,7 @@ func (c *Config) Complete() error {
 	return c.Validate()
 }
 
-// Validate names each field that can not be used, what was found and what is allowed.
+// Validate returns an error for each invalid field, with the value and the allowed values.
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(field, value, allowed string) {
@@ -244,7 +261,7 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// NodePorts is the range of node ports, first and last.
+// NodePorts returns the first and last port of the range of node ports.
 func (c *Config) NodePorts() (first, last int, err error) {
 	if _, err := fmt.Sscanf(c.NodePortRange, "%d-%d", &first, &last); err != nil || first < 1 || last > 65535 || first > last {
 		return 0, 0, fmt.Errorf("node-port-range: %q is not a range of ports", c.NodePortRange)
@@ -252,19 +269,20 @@ func (c *Config) NodePorts() (first, last int, err error) {
 	return first, last, nil
 }
 
-// StoreRoot is what keys of the store begin with, an absolute path without a slash at its end.
+// StoreRoot is the prefix of all keys in the store: an absolute path without a trailing slash.
 func (c *Config) StoreRoot() string { return strings.TrimSuffix(path.Join("/", c.StorePrefix), "/") }
 
-// SharesStore says that others may have something in the store, beside this cluster.
+// SharesStore reports whether the store may contain other data than this cluster's.
 func (c *Config) SharesStore() bool { return len(c.StoreEndpoints) > 0 }
 
-// ServiceRanges are those of Services' cluster IPs: one, or one of each family.
+// ServiceRanges returns the ranges of Services' cluster IPs: one, or one per family.
 func (c *Config) ServiceRanges() []netip.Prefix {
 	ranges, _ := c.serviceRanges()
 	return ranges
 }
 
-// serviceRanges tells what is allowed when there are none. Who has pods has the DNS Service as well, whose address is the tenth, and one family.
+// serviceRanges parses the ranges. If they are invalid, allowed describes valid ones. A process
+// with pods needs the tenth address for the DNS Service, and supports one family.
 func (c *Config) serviceRanges() (ranges []netip.Prefix, allowed string) {
 	most, bits, allowed := 1, 4, "a range such as 10.43.0.0/16, of 16 addresses at least"
 	if c.noPods {
@@ -283,7 +301,8 @@ func (c *Config) serviceRanges() (ranges []netip.Prefix, allowed string) {
 	return ranges, allowed
 }
 
-// ServiceIP is the nth address of the first Service range: 1 is the API server's, 10 the DNS Service's.
+// ServiceIP returns the nth address of the first Service range: 1 is the API server's, 10 the DNS
+// Service's.
 func (c *Config) ServiceIP(n int) netip.Addr {
 	ranges := c.ServiceRanges()
 	if len(ranges) == 0 {
@@ -296,10 +315,10 @@ func (c *Config) ServiceIP(n int) netip.Addr {
 	return addr
 }
 
-// Path is a path below the data folder.
+// Path joins a path below the data folder.
 func (c *Config) Path(elem ...string) string {
 	return filepath.Join(append([]string{c.DataDir}, elem...)...)
 }
 
-// AdminKubeconfig is the file that `knarr kubectl` uses by itself.
+// AdminKubeconfig is the file that `knarr kubectl` uses by default.
 func (c *Config) AdminKubeconfig() string { return c.Path("kubeconfig") }

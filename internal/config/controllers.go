@@ -7,25 +7,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Controllers are settings of controllers that run alone, with upstream's names and meanings.
-// Beside a server of ours they are not needed, but for SigningDuration: the controllers have its
-// keys.
+// Controllers holds the settings of controllers that run alone, with upstream's names and meanings.
+// Controllers in a process with a server use the server's keys, and only need SigningDuration.
 type Controllers struct {
-	// OwnAccounts gives each controller the rights of its own service account instead of all that the kubeconfig's user has.
+	// OwnAccounts gives each controller the rights of its own service account, instead of all
+	// rights of the kubeconfig's user.
 	OwnAccounts bool
 	// RootCA is published in every namespace, for pods. Default: the kubeconfig's CA.
 	RootCA string
-	// ServiceAccountKey signs the tokens of Secrets of service accounts; without it there are none.
+	// ServiceAccountKey signs the tokens in Secrets of service accounts. Without it no such tokens
+	// are made.
 	ServiceAccountKey string
-	// SigningCert and SigningKey sign certificate requests; without them none are signed.
+	// SigningCert and SigningKey sign certificate requests. Without them none are signed.
 	SigningCert string
 	SigningKey  string
-	// SigningDuration is the longest life of a certificate that is signed, such as those of nodes.
-	// Default 8760h.
+	// SigningDuration is the maximum lifetime of a signed certificate, such as a node's. Default
+	// 8760h.
 	SigningDuration metav1.Duration
-	// AllocateNodeCIDRs gives each node its part of the pod range; without it, a network with addresses of its own does, or nobody.
+	// AllocateNodeCIDRs assigns each node its part of the pod range. Disable it for a network with
+	// addresses of its own.
 	AllocateNodeCIDRs bool
-	// StoredElsewhere are the kinds, as GROUP/RESOURCE, that the API server keeps in etcds of their own.
+	// StoredElsewhere lists the kinds, as GROUP/RESOURCE, that the API server keeps in etcds of
+	// their own.
 	StoredElsewhere []string
 }
 

@@ -14,7 +14,7 @@ var evictionSignals = []string{
 	"memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree", "pid.available",
 }
 
-// EvictionThresholds are the hard thresholds by signal; nil stands for the node agent's defaults.
+// EvictionThresholds returns the hard thresholds by signal. Nil selects the node agent's defaults.
 func (c *Config) EvictionThresholds() map[string]string {
 	var thresholds map[string]string
 	for _, text := range c.EvictionHard {
@@ -27,7 +27,7 @@ func (c *Config) EvictionThresholds() map[string]string {
 	return thresholds
 }
 
-// validateDisk checks what the node does when it runs out of memory or disk.
+// validateDisk validates the settings for evictions and image removal.
 func (c *Config) validateDisk(bad func(field, value, allowed string)) {
 	for _, text := range c.EvictionHard {
 		signal, quantity, ok := strings.Cut(text, "<")

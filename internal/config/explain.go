@@ -7,13 +7,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ValueError is a value that a setting cannot have.
+// ValueError is the error of an invalid value of a setting.
 type ValueError struct {
-	// Name is the setting's, without dashes. Key is where it stands: "--name" on the command line,
-	// "name" in a file.
+	// Name is the setting's name without dashes. Key is its name as written: "--name" on the
+	// command line, "name" in a file.
 	Name, Key string
 	Value     string
-	// Allowed says in words what can be given, Near are values that may be meant.
+	// Allowed describes the allowed values. Near are similar allowed values.
 	Allowed string
 	Near    []string
 }
@@ -26,7 +26,7 @@ func (e *ValueError) Error() string {
 	return fmt.Sprintf("%s: %q is not usable: %s%s", key, e.Value, e.Allowed, didYouMean("", e.Near))
 }
 
-// UnknownError is a flag or a key that is not there.
+// UnknownError is the error of an unknown flag or key.
 type UnknownError struct {
 	Name string
 	text string
@@ -34,7 +34,7 @@ type UnknownError struct {
 
 func (e *UnknownError) Error() string { return e.text }
 
-// Explain says of an error of parsing flags what is wrong in words, and what may have been meant.
+// Explain turns an error of parsing flags into a message for users, with similar names or values.
 func Explain(flags *pflag.FlagSet, err error) error {
 	var missing *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
@@ -62,7 +62,7 @@ func unknownFlag(flags *pflag.FlagSet, missing *pflag.NotExistError) error {
 	return &UnknownError{Name: name, text: text + didYouMean("--", Nearest(name, namesOf(flags)))}
 }
 
-// namesOf are the names of flags that help shows, and their other names.
+// namesOf returns the names of flags that help shows, including their other names.
 func namesOf(flags *pflag.FlagSet) (names []string) {
 	flags.VisitAll(func(flag *pflag.Flag) {
 		if !flag.Hidden {
@@ -83,7 +83,7 @@ func didYouMean(prefix string, near []string) string {
 	return "; did you mean " + oneOf(marked) + "?"
 }
 
-// wrongValue tells what a flag takes. A value type of ours says that by itself.
+// wrongValue describes what a flag accepts. The package's own value types describe that themselves.
 func wrongValue(flag *pflag.Flag, key, value string, cause error) error {
 	allowed, ok := allowedTexts[flag.Value.Type()]
 	if list := flag.Annotations[valuesKey]; list != nil {
@@ -103,7 +103,7 @@ func isOurs(value pflag.Value) bool {
 	return false
 }
 
-// allowedTexts say what a flag of a type takes.
+// allowedTexts describe what a flag of a type accepts.
 var allowedTexts = map[string]string{
 	"bool":           "true or false",
 	"int":            "a whole number",

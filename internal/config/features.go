@@ -7,10 +7,12 @@ import (
 	"strings"
 )
 
-// The feature gates of kube-apiserver v1.36.3, as it tells of them itself (the metric kubernetes_feature_enabled). None of them can be changed here: a feature is there or it is
-// not. But installers and charts name many, most of them as they are by default, which need not keep anybody from starting.
+// The feature gates of kube-apiserver v1.36.3, as reported by its metric
+// kubernetes_feature_enabled. None can be changed here: a feature exists or not. But installers and
+// charts name many gates, mostly with their defaults, which must not keep the server from starting.
 const (
-	// lockedGates are of features that became generally available: upstream does not let them be turned off either.
+	// lockedGates belong to features that are generally available. Upstream does not allow
+	// disabling them either.
 	lockedGates = `
 	APIServerTracing AllowServiceExternalIPs AnonymousAuthConfigurableEndpoints AnyVolumeDataSource AuthorizeNodeWithSelectors AuthorizeWithSelectors
 	BtreeWatchCache CPUManagerPolicyOptions CRDValidationRatcheting CSIServiceAccountTokenSecrets ConsistentListFromCache CustomCPUCFSQuotaPeriod
@@ -26,7 +28,7 @@ const (
 	ServiceAccountTokenPodNodeInfo SidecarContainers StreamingCollectionEncodingToJSON StreamingCollectionEncodingToProtobuf
 	StructuredAuthenticationConfiguration SupplementalGroupsPolicy SystemdWatchdog TopologyManagerPolicyOptions UserNamespacesSupport
 	VolumeAttributesClass WinDSR WinOverlay`
-	// onGates and offGates are the others, by their defaults.
+	// onGates and offGates are the other gates, by default.
 	onGates = `
 	APIResponseCompression APIServerIdentity AggregatedDiscoveryRemoveBetaType AllowParsingUserUIDFromCertAuth AtomicFIFO
 	AuthorizePodWebsocketUpgradeCreatePermission CPUManagerPolicyBetaOptions CRDObservedGenerationTracking ClearingNominatedNodeNameAfterBinding
@@ -65,7 +67,8 @@ const (
 	WorkloadAwarePreemption WorkloadWithJob`
 )
 
-// validateFeatureGates holds gates to their defaults. Their words are upstream's where it refuses them, too.
+// validateFeatureGates accepts only the defaults. Error texts are upstream's where upstream refuses
+// the gate too.
 func validateFeatureGates(gates []string, bad func(field, value, allowed string)) {
 	locked, on, off := strings.Fields(lockedGates), strings.Fields(onGates), strings.Fields(offGates)
 	for _, gate := range gates {

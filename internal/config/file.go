@@ -15,17 +15,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// onlyKey marks a flag that a file cannot set.
+// onlyKey is the annotation of flags that a file cannot set.
 const onlyKey = "knarr_command_line"
 
-// OnlyOnCommandLine says that a file cannot set the flag, because it asks for one action and not
-// for a way to run.
+// OnlyOnCommandLine marks a flag that a file cannot set, because it requests an action and is not a
+// setting.
 func OnlyOnCommandLine(flag *pflag.Flag) { annotate(flag, onlyKey, "true") }
 
-// ReadFile sets flags from a YAML or JSON file whose keys are the flags' names. A flag that the
-// command line gives wins, and so do the parts of an address that it gives. Keys that only other
-// commands take are checked and have no effect, so that all commands of a cluster can share one
-// file. Every fault of the file is told, each with its key.
+// ReadFile sets flags from a YAML or JSON file whose keys are the flags' names. Flags and parts of
+// an address from the command line take precedence. Keys of other commands are checked and have no
+// effect, so that all commands of a cluster can share one file. The error lists every fault with
+// its key.
 func ReadFile(flags *pflag.FlagSet, path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -62,7 +62,8 @@ func setAll(flags *pflag.FlagSet, data []byte) (errs []error) {
 		default:
 			keys[flag] = e.key
 			if own && given[flag.Name] {
-				if flag = elsewhere[0].Lookup(flag.Name); flag == nil { // else it is checked all the same
+				// nil: this command does not use it, but the value is checked
+				if flag = elsewhere[0].Lookup(flag.Name); flag == nil {
 					continue
 				}
 			}
@@ -91,7 +92,7 @@ func entriesOf(data []byte) ([]entry, error) {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	decode := json.NewDecoder(bytes.NewReader(text))
-	decode.UseNumber() // as it is written
+	decode.UseNumber() // keep numbers as written
 	var all any
 	if err := decode.Decode(&all); err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func entriesOf(data []byte) ([]entry, error) {
 	return entries, nil
 }
 
-// inOrder sorts by name, with what changes a part of another setting last.
+// inOrder sorts by name. Settings that change a part of another setting come last.
 func inOrder(flags *pflag.FlagSet, entries []entry) []entry {
 	isPart := func(key string) int {
 		if flag := flags.Lookup(key); flag != nil {
@@ -124,7 +125,7 @@ func inOrder(flags *pflag.FlagSet, entries []entry) []entry {
 	return entries
 }
 
-// settable is the flag of a key, nil when a file cannot set one of that name.
+// settable returns the flag of a key, or nil if a file cannot set a flag of that name.
 func settable(flags *pflag.FlagSet, key string) *pflag.Flag {
 	flag := flags.Lookup(key)
 	if flag == nil || flag.Annotations[onlyKey] != nil || slices.Contains(notInFiles, flag.Name) {
@@ -133,10 +134,10 @@ func settable(flags *pflag.FlagSet, key string) *pflag.Flag {
 	return flag
 }
 
-// notInFiles are flags of every command that are no settings.
+// notInFiles are flags of every command that are not settings.
 var notInFiles = []string{"config", "help", "help-all"}
 
-// otherFlags are the settings of all commands, of a configuration that is thrown away.
+// otherFlags returns the settings of all commands, for an unused configuration.
 func otherFlags() []*pflag.FlagSet {
 	var sets []*pflag.FlagSet
 	for _, groups := range everything {
@@ -167,14 +168,14 @@ func unknownKey(flags *pflag.FlagSet, elsewhere []*pflag.FlagSet, e entry) error
 	return &UnknownError{Name: e.key, text: fmt.Sprintf("%s: unknown%s", e.key, didYouMean("", near))}
 }
 
-// former are old names of settings in files that do not resemble the new ones.
+// former maps old names of settings in files to new ones that do not resemble them.
 var former = map[string]string{
 	"tlsNames": "tls-san", "storeEndpoints": "store", "storeOverrides": "etcd-servers-overrides", "storePrefix": "etcd-prefix",
 	"admissionConfig": "admission-control-config-file", "enableAdmission": "enable-admission-plugins", "disableAdmission": "disable-admission-plugins",
 	"legacyTokenCleanUpPeriod": "legacy-service-account-token-clean-up-period",
 }
 
-// set gives a flag the value of a file's line.
+// set sets a flag to a value from the file.
 func set(flag *pflag.Flag, e entry) []error {
 	var err error
 	kind := flag.Value.Type()
@@ -229,7 +230,7 @@ func setText(flag *pflag.Flag, key, text string) error {
 	if err := flag.Value.Set(text); err != nil {
 		return wrongValue(flag, key, text, err)
 	}
-	flag.Changed = true // though not given on the command line: Visit leaves it out
+	flag.Changed = true // Visit includes it although the command line does not give it
 	return nil
 }
 
@@ -275,7 +276,7 @@ func setMap(flag *pflag.Flag, key string, pairs map[string]any) error {
 	return setText(flag, key, csvLine(words))
 }
 
-// csvLine joins words as the flags of maps take them apart.
+// csvLine joins words in the format that map flags parse.
 func csvLine(words []string) string {
 	quoted := make([]string, len(words))
 	for i, word := range words {
@@ -287,8 +288,8 @@ func csvLine(words []string) string {
 	return strings.Join(quoted, ",")
 }
 
-// wrongType says what a setting takes instead of a value of another type. Text that YAML reads as a
-// number needs quotes.
+// wrongType describes what a setting accepts if the value has another type. Text that YAML parses
+// as a number needs quotes.
 func wrongType(flag *pflag.Flag, key, value string) error {
 	allowed := allowedFor(flag)
 	if strings.Contains(allowed, "text") {

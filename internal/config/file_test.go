@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// read gives what a file sets in the flags of a server with a node, after the command line.
+// read returns what a file sets in the flags of a server with a node, after the command line.
 func read(t *testing.T, text string, args ...string) (*Config, error) {
 	t.Helper()
 	c := Default()

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Groups of settings: a command offers those of the parts that it runs.
+// Groups is a set of groups of settings. A command offers the groups of the parts that it runs.
 type Groups uint16
 
 const (
@@ -18,19 +18,19 @@ const (
 	NodeAlone                           // the node agent in a process of its own
 	ProxyAlone                          // the service proxy in a process of its own
 	Node                                // node agent, runtime, network
-	Joining                             // how to reach a server that is already there
+	Joining                             // how to reach an existing server
 )
 
-// networked are the parts that know the cluster's ranges of addresses.
+// networked are the parts that need the cluster's address ranges.
 const networked = Server | Controlling | ControllersAlone | Node | NodeAlone | ProxyAlone
 
-// everything are sets of groups that have all settings together. Groups of components that run
-// alone have names in common.
+// everything lists sets of groups that together have all settings. Components that run alone share
+// some names, so one set would not do.
 var everything = []Groups{
 	Process | Server | Controlling | NodeAlone | Node | Joining, Process | ControllersAlone, Process | SchedulerAlone,
 }
 
-// AddFlags offers the flags of the groups, with c's present values as defaults.
+// AddFlags adds the flags of the groups, with c's current values as defaults.
 func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 	f.SortFlags = false
 	c.noPods = groups == Process|Server
@@ -77,8 +77,8 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 	}
 }
 
-// TakeFlags offers only the settings named, for a command that reads no others. A name that is no
-// setting is a bug of the caller.
+// TakeFlags adds only the named settings, for a command that reads no others. It panics on an
+// unknown name.
 func (c *Config) TakeFlags(f *pflag.FlagSet, names ...string) {
 	f.SortFlags = false
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)

@@ -8,25 +8,25 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Front is what is said of requests whoever they are from, with upstream's names.
+// Front holds the settings of HTTP that do not depend on the user, with upstream's names.
 type Front struct {
-	// Origins are expressions for the origins of pages whose scripts may ask this server.
+	// Origins are regular expressions for origins of web pages whose scripts may call this server.
 	Origins []string
-	// StrictTransport tells browsers to come with HTTPS only: directives of RFC 6797.
+	// StrictTransport tells browsers to use HTTPS only: directives of RFC 6797.
 	StrictTransport []string
-	// GoAway is the part of requests over HTTP/2 whose client is told to make the next ones over another connection.
+	// GoAway is the share of HTTP/2 requests whose client is told to open a new connection.
 	GoAway float64
 }
 
 const mostGoAway = 0.02
 
-// addFlags leaves GoAway to the topic of limits.
+// addFlags does not add GoAway, which belongs to the topic of limits.
 func (c *Front) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.Origins, "cors-allowed-origins", c.Origins, "regular expressions for `ORIGINS` of web pages that may call this server (CORS)\nFor example, //example\\.com(:|$). Each must match the beginning and the end of a host. Without it no CORS headers are sent.")
 	f.StringSliceVar(&c.StrictTransport, "strict-transport-security-directives", c.StrictTransport, "`DIRECTIVES` of the Strict-Transport-Security header\nFor example, max-age=31536000,includeSubDomains,preload. Without it the header is not sent.")
 }
 
-// Expressions are the Origins. Validate has looked at them.
+// Expressions returns the compiled Origins, which Validate has checked.
 func (c *Front) Expressions() (list []*regexp.Regexp, err error) {
 	for _, text := range c.Origins {
 		re, err := regexp.Compile(text)
@@ -41,8 +41,9 @@ func (c *Front) Expressions() (list []*regexp.Regexp, err error) {
 	return list, nil
 }
 
-// bound says whether the expression says where a host begins and where it ends: else the pages of example.com.evil.net, too, might be those that are meant. The ':'
-// before a host, or of a group that is not captured, says nothing of its end. Upstream takes that before the host for one.
+// bound reports whether the expression fixes where a host begins and ends. Otherwise pages of
+// example.com.evil.net could match, too. The ':' before a host, or of a group that is not captured,
+// does not mark the host's end. Upstream accepts the one before the host.
 func bound(expression string) bool {
 	_, host, slashes := strings.Cut(expression, "//")
 	return (slashes || strings.Contains(expression, "^")) && (strings.Contains(expression, "$") || strings.Contains(strings.NewReplacer("(?:", "(", "://", "//").Replace(host), ":"))

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// GivenFlags are the flags that were given, as --name=value, so that the same command can be typed
-// again. Those named in without are left out, and so is what Settings would hide.
+// GivenFlags returns the given flags as --name=value, so that the command can be repeated. It
+// leaves out the flags named in without, and secrets that Settings hides.
 func GivenFlags(flags *pflag.FlagSet, without ...string) []string {
 	values := Settings(flags)
 	var given []string

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// DefaultPort is the API server's, where an address names none.
+// DefaultPort is the API server's port if an address has none.
 const DefaultPort = "6443"
 
-// JoinURL completes what people type as a server's address: https and port 6443 need not be
-// written. Plain HTTP is refused, for the token would be sent in the clear.
+// JoinURL completes a server's address: https and port 6443 are the defaults. It refuses plain
+// HTTP, which would send the token unencrypted.
 func JoinURL(text string) (string, error) {
 	fail := func() (string, error) {
 		return "", fmt.Errorf("join: %q is not usable: a server's address, such as https://host:6443", text)

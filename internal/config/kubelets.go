@@ -8,18 +8,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Kubelets are how the API server reaches the nodes' own servers, with upstream's names.
+// Kubelets configures the API server's connections to nodes, with upstream's names.
 type Kubelets struct {
-	// ClientCert and ClientKey are what this server shows them, PEM files. Default: a certificate of the cluster's own authority.
+	// ClientCert and ClientKey are PEM files with the client certificate for nodes. Default: a
+	// certificate of the cluster's own CA.
 	ClientCert string
 	ClientKey  string
-	// Authority is a PEM file of the authorities of their certificates. Default: the cluster's own.
+	// Authority is a PEM file with the CAs of the nodes' certificates. Default: the cluster's own.
 	Authority string
-	// AddressTypes are the kinds of nodes' addresses that are tried, in order. Default: addresses before names.
+	// AddressTypes are the types of node addresses to try, in order. Default: addresses before
+	// names.
 	AddressTypes []string
 }
 
-// addressTypes are those that nodes may have.
+// addressTypes are the types of node addresses.
 var addressTypes = []string{string(corev1.NodeHostName), string(corev1.NodeInternalDNS), string(corev1.NodeInternalIP), string(corev1.NodeExternalDNS), string(corev1.NodeExternalIP)}
 
 func (c *Kubelets) addFlags(f *pflag.FlagSet) {
@@ -30,7 +32,7 @@ func (c *Kubelets) addFlags(f *pflag.FlagSet) {
 	values(f, "kubelet-preferred-address-types", addressTypes...)
 }
 
-// Order is AddressTypes as the API has them.
+// Order returns AddressTypes as API types.
 func (c *Kubelets) Order() (types []corev1.NodeAddressType) {
 	for _, name := range c.AddressTypes {
 		types = append(types, corev1.NodeAddressType(name))

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// mostNear is how many names are offered at most.
+// mostNear is the maximum number of suggestions.
 const mostNear = 3
 
-// Nearest are the known names that a mistyped one most likely means, the likeliest first; nil when
-// none is near. Capitals, dashes and underscores do not count, so that dataDir is data-dir.
+// Nearest returns the known names that a mistyped one most likely means, the likeliest first, or
+// nil. It ignores capitals, dashes and underscores, so dataDir matches data-dir.
 func Nearest(name string, known []string) []string {
 	type candidate struct {
 		name  string
@@ -40,7 +40,7 @@ func Nearest(name string, known []string) []string {
 	return names
 }
 
-// containing are the few names that have all words of the given one.
+// containing returns known names that contain all words of the given one, if there are few.
 func containing(name string, known []string) (found []string) {
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return r == '-' || r == '_' })
 	for _, k := range known {
@@ -59,8 +59,8 @@ func squash(name string) string {
 	return strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(name))
 }
 
-// distance counts the letters to add, to drop, to replace, and neighbours to swap, that make b of
-// a.
+// distance is the number of insertions, deletions, replacements and swaps of neighbours that turn a
+// into b.
 func distance(a, b string) int {
 	older, old := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range old {

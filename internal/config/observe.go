@@ -14,12 +14,14 @@ const (
 	schedulerPort   = 10259
 )
 
-// Observe is where a component that runs alone tells of itself over HTTPS, with upstream's names.
+// Observe configures the HTTPS address for health and metrics of a component that runs alone, with
+// upstream's names.
 type Observe struct {
-	// BindAddress and SecurePort are where. Default 0.0.0.0, and 10257 for controllers, 10259 for the scheduler; port 0 is nowhere.
+	// BindAddress and SecurePort are the listen address. Default 0.0.0.0, and 10257 for
+	// controllers, 10259 for the scheduler. Port 0 disables it.
 	BindAddress string
 	SecurePort  int
-	// Serving is with which certificate. Default: a self-signed one.
+	// Serving is the certificate. Default: a self-signed one.
 	Serving
 }
 

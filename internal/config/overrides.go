@@ -5,25 +5,25 @@ import (
 	"strings"
 )
 
-// Override says that some kinds lie in an etcd of their own.
+// Override is a set of kinds with an etcd of their own.
 type Override struct {
 	Kinds     []OverriddenKind
 	Endpoints []string
 }
 
-// OverriddenKind is a kind by its group ("" is the core's) and resource.
+// OverriddenKind is a kind by its group ("" is the core group) and resource.
 type OverriddenKind struct{ Group, Resource string }
 
 const overrideFormat = "must be of format: group/resource#servers, where servers are URLs, semicolon separated"
 
-// Overrides are those of StoreOverrides, one for each set of servers, whatever their order.
+// Overrides parses StoreOverrides. Entries with the same servers, in any order, are combined.
 func (c *Config) Overrides() []Override {
 	var all []Override
 	sets := map[string]int{}
 	for _, text := range c.StoreOverrides {
 		kind, servers, ok := parseOverride(text)
 		if !ok {
-			continue // Validate tells of it
+			continue // Validate reports it
 		}
 		key := strings.Join(slices.Sorted(slices.Values(servers)), ";")
 		i, known := sets[key]
@@ -52,8 +52,8 @@ func parseKind(name string) (kind OverriddenKind, ok bool) {
 	return kind, ok && kind.Resource != "" && !strings.Contains(kind.Resource, "/")
 }
 
-// Elsewhere tells whether a kind lies in an etcd of its own, as far as this process was told: by overrides, or by the names of those that an API server elsewhere
-// has.
+// Elsewhere reports whether a kind has an etcd of its own, according to this process's overrides or
+// StoredElsewhere.
 func (c *Config) Elsewhere(group, resource string) bool {
 	is := func(kind OverriddenKind) bool {
 		return kind.Group == group && (kind.Resource == resource || kind.Resource == "*")

@@ -10,24 +10,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ServiceAccounts are the tokens of service accounts: who issues them, with which keys, for how long.
+// ServiceAccounts configures the tokens of service accounts: issuers, keys, lifetimes.
 type ServiceAccounts struct {
-	// Issuers are URLs, or names without a colon: tokens are issued by the first one, those of the others are accepted.
-	// Default: https://kubernetes.default.svc.CLUSTER-DOMAIN.
+	// Issuers are URLs, or names without a colon. The first one issues tokens; tokens of the others
+	// are accepted. Default: https://kubernetes.default.svc.CLUSTER-DOMAIN.
 	Issuers []string
-	// KeyFiles are PEM files of keys that tokens may be signed with. Default: those of the data folder (pki/sa.pub).
+	// KeyFiles are PEM files of keys that verify tokens. Default: those of the data folder
+	// (pki/sa.pub).
 	KeyFiles []string
-	// SigningKeyFile is the key that signs, instead of that of the data folder, PEM.
+	// SigningKeyFile is a PEM file with the signing key. Default: that of the data folder.
 	SigningKeyFile string
-	// SigningEndpoint is the socket of a process that signs instead (KEP-740), whose keys alone count then.
+	// SigningEndpoint is the socket of a process that signs instead (KEP-740). Only that process's
+	// keys are valid then.
 	SigningEndpoint string
-	// JWKSURI is where verifiers are told to find the keys, https. Default: /openid/v1/jwks of the first issuer.
+	// JWKSURI is the https URL of the keys that is published to verifiers. Default: /openid/v1/jwks
+	// of the first issuer.
 	JWKSURI string
-	// MaxExpiration bounds what may be asked for. 0 does not.
+	// MaxExpiration limits the requested lifetime. 0 means no limit.
 	MaxExpiration metav1.Duration
-	// ExtendExpiration lets the tokens of pods that read theirs only once live for a year.
+	// ExtendExpiration gives tokens a lifetime of a year, for pods that read theirs only once.
 	ExtendExpiration bool
-	// Audiences are what tokens for this API server may be meant for. Default: the issuers.
+	// Audiences are the accepted audiences of tokens for this API server. Default: the issuers.
 	Audiences []string
 }
 

@@ -10,18 +10,20 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Serving is how HTTPS is served, with upstream's names.
+// Serving configures HTTPS, with upstream's names.
 type Serving struct {
-	// TLSCert and TLSKey are the certificate and its key, PEM files. Their changes count without a restart.
+	// TLSCert and TLSKey are PEM files with the certificate and its key. Changes need no restart.
 	TLSCert string
 	TLSKey  string
-	// TLSNamed are further pairs for those who ask for a name: CERT,KEY or CERT,KEY:NAME,NAME.
+	// TLSNamed are further certificates for clients that request a name (SNI): CERT,KEY or
+	// CERT,KEY:NAME,NAME.
 	TLSNamed []string
-	// TLSMinVersion is VersionTLS12 when empty.
+	// TLSMinVersion is the minimum TLS version; default VersionTLS12.
 	TLSMinVersion string
-	// TLSCiphers are Go's own when empty. Those of TLS 1.3 can not be chosen.
+	// TLSCiphers are the cipher suites up to TLS 1.2; default Go's. Those of TLS 1.3 cannot be
+	// selected.
 	TLSCiphers []string
-	// TLSCurves are the ways to agree on a key, by the numbers of TLS (tls.CurveID). Go's own when empty.
+	// TLSCurves are the key exchanges by number (tls.CurveID); default Go's.
 	TLSCurves []int32
 }
 
@@ -40,7 +42,7 @@ var tlsVersions = map[string]uint16{
 	"VersionTLS10": tls.VersionTLS10, "VersionTLS11": tls.VersionTLS11, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13,
 }
 
-// curves are the ways to agree on a key that Go knows.
+// curves are the key exchanges that Go supports.
 var curves = []tls.CurveID{tls.CurveP256, tls.CurveP384, tls.CurveP521, tls.X25519, tls.SecP256r1MLKEM768, tls.X25519MLKEM768, tls.SecP384r1MLKEM1024}
 
 func curveNames() string {
@@ -51,7 +53,7 @@ func curveNames() string {
 	return strings.Join(names, ", ")
 }
 
-// Curves are TLSCurves; nil for Go's own.
+// Curves returns TLSCurves, or nil for Go's defaults.
 func (c *Serving) Curves() (ids []tls.CurveID) {
 	for _, n := range c.TLSCurves {
 		ids = append(ids, tls.CurveID(n))
@@ -59,7 +61,8 @@ func (c *Serving) Curves() (ids []tls.CurveID) {
 	return ids
 }
 
-// cipherSuites are all that Go knows, those that it thinks are weak as well: it is for who runs the server to choose.
+// cipherSuites returns all of Go's suites, including those that Go considers weak. The
+// administrator decides.
 func cipherSuites() map[string]uint16 {
 	known := map[string]uint16{ // names from before the RFC
 		"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305":   tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
@@ -71,7 +74,8 @@ func cipherSuites() map[string]uint16 {
 	return known
 }
 
-// TLS is the oldest version, and the cipher suites, nil for Go's own. Validate has looked at them.
+// TLS returns the minimum version, and the cipher suites or nil for Go's defaults. Validate has
+// checked them.
 func (c *Serving) TLS() (oldest uint16, suites []uint16) {
 	oldest = tls.VersionTLS12
 	if c.TLSMinVersion != "" {
@@ -84,13 +88,13 @@ func (c *Serving) TLS() (oldest uint16, suites []uint16) {
 	return oldest, suites
 }
 
-// CertKey is a certificate and its key in files, and whom it is for.
+// CertKey is a certificate and its key in files, and the names it is for.
 type CertKey struct {
 	Cert, Key string
 	Names     []string
 }
 
-// Named reads TLSNamed.
+// Named parses TLSNamed.
 func (c *Serving) Named() ([]CertKey, error) {
 	var pairs []CertKey
 	for _, text := range c.TLSNamed {
@@ -110,7 +114,7 @@ func (c *Serving) Named() ([]CertKey, error) {
 	return pairs, nil
 }
 
-// http2Ciphers are those of which a server of HTTP/2 must have one (RFC 9113, 9.2.2).
+// http2Ciphers are the suites of which an HTTP/2 server needs at least one (RFC 9113, 9.2.2).
 var http2Ciphers = []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}
 
 func (c *Serving) validate(bad func(field, value, allowed string)) {

@@ -9,11 +9,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// hidden stands for a secret.
+// hidden replaces a secret.
 const hidden = "<hidden>"
 
-// Settings are the values in force of what the flags set, by their names, for /flagz: whoever may read that page may know where secrets lie, not what
-// they are. The token that joins a cluster and passwords in URLs are not told.
+// Settings returns the effective values of the flags, by name, for /flagz. Readers of that page may
+// know where secrets are, but not their content. Therefore the join token and passwords in URLs are
+// hidden.
 func Settings(flags *pflag.FlagSet) map[string]string {
 	told := map[string]string{}
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -34,8 +35,8 @@ func Settings(flags *pflag.FlagSet) map[string]string {
 	return told
 }
 
-// Given remembers the flags that were given; again sets them once more, over what a file says. A list of the file's is replaced, and values that have commas
-// in them stay whole.
+// Given records the given flags. again sets them once more, over the values of a file. It replaces
+// a file's lists, and keeps values with commas whole.
 func Given(flags *pflag.FlagSet) (again func() error) {
 	var set []func() error
 	flags.Visit(func(f *pflag.Flag) {
@@ -45,7 +46,7 @@ func Given(flags *pflag.FlagSet) (again func() error) {
 			return
 		}
 		value := f.Value.String()
-		if strings.HasPrefix(f.Value.Type(), "stringTo") { // a map, which shows itself in brackets
+		if strings.HasPrefix(f.Value.Type(), "stringTo") { // the text of a map value is in brackets
 			value = strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
 		}
 		set = append(set, func() error { return named(f, f.Value.Set(value)) })
@@ -60,7 +61,7 @@ func Given(flags *pflag.FlagSet) (again func() error) {
 	}
 }
 
-// named tells whose value could not be set.
+// named adds the flag's name to the error.
 func named(f *pflag.Flag, err error) error {
 	if err != nil {
 		return fmt.Errorf("--%s: %w", f.Name, err)
@@ -68,8 +69,8 @@ func named(f *pflag.Flag, err error) error {
 	return nil
 }
 
-// withoutPassword hides what stands before the '@' of a URL, and what follows its '?' or '#'. What looks like a URL and can not be read as one is
-// not told at all.
+// withoutPassword hides the part of a URL before '@', and the part after '?' or '#'. It hides
+// everything that looks like a URL but cannot be parsed.
 func withoutPassword(value string) string {
 	if !strings.Contains(value, "://") {
 		return value

@@ -70,7 +70,7 @@ func TestNoSettingIsLeftOut(t *testing.T) {
 			*p = float32(mark)
 		case *float64:
 			*p = float64(mark)
-		case *bool, **bool: // two values do not tell them apart
+		case *bool, **bool: // two values are not enough to tell them apart
 			return
 		default:
 			if v.Kind() != reflect.Struct {
@@ -78,19 +78,21 @@ func TestNoSettingIsLeftOut(t *testing.T) {
 			}
 			for i := range v.NumField() {
 				if !v.Type().Field(i).IsExported() {
-					continue // what no file can set
+					continue // a file cannot set it
 				}
 				walk(v.Field(i), path+"."+v.Type().Field(i).Name)
 			}
 			return
 		}
-		if path != ".Token" && path != ".Kubeconfig" { // a secret, and a flag of components alone
+		// a secret, and a flag of components that run alone
+		if path != ".Token" && path != ".Kubeconfig" {
 			marks = append(marks, path+" "+text)
 		}
 	}
 	walk(reflect.ValueOf(&c).Elem(), "")
 	var values []string
-	for _, flags := range []*pflag.FlagSet{flagsOf(&c), flagsOfGroups(&c, ControllersAlone)} { // which have names in common
+	// they share some names
+	for _, flags := range []*pflag.FlagSet{flagsOf(&c), flagsOfGroups(&c, ControllersAlone)} {
 		values = slices.AppendSeq(values, maps.Values(Settings(flags)))
 	}
 	for _, m := range marks {

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Topic groups settings that a reader looks for together. Its value is what `--help-all=TOPIC`
-// takes.
+// Topic groups settings that readers look for together. Its value is the argument of
+// `--help-all=TOPIC`.
 type Topic string
 
 const (
@@ -34,7 +34,7 @@ const (
 	Upstream       Topic = "upstream"
 )
 
-// Topics are all topics with their titles, in the order in which help and reference show them.
+// Topics lists all topics with their titles, in the order of help and reference.
 var Topics = []struct {
 	Name  Topic
 	Title string
@@ -85,16 +85,16 @@ func topic(f *pflag.FlagSet, name Topic, declare func(f *pflag.FlagSet)) {
 	f.AddFlagSet(part)
 }
 
-// values says that a flag of f, or each of the list that it holds, is one of the values given.
+// values restricts a flag of f, or each element of a list flag, to the given values.
 func values(f *pflag.FlagSet, name string, allowed ...string) {
 	annotate(f.Lookup(name), valuesKey, allowed...)
 }
 
-// Enumerate says which values a flag can have, or each of its list: for lists that this package
-// does not know.
+// Enumerate restricts a flag, or each element of a list flag, to allowed. It is for values that
+// this package does not know.
 func Enumerate(flag *pflag.Flag, allowed ...string) { annotate(flag, valuesKey, allowed...) }
 
-// CheckValues refuses values that are none of those enumerated, each with the nearest one.
+// CheckValues refuses values that are not enumerated, and suggests the nearest one.
 func CheckValues(flags *pflag.FlagSet) error {
 	var errs []error
 	flags.VisitAll(func(flag *pflag.Flag) { errs = append(errs, checkValues(flag)) })
@@ -108,13 +108,13 @@ func annotate(flag *pflag.Flag, key string, values ...string) {
 	flag.Annotations[key] = values
 }
 
-// TopicOf is the topic of a setting; "" for a flag that a command declares by itself.
+// TopicOf returns the topic of a setting, or "" for a command's own flag.
 func TopicOf(flag *pflag.Flag) Topic {
 	return Topic(strings.Join(flag.Annotations[topicKey], ""))
 }
 
-// ValuesOf are the values that a flag may have, or that each of its list may have; nil when they
-// are not enumerated.
+// ValuesOf returns the values that a flag, or each element of a list flag, accepts. It is nil if
+// they are not enumerated.
 func ValuesOf(flag *pflag.Flag) []string {
 	if list := flag.Annotations[valuesKey]; list != nil {
 		return list
@@ -125,11 +125,11 @@ func ValuesOf(flag *pflag.Flag) []string {
 	return nil
 }
 
-// AliasesOf are upstream's names of a flag that has another name here.
+// AliasesOf returns upstream's names of a flag that has another name here.
 func AliasesOf(flag *pflag.Flag) []string { return flag.Annotations[aliasesKey] }
 
-// Plain takes the back quotes out of a flag's usage text and remembers the name of the value that
-// was in them.
+// Plain removes the back quotes from a flag's usage text and keeps the value's name that was in
+// them.
 func Plain(flag *pflag.Flag) {
 	if flag.Annotations[valueKey] != nil {
 		return
@@ -141,17 +141,17 @@ func Plain(flag *pflag.Flag) {
 	}
 }
 
-// Help is what a reader is told of a flag.
+// Help is the help text of a flag.
 type Help struct {
-	// Value names the value, in upper case; "" for a flag that needs none.
+	// Value names the value, in upper case. It is "" for a flag without a value.
 	Value string
-	// Default is the value without the flag; "" for none.
+	// Default is the value without the flag, or "".
 	Default string
-	// Summary is one line, Details the rest, "" for none.
+	// Summary is one line. Details is the rest, or "".
 	Summary, Details string
 }
 
-// HelpOf takes a flag's usage text apart.
+// HelpOf parses a flag's usage text.
 func HelpOf(flag *pflag.Flag) Help {
 	var h Help
 	Plain(flag)
@@ -172,7 +172,7 @@ func HelpOf(flag *pflag.Flag) Help {
 	return h
 }
 
-// inWords is how a sentence calls the value that the help names in capitals.
+// inWords returns the word for a value inside a sentence.
 func inWords(value string) string {
 	switch {
 	case value == "DIR":
@@ -185,13 +185,14 @@ func inWords(value string) string {
 	return value
 }
 
-// valueNames are shown instead of the names of types.
+// valueNames replace the names of types.
 var valueNames = map[string]string{
 	"string": "TEXT", "int": "N", "int32": "N", "uint": "N", "float": "X", "float32": "X", "float64": "X", "duration": "DURATION",
 	"strings": "A,B", "stringArray": "TEXT", "stringToString": "K=V", "int32Slice": "N,N", "ip": "ADDRESS", "level": "N",
 }
 
-// defaultOf is the value before the command line; a map, a list and a duration as one writes them.
+// defaultOf returns the value before the command line. Maps, lists and durations are in the syntax
+// of the command line.
 func defaultOf(flag *pflag.Flag) string {
 	text := flag.DefValue
 	switch kind := flag.Value.Type(); {
@@ -205,7 +206,7 @@ func defaultOf(flag *pflag.Flag) string {
 	return text
 }
 
-// shortDuration is 5m for 5m0s.
+// shortDuration shortens 5m0s to 5m.
 func shortDuration(text string) string {
 	if text == "0s" {
 		return "0"
@@ -218,7 +219,7 @@ func shortDuration(text string) string {
 	return text
 }
 
-// checkValues refuses a value that is none of those enumerated, with the nearest one.
+// checkValues refuses a value that is not enumerated, and suggests the nearest one.
 func checkValues(flag *pflag.Flag) error {
 	allowed := flag.Annotations[valuesKey]
 	if allowed == nil {
@@ -236,10 +237,10 @@ func checkValues(flag *pflag.Flag) error {
 	return nil
 }
 
-// mostListed is how many allowed values an error lists.
+// mostListed is the maximum number of allowed values that an error lists.
 const mostListed = 12
 
-// oneOfThese lists the values that are allowed, or says where they are listed.
+// oneOfThese lists the allowed values, or names the help topic that does.
 func oneOfThese(flag *pflag.Flag, list []string) string {
 	if len(list) > mostListed {
 		return "one of the values that --help-all=" + string(TopicOf(flag)) + " lists"

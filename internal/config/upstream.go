@@ -12,10 +12,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// What an installer writes for kube-apiserver, a server takes: flags that have another name here under both (aliases), those of which only one value is
-// possible with that one (fixed), halves of an address one by one. The rest are errors that say what to do instead (hints): a flag is never ignored.
+// A server accepts the command lines that installers write for kube-apiserver. A flag with another
+// name here is accepted under both names (aliases). A flag with only one possible value is accepted
+// with that value (fixed). The two halves of an address can be given separately. Every other flag
+// is an error that says what to do instead (hints). No flag is ignored.
 
-// aliases are upstream's names of flags that are called otherwise here.
+// aliases maps upstream's flag names to knarr's.
 var aliases = map[string]string{
 	"etcd-servers":             "store",
 	"etcd-cafile":              "store-ca",
@@ -26,7 +28,7 @@ var aliases = map[string]string{
 	"service-node-port-range":  "node-port-range",
 }
 
-// fixed are flags that can only say what is so in any case; other values are refused, with the reason.
+// fixed lists flags whose values cannot be changed. Other values are refused, with the reason.
 var fixed = []struct {
 	name   string
 	values []string
@@ -51,7 +53,7 @@ var fixed = []struct {
 	{"watch-cache", []string{"true"}, "reads and watches are served from memory"},
 }
 
-// hints say what to do instead of flags of kube-apiserver that are not here.
+// hints say what to do instead of kube-apiserver's flags that do not exist here.
 var hints = map[string]string{
 	"admission-control":                     "use --enable-admission-plugins and --disable-admission-plugins; the order of plugins is fixed",
 	"allow-metric-labels":                   "metrics have all of their labels; leave some out where they are scraped (metric_relabel_configs)",
@@ -87,7 +89,7 @@ var hints = map[string]string{
 	"watch-cache-sizes":                     "leave it out: the cache grows and shrinks with what there is",
 }
 
-// addUpstream offers kube-apiserver's names of flags beside those of the Server group, which are there already.
+// addUpstream adds kube-apiserver's flag names. The Server group must have been added before.
 func (c *Config) addUpstream(f *pflag.FlagSet) {
 	for _, name := range slices.Sorted(maps.Keys(aliases)) {
 		if flag := f.Lookup(aliases[name]); flag != nil {
@@ -110,7 +112,7 @@ func (c *Config) addUpstream(f *pflag.FlagSet) {
 	})
 }
 
-// addFixed offers a flag with one value, or with two that mean the same.
+// addFixed adds a flag with one accepted value, or with two equivalent ones.
 func addFixed(f *pflag.FlagSet, name string, allowed []string, why string) {
 	value := &choice{values: allowed, value: allowed[0], why: why}
 	usage := oneOf(allowed) + ": " + why
@@ -134,7 +136,7 @@ func (h *half) split() (host, port string) {
 	if h.address == nil {
 		return "", ""
 	}
-	host, port, _ = net.SplitHostPort(*h.address) // Validate tells of an address that is none
+	host, port, _ = net.SplitHostPort(*h.address) // Validate reports an invalid address
 	return host, port
 }
 
@@ -173,13 +175,13 @@ func (h *half) Type() string {
 	return "ip"
 }
 
-// verbosity is a level of klog's, for the level of the log.
+// verbosity is a klog level that sets the log level.
 type verbosity struct {
 	level *string
 	given string
 }
 
-// debugFrom is the level from which on there is what debug tells.
+// debugFrom is the lowest klog level that enables debug logs.
 const debugFrom = 4
 
 func (v *verbosity) String() string { return v.given }
@@ -198,7 +200,7 @@ func (v *verbosity) Set(text string) error {
 
 func (v *verbosity) Type() string { return "level" }
 
-// choice is a flag with few values, often one.
+// choice is a flag with few accepted values, often one.
 type choice struct {
 	values []string
 	value  string

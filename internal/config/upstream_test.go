@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// upstreamFlags are the names in `kube-apiserver --help` of v1.36.3.
+// upstreamFlags returns the flag names in `kube-apiserver --help` of v1.36.3.
 func upstreamFlags(t *testing.T) []string {
 	t.Helper()
 	data, err := os.ReadFile("testdata/kube-apiserver-v1.36-flags.txt")
@@ -26,7 +26,7 @@ func upstreamFlags(t *testing.T) []string {
 func TestEveryFlagOfUpstreamIsTakenOrHasAHint(t *testing.T) {
 	c := Default()
 	flags := flagsOfGroups(&c, Process|Server)
-	names := append(upstreamFlags(t), "help") // which commands have by themselves
+	names := append(upstreamFlags(t), "help") // every command has help
 	flags.Bool("help", false, "")
 	for _, name := range names {
 		_, hinted := hints[name]
@@ -51,7 +51,7 @@ func TestEveryFlagOfUpstreamIsTakenOrHasAHint(t *testing.T) {
 	}
 }
 
-// parsed are the settings after the flags; what is wrong with them is told.
+// parsed returns the settings after the flags, and validation errors.
 func parsed(args ...string) (Config, error) {
 	c := Default()
 	c.NodeName = "node"
@@ -187,7 +187,8 @@ func TestFlagsThatAreNotHereSayWhatIs(t *testing.T) {
 	}
 }
 
-// The API server alone has nothing to do with pods' addresses: a default that it does not use is no reason to refuse Services'.
+// An API server alone does not use pods' addresses, so the unused default must not conflict with
+// the Service range.
 func TestServicesMayHaveAnyRangeWherePodsAreElsewhere(t *testing.T) {
 	const pods = "--service-cluster-ip-range=10.42.0.0/16"
 	if _, err := parsed(pods); err != nil {
