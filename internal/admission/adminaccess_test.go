@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/knarr-project/knarr/internal/auth"
-	"github.com/knarr-project/knarr/internal/auth/authtest"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/client/clienttest"
 )
 
 func TestAdminAccessToDevicesNeedsALabelledNamespace(t *testing.T) {
@@ -43,7 +43,7 @@ func TestAdminAccessToDevicesNeedsALabelledNamespace(t *testing.T) {
 	} {
 		for label, refused := range map[string]bool{"true": false, "false": tc.refused, "": tc.refused} {
 			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"resource.kubernetes.io/admin-access": label}}}
-			chain, err := Default(t.Context(), authtest.New(ns), Config{Disable: []string{"ServiceAccount"}, Authorizer: auth.Masters{}})
+			chain, err := Default(t.Context(), clienttest.NewMemory(ns), Config{Disable: []string{"ServiceAccount"}, Authorizer: auth.Masters{}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,8 +20,8 @@ import (
 
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/auth"
-	"github.com/knarr-project/knarr/internal/auth/authtest"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/client/clienttest"
 )
 
 // run passes a write through the default chain. The cluster contains the given objects, the
@@ -31,10 +31,10 @@ func run(t *testing.T, a Attributes, cluster ...client.Object) error {
 	cluster = append(cluster,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "default"}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}}})
-	return through(t, a, authtest.New(cluster...))
+	return through(t, a, clienttest.NewMemory(cluster...))
 }
 
-func through(t *testing.T, a Attributes, m *authtest.Memory) error {
+func through(t *testing.T, a Attributes, m *clienttest.Memory) error {
 	t.Helper()
 	chain, err := Default(t.Context(), m, Config{Suffix: func(n int) string { return strings.Repeat("x", n) }, Now: func() time.Time { return time.Unix(0, 0) }})
 	if err != nil {
@@ -72,7 +72,7 @@ func newPod(change ...func(p *corev1.Pod)) *corev1.Pod {
 
 func TestConfiguredTolerationSecondsAreAdded(t *testing.T) {
 	notReady, unreachable := int64(0), int64(7)
-	chain, err := Default(t.Context(), authtest.New(namespaceWith(nil)), Config{NotReadyToleration: &notReady, UnreachableToleration: &unreachable})
+	chain, err := Default(t.Context(), clienttest.NewMemory(namespaceWith(nil)), Config{NotReadyToleration: &notReady, UnreachableToleration: &unreachable})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestDefaultsFromTheCluster(t *testing.T) {
 func TestQuotaIsChargedAndDryRunIsNot(t *testing.T) {
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/configmaps": resource.MustParse("2")}}}
 	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: corev1.ResourceList{"count/configmaps": resource.MustParse("0")}}
-	m := authtest.New(quota, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}})
+	m := clienttest.NewMemory(quota, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}})
 	create := func(dry bool) error {
 		return through(t, Attributes{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}, DryRun: dry}, m)
 	}
@@ -326,7 +326,7 @@ func TestEvictingAMissingPodIsNotFound(t *testing.T) {
 }
 
 func TestPluginsAreDisabledByNameAndUnknownNamesAreErrors(t *testing.T) {
-	m := authtest.New(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}})
+	m := clienttest.NewMemory(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}})
 	chain, err := Default(context.Background(), m, Config{Disable: []string{"ServiceAccount"}})
 	if err != nil {
 		t.Fatal(err)
@@ -371,7 +371,7 @@ func TestEveryPluginHasASwitch(t *testing.T) {
 			}
 		}
 	}
-	chain, err := Default(t.Context(), authtest.New(), placed)
+	chain, err := Default(t.Context(), clienttest.NewMemory(), placed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +380,7 @@ func TestEveryPluginHasASwitch(t *testing.T) {
 		on[p.Name()] = true
 	}
 	placed.Enable, placed.Files.ImagePolicy = OffByDefault, &ImagePolicy{KubeConfigFile: imageServerConfig(t)}
-	full, err := Default(t.Context(), authtest.New(), placed)
+	full, err := Default(t.Context(), clienttest.NewMemory(), placed)
 	if err != nil {
 		t.Fatalf("not everything can be turned on: %v", err)
 	}

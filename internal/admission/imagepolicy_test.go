@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
 
-	"github.com/knarr-project/knarr/internal/auth/authtest"
+	"github.com/knarr-project/knarr/internal/client/clienttest"
 )
 
 // imageServer denies the image "bad" and fails for "boom".
@@ -90,7 +90,7 @@ func TestImagePolicyFollowsTheServersAnswer(t *testing.T) {
 			if config.Files, err = LoadFiles(filepath.Join(folder, "all"), everyPlugin); err != nil {
 				t.Fatal(err)
 			}
-			chain, err := Default(t.Context(), authtest.New(namespaceWith(nil)), config)
+			chain, err := Default(t.Context(), clienttest.NewMemory(namespaceWith(nil)), config)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,15 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/knarr-project/knarr/internal/auth/authtest"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/client/clienttest"
 )
 
 // passes creates the object through a chain with the configured plugins besides the default ones.
 func passes(t *testing.T, obj client.Object, config Config, cluster ...client.Object) error {
 	t.Helper()
 	config.Disable = append(config.Disable, "ServiceAccount")
-	chain, err := Default(t.Context(), authtest.New(cluster...), config)
+	chain, err := Default(t.Context(), clienttest.NewMemory(cluster...), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,11 +188,11 @@ func TestOptionalPluginsForOtherKinds(t *testing.T) {
 
 func TestEventsHaveRateLimits(t *testing.T) {
 	config := enable("EventRateLimit")
-	if _, err := Default(t.Context(), authtest.New(), config); err == nil {
+	if _, err := Default(t.Context(), clienttest.NewMemory(), config); err == nil {
 		t.Error("the plugin runs without limits")
 	}
 	config.Files.EventLimits = []EventLimit{{Type: "Namespace", QPS: 1, Burst: 2}}
-	chain, err := Default(t.Context(), authtest.New(namespaceWith(nil)), config)
+	chain, err := Default(t.Context(), clienttest.NewMemory(namespaceWith(nil)), config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/knarr-project/knarr/internal/auth/authtest"
+	"github.com/knarr-project/knarr/internal/client/clienttest"
 )
 
 func TestChangesBeyondTheNodesAbilitiesAreRefused(t *testing.T) {
@@ -49,9 +49,9 @@ func TestChangesBeyondTheNodesAbilitiesAreRefused(t *testing.T) {
 			old.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "i", Resources: requests("1", "1Mi")}}
 			pod := old.DeepCopy()
 			tc.change(pod)
-			m := authtest.New(namespaceWith(nil))
+			m := clienttest.NewMemory(namespaceWith(nil))
 			if tc.node != nil {
-				m = authtest.New(namespaceWith(nil), tc.node)
+				m = clienttest.NewMemory(namespaceWith(nil), tc.node)
 			}
 			chain, err := Default(t.Context(), m, Config{Disable: []string{"ServiceAccount"}})
 			if err != nil {

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/knarr-project/knarr/internal/auth/authtest"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/client/clienttest"
 )
 
 // The texts are upstream's. Only knarr counts projected volumes.
@@ -82,7 +82,7 @@ func TestMirrorPodsCannotReferenceSecrets(t *testing.T) {
 		}
 		// NodeRestriction refuses the pod too, in case ServiceAccount is off.
 		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "u", Controller: new(true)}}
-		nodes := authtest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}})
+		nodes := clienttest.NewMemory(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}})
 		p := nodeRestriction{nodes: client.NewLazy[*corev1.Node](t.Context(), nodes, nil)}
 		if err := p.mirrorPod(t.Context(), "n", &Attributes{Object: pod}); err == nil || err.Error() != `node "n" can not create pods that reference secrets` {
 			t.Errorf("%s Secret, of a node: %v", name, err)

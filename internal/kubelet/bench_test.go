@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/client/clienttest"
 	"github.com/knarr-project/knarr/internal/kubelet/fake"
 	"github.com/knarr-project/knarr/internal/volume"
 )
@@ -51,7 +52,7 @@ func (folders) Unmount(_ context.Context, _ types.UID, podDir string) error {
 // bench is a node agent between a fake API and a fake runtime.
 type bench struct {
 	t      *testing.T
-	api    *fake.API
+	api    *clienttest.Memory
 	cri    *fake.CRI
 	events *fake.Events
 	k      *Kubelet
@@ -61,7 +62,7 @@ type bench struct {
 
 func newBench(t *testing.T, change ...func(*bench)) *bench {
 	t.Helper()
-	b := &bench{t: t, api: fake.NewAPI(), cri: fake.NewCRI(), events: &fake.Events{}}
+	b := &bench{t: t, api: clienttest.NewMemory(), cri: fake.NewCRI(), events: &fake.Events{}}
 	b.cfg = Config{
 		NodeName: "node", RootDir: t.TempDir(), Client: b.api, Events: b.events, Runtime: b.cri, Images: fake.Images{}, Volumes: folders{},
 		ClusterDNS: []string{"10.0.0.10"}, ClusterDomain: "cluster.local", NoCgroups: true, Listen: "-", NodeIPs: []string{"192.0.2.1"},

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/knarr-project/knarr/internal/auth"
-	"github.com/knarr-project/knarr/internal/auth/authtest"
+	"github.com/knarr-project/knarr/internal/client/clienttest"
 )
 
 func TestANodeSeesWhatItsPodsNeedAndNoMore(t *testing.T) {
@@ -34,7 +34,7 @@ func TestANodeSeesWhatItsPodsNeedAndNoMore(t *testing.T) {
 	}}
 	unsaid := pod("unsaid", "n1", true)
 	unsaid.Annotations[corev1.MirrorPodAnnotationKey] = ""
-	m := authtest.New(pod("mine", "n1", false), pod("theirs", "n2", false), pod("static", "n1", true), unsaid, volume,
+	m := clienttest.NewMemory(pod("mine", "n1", false), pod("theirs", "n2", false), pod("static", "n1", true), unsaid, volume,
 		&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va1"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}},
 		&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va2"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "n2"}})
 	z, err := New(context.Background(), m)
@@ -93,7 +93,7 @@ func TestANodeSeesWhatItsPodsNeedAndNoMore(t *testing.T) {
 
 // The texts are upstream's for the same requests.
 func TestANodeIsToldWhyItMayNot(t *testing.T) {
-	z, err := New(t.Context(), authtest.New())
+	z, err := New(t.Context(), clienttest.NewMemory())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/knarr-project/knarr/internal/auth"
-	"github.com/knarr-project/knarr/internal/auth/authtest"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/client/clienttest"
 )
 
 func ask(u, verb, group, resource, namespace, name string) auth.Attributes {
@@ -26,9 +26,9 @@ func ask(u, verb, group, resource, namespace, name string) auth.Attributes {
 	return a
 }
 
-func bootstrapped(t *testing.T, more ...client.Object) (*Authorizer, *authtest.Memory) {
+func bootstrapped(t *testing.T, more ...client.Object) (*Authorizer, *clienttest.Memory) {
 	t.Helper()
-	m := authtest.New(more...)
+	m := clienttest.NewMemory(more...)
 	z, err := New(context.Background(), m)
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestBootstrapPolicyDecidesAsUpstreams(t *testing.T) {
 }
 
 func TestAnEmptyClusterIsAuthorizedBeforeItsRolesAreWritten(t *testing.T) {
-	m := authtest.New()
+	m := clienttest.NewMemory()
 	z, err := New(context.Background(), m)
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestTheGroupOfNodesAloneGivesNothing(t *testing.T) {
 	}
 	stored, _ := bootstrapped(t)
 	own, _ := bootstrapped(t, foreign)
-	starting, err := New(t.Context(), authtest.New())
+	starting, err := New(t.Context(), clienttest.NewMemory())
 	if err != nil {
 		t.Fatal(err)
 	}

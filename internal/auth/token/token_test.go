@@ -23,12 +23,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/knarr-project/knarr/internal/auth"
-	"github.com/knarr-project/knarr/internal/auth/authtest"
 	"github.com/knarr-project/knarr/internal/auth/pki"
+	"github.com/knarr-project/knarr/internal/client/clienttest"
 )
 
 type world struct {
-	*authtest.Memory
+	*clienttest.Memory
 	*Service
 	now     time.Time
 	account *corev1.ServiceAccount
@@ -46,7 +46,7 @@ func newWorld(t *testing.T, signer crypto.Signer) *world {
 		},
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid"}}
-	w.Memory = authtest.New(w.account, w.pod, node)
+	w.Memory = clienttest.NewMemory(w.account, w.pod, node)
 	s, err := New(context.Background(), Config{
 		Keys:   &pki.SigningKeys{Signer: signer, Verifiers: []crypto.PublicKey{signer.Public()}},
 		Client: w.Memory, Now: func() time.Time { return w.now }, NewID: func() string { return "the-id" },
@@ -277,7 +277,7 @@ func TestBootstrapTokens(t *testing.T) {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abcdef"}, Type: SecretTypeBootstrap, Data: d}
 	}
 	ask := func(s *corev1.Secret) (auth.User, bool, error) {
-		b := NewBootstrap(context.Background(), authtest.New(s), []string{"api"}, func() time.Time { return now })
+		b := NewBootstrap(context.Background(), clienttest.NewMemory(s), []string{"api"}, func() time.Time { return now })
 		user, _, ok, err := b.AuthenticateToken(context.Background(), "abcdef.0123456789abcdef", []string{"api"})
 		return user, ok, err
 	}
@@ -378,7 +378,7 @@ func FuzzVerifyNeverPanicsOrAccepts(f *testing.F) {
 func BenchmarkAuthenticate(b *testing.B) {
 	k, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "u"}}
-	s, _ := New(context.Background(), Config{Keys: &pki.SigningKeys{Signer: k, Verifiers: []crypto.PublicKey{k.Public()}}, Client: authtest.New(account)})
+	s, _ := New(context.Background(), Config{Keys: &pki.SigningKeys{Signer: k, Verifiers: []crypto.PublicKey{k.Public()}}, Client: clienttest.NewMemory(account)})
 	made, err := s.Issue(context.Background(), "ns", "sa", &authenticationv1.TokenRequest{})
 	if err != nil {
 		b.Fatal(err)

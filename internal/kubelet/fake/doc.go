@@ -1,7 +1,6 @@
-// Package fake provides an in-memory API and container runtime for the node agent's tests; test/e2e
-// uses the real ones.
+// Package fake provides an in-memory container runtime for the node agent's tests; test/e2e uses a
+// real one. The API beside it is client/clienttest.
 //
-// The fakes have the properties that the node agent relies on. The API has resource versions,
-// graceful deletion and read-your-writes views. In the runtime, container states only advance,
-// changes send events, and a stop takes the grace period if the container ignores its signal.
+// The fake has the properties that the node agent relies on: container states only advance, changes
+// send events, and a stop takes the grace period if the container ignores its signal.
 package fake
