@@ -1,142 +1,167 @@
 package custom
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// table is how a version's objects are shown as rows.
-type table struct {
-	definitions []metav1.TableColumnDefinition
-	columns     []column
+// printer shows the objects of one version as rows of a table: their name, then a cell for each of
+// the version's additionalPrinterColumns. Safe for concurrent use.
+type printer struct {
+	headers []metav1.TableColumnDefinition // the name's first
+	cells   []cellFunc
 }
 
-type column struct {
-	kind string
-	path *jsonpath.JSONPath // nil: not to be followed
-	// How what the path finds can grow: with the object's depth for each descent, and by what it names more than once.
-	growth
-}
+// cellFunc returns an object's cell in one column; nil is an empty cell.
+type cellFunc func(object map[string]any, now time.Time) any
 
-var metaDocs = metav1.ObjectMeta{}.SwaggerDoc()
+func emptyCell(map[string]any, time.Time) any { return nil }
 
-// defaultColumns are those of a kind that names none.
-var defaultColumns = []apiextensionsv1.CustomResourceColumnDefinition{
-	{Name: "Age", Type: "date", Description: metaDocs["creationTimestamp"], JSONPath: ".metadata.creationTimestamp"},
-}
+// Columns describes the cells of Row.
+func (v *Version) Columns() []metav1.TableColumnDefinition { return v.printer().headers }
 
-func (v *Version) makeTable() *table {
-	t := &table{definitions: []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name", Description: metaDocs["name"]}}}
-	specs := v.spec.AdditionalPrinterColumns
-	if len(specs) == 0 {
-		specs = defaultColumns
-	}
-	for _, c := range specs {
-		path := jsonpath.New(c.Name)
-		if err := path.Parse("{" + c.JSONPath + "}"); err != nil {
-			continue // validation lets none through; one from a foreign store is not shown
-		}
-		path.AllowMissingKeys(true)
-		if parsed, err := jsonpath.Parse(c.Name, "{"+c.JSONPath+"}"); err != nil || loops(parsed.Root) {
-			path = nil
-		}
-		description := c.Description
-		if description == "" {
-			description = fmt.Sprintf("Custom resource definition column (in JSONPath format): %s", c.JSONPath)
-		}
-		t.columns = append(t.columns, column{kind: c.Type, path: path, growth: growthOf(c.JSONPath)})
-		t.definitions = append(t.definitions, metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: description, Priority: c.Priority})
-	}
-	return t
-}
-
-// Columns are the printer columns.
-func (v *Version) Columns() []metav1.TableColumnDefinition { return v.columns().definitions }
-
-// Row is one object's cells.
+// Row returns the cells of one object. Ages are counted until now.
 func (v *Version) Row(obj runtime.Object, now metav1.Time) []any {
-	u := content(obj)
-	t := v.columns()
-	cells := make([]any, 1, len(t.columns)+1)
-	cells[0] = u.GetName()
-	for _, c := range t.columns {
-		cells = append(cells, c.cell(u, now))
+	p, u := v.printer(), content(obj)
+	row := make([]any, 0, len(p.headers))
+	row = append(row, u.GetName())
+	for _, cell := range p.cells {
+		row = append(row, cell(u.Object, now.Time))
 	}
-	return cells
+	return row
 }
 
-func (c column) cell(u *unstructured.Unstructured, now metav1.Time) any {
-	if c.path == nil || c.tooMuch(u.Object) {
-		return nil
+// newPrinter compiles the columns. Without any, a table shows the age, as the API reference says. A
+// column with an invalid path is left out: validation refuses it, but a foreign store may have it.
+func newPrinter(columns []apiextensionsv1.CustomResourceColumnDefinition) *printer {
+	docs := metav1.ObjectMeta{}.SwaggerDoc()
+	if len(columns) == 0 {
+		columns = []apiextensionsv1.CustomResourceColumnDefinition{{
+			Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp", Description: docs["creationTimestamp"],
+		}}
 	}
-	found, err := c.path.FindResults(u.Object)
-	if err != nil || len(found) == 0 || len(found[0]) == 0 {
-		return nil
+	name := metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: docs["name"]}
+	p := &printer{headers: []metav1.TableColumnDefinition{name}}
+	for i := range columns {
+		if cell, err := compileCell(&columns[i]); err == nil {
+			p.headers = append(p.headers, header(&columns[i]))
+			p.cells = append(p.cells, cell)
+		}
 	}
-	if c.kind == "string" {
-		var text bytes.Buffer
-		if err := c.path.PrintResults(&text, []reflect.Value{found[0][0]}); err != nil {
+	return p
+}
+
+func header(c *apiextensionsv1.CustomResourceColumnDefinition) metav1.TableColumnDefinition {
+	h := metav1.TableColumnDefinition{
+		Name: c.Name, Type: c.Type, Format: c.Format, Priority: c.Priority, Description: c.Description,
+	}
+	if h.Description == "" {
+		h.Description = "Custom resource definition column (in JSONPath format): " + c.JSONPath
+	}
+	return h
+}
+
+// compileCell returns an error for an invalid path. A cell is empty for an object in which the path
+// finds nothing, fails, or could find too much.
+func compileCell(c *apiextensionsv1.CustomResourceColumnDefinition) (cellFunc, error) {
+	template := "{" + c.JSONPath + "}"
+	path := jsonpath.New(c.Name).AllowMissingKeys(true)
+	if err := path.Parse(template); err != nil {
+		return nil, err
+	}
+	show, known := shownAs[c.Type]
+	syntax, err := jsonpath.Parse(c.Name, template)
+	if err != nil || loops(syntax.Root) || !known {
+		return emptyCell, nil
+	}
+	limit := growthOf(c.JSONPath)
+	return func(object map[string]any, now time.Time) any {
+		if limit.tooMuch(object) {
 			return nil
 		}
-		return text.String()
-	}
-	return cell(c.kind, found[0][0].Interface(), now)
+		groups, err := path.FindResults(object)
+		if err != nil || len(groups) == 0 || len(groups[0]) == 0 {
+			return nil
+		}
+		return show(groups[0][0], now)
+	}, nil
 }
 
-// cell shows a value as what the column is said to be; nothing when it is something else.
-func cell(kind string, value any, now metav1.Time) any {
-	switch kind {
-	case "integer":
-		switch n := value.(type) {
-		case int64:
-			return n
-		case float64:
-			return int64(n)
-		case json.Number:
-			if i, err := n.Int64(); err == nil {
-				return i
-			}
-		}
-	case "number":
-		switch n := value.(type) {
-		case int64:
-			return float64(n)
-		case float64:
-			return n
-		case json.Number:
-			if f, err := n.Float64(); err == nil {
-				return f
-			}
-		}
-	case "boolean":
-		if b, ok := value.(bool); ok {
-			return b
-		}
-	case "date":
-		if text, ok := value.(string); ok {
-			return age(text, now)
+// shownAs has, for each type of a column, the function that turns a value into a cell. A value of
+// another type makes an empty cell.
+var shownAs = map[string]func(value reflect.Value, now time.Time) any{
+	"string":  func(value reflect.Value, _ time.Time) any { return asText(value) },
+	"integer": func(value reflect.Value, _ time.Time) any { return asInteger(value.Interface()) },
+	"number":  func(value reflect.Value, _ time.Time) any { return asNumber(value.Interface()) },
+	"boolean": func(value reflect.Value, _ time.Time) any { return asBoolean(value.Interface()) },
+	"date":    func(value reflect.Value, now time.Time) any { return asAge(value.Interface(), now) },
+}
+
+// asText prints scalars as they are, and lists and maps as JSON.
+func asText(value reflect.Value) any {
+	var text strings.Builder
+	if jsonpath.New("").PrintResults(&text, []reflect.Value{value}) != nil {
+		return nil
+	}
+	return text.String()
+}
+
+// asInteger cuts off fractions, but for those of a json.Number.
+func asInteger(value any) any {
+	switch number := value.(type) {
+	case int64:
+		return number
+	case float64:
+		return int64(number)
+	case json.Number:
+		if whole, err := number.Int64(); err == nil {
+			return whole
 		}
 	}
 	return nil
 }
 
-func age(text string, now metav1.Time) string {
-	var at metav1.Time
-	if err := at.UnmarshalQueryParameter(text); err != nil {
+func asNumber(value any) any {
+	switch number := value.(type) {
+	case int64:
+		return float64(number)
+	case float64:
+		return number
+	case json.Number:
+		if real, err := number.Float64(); err == nil {
+			return real
+		}
+	}
+	return nil
+}
+
+func asBoolean(value any) any {
+	if _, ok := value.(bool); ok {
+		return value
+	}
+	return nil
+}
+
+// asAge shows how long ago a time was; one in the future is no time ago. The texts are upstream's.
+func asAge(value any, now time.Time) any {
+	text, ok := value.(string)
+	if !ok {
+		return nil
+	}
+	then, err := time.Parse(time.RFC3339, text)
+	switch {
+	case text == "" || text == "null" || err == nil && then.IsZero():
+		return "<unknown>"
+	case err != nil:
 		return "<invalid>"
 	}
-	if at.IsZero() {
-		return "<unknown>"
-	}
-	return duration.HumanDuration(max(now.Sub(at.Time), time.Duration(0)))
+	return duration.HumanDuration(max(now.Sub(then), 0))
 }

@@ -21,7 +21,7 @@ import (
 type Version struct {
 	def      *Definition
 	spec     *apiextensionsv1.CustomResourceDefinitionVersion
-	columns  func() *table
+	printer  func() *printer
 	compiled *Kept[*forms]
 }
 
@@ -35,7 +35,7 @@ type forms struct {
 
 func newVersion(d *Definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *Version {
 	v := &Version{def: d, spec: spec}
-	v.columns = sync.OnceValue(v.makeTable)
+	v.printer = sync.OnceValue(func() *printer { return newPrinter(spec.AdditionalPrinterColumns) })
 	v.compiled = NewKept(func() *forms {
 		f := &forms{structure: sync.OnceValues(v.makeStructure), schema: sync.OnceValues(v.makeSchema), status: sync.OnceValues(v.makeStatusSchema)}
 		f.rules = sync.OnceValues(func() (*cel.Validator, error) { return makeRules(f.structure()) })
