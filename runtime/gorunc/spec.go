@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,111 +19,168 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/opencontainers/selinux/go-selinux"
 	"github.com/sirupsen/logrus"
-	"golang.org/x/sys/unix"
 )
 
-// readSpec reads a bundle's config.json. Paths in it are made absolute: libcontainer takes them as relative to the working directory,
-// which in a shim is that of the pod's first container.
+// readSpec reads a bundle's config.json and makes its paths absolute. libcontainer takes relative
+// ones from the working directory, and a shim's is the bundle of the pod's first container.
 func readSpec(bundle string) (*specs.Spec, error) {
-	content, err := os.ReadFile(filepath.Join(bundle, "config.json"))
+	text, err := os.ReadFile(filepath.Join(bundle, "config.json"))
 	if err != nil {
 		return nil, err
 	}
-	var spec specs.Spec
-	if err := json.Unmarshal(content, &spec); err != nil {
+	spec := new(specs.Spec)
+	switch err := json.Unmarshal(text, spec); {
+	case err != nil:
 		return nil, fmt.Errorf("config.json of %s: %w", bundle, err)
-	}
-	if spec.Root == nil {
+	case spec.Root == nil:
 		return nil, fmt.Errorf("config.json of %s has no root", bundle)
 	}
-	if !filepath.IsAbs(spec.Root.Path) {
-		spec.Root.Path = filepath.Join(bundle, spec.Root.Path)
-	}
-	for i := range spec.Mounts {
-		if m := &spec.Mounts[i]; bind(m) && !filepath.IsAbs(m.Source) {
-			m.Source = filepath.Join(bundle, m.Source)
+	spec.Root.Path = within(bundle, spec.Root.Path)
+	for i, mount := range spec.Mounts {
+		if isBind(mount) {
+			spec.Mounts[i].Source = within(bundle, mount.Source)
 		}
 	}
-	return &spec, nil
+	return spec, nil
 }
 
-func bind(m *specs.Mount) bool {
-	if m.Type == "bind" {
-		return true
+// within returns the path as seen from the bundle.
+func within(bundle, path string) string {
+	if filepath.IsAbs(path) {
+		return path
 	}
-	for _, option := range m.Options {
-		if option == "bind" || option == "rbind" {
-			return true
-		}
-	}
-	return false
+	return filepath.Join(bundle, path)
 }
 
-// newConfig is the container as libcontainer wants it.
+// isBind tells a bind mount by its type or its options: the specification allows either. The source
+// of any other mount is not a path.
+func isBind(mount specs.Mount) bool {
+	return mount.Type == "bind" || slices.Contains(mount.Options, "bind") || slices.Contains(mount.Options, "rbind")
+}
+
+// bundleLabel begins the label from which libcontainer tells hooks the bundle.
+const bundleLabel = "bundle="
+
+// newConfig makes libcontainer's configuration of a container. The bundle's label replaces
+// specconv's, which names the working directory.
 func newConfig(id, bundle string, spec *specs.Spec, opts *CreateOpts) (*configs.Config, error) {
-	rootless := os.Geteuid() != 0
+	unprivileged := os.Geteuid() != 0
 	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{
-		CgroupName: id, NoPivotRoot: opts.NoPivot, NoNewKeyring: opts.NoNewKeyring, Spec: spec,
-		RootlessEUID: rootless, RootlessCgroups: rootless || userns.RunningInUserNS(),
+		Spec:       spec,
+		CgroupName: id,
+
+		NoNewKeyring: opts.NoNewKeyring,
+		NoPivotRoot:  opts.NoPivot,
+
+		RootlessCgroups: unprivileged || userns.RunningInUserNS(),
+		RootlessEUID:    unprivileged,
 	})
 	if err != nil {
 		return nil, err
 	}
-	for i, label := range config.Labels {
-		if strings.HasPrefix(label, "bundle=") {
-			config.Labels[i] = "bundle=" + bundle
+	for i := range config.Labels {
+		if strings.HasPrefix(config.Labels[i], bundleLabel) {
+			config.Labels[i] = bundleLabel + bundle
 		}
 	}
 	return config, nil
 }
 
-// newProcess is a process as libcontainer wants it.
-func newProcess(p *specs.Process) (*libcontainer.Process, error) {
-	switch {
-	case p == nil:
-		return nil, errors.New("process property must not be empty")
-	case !filepath.IsAbs(p.Cwd):
-		return nil, errors.New("Cwd must be an absolute path")
-	case len(p.Args) == 0:
-		return nil, errors.New("args must not be empty")
-	case p.SelinuxLabel != "" && !selinux.GetEnabled():
-		return nil, errors.New("selinux label is specified in config, but selinux is disabled or not supported")
+// newProcess makes libcontainer's process. The first error found, in the order of this function,
+// has runc's text.
+func newProcess(spec *specs.Process) (*libcontainer.Process, error) {
+	if err := checkProcess(spec); err != nil {
+		return nil, err
 	}
-	affinity, err := configs.ConvertCPUAffinity(p.ExecCPUAffinity)
+	cpus, err := configs.ConvertCPUAffinity(spec.ExecCPUAffinity)
 	if err != nil {
 		return nil, err
 	}
-	out := &libcontainer.Process{
-		Args: p.Args, Env: p.Env, Cwd: p.Cwd, UID: int(p.User.UID), GID: int(p.User.GID), Label: p.SelinuxLabel,
-		NoNewPrivileges: &p.NoNewPrivileges, AppArmorProfile: p.ApparmorProfile, Scheduler: p.Scheduler, IOPriority: p.IOPriority,
-		CPUAffinity: affinity, LogLevel: strconv.Itoa(int(logrus.GetLevel())),
+	limits, err := rlimits(spec.Rlimits)
+	if err != nil {
+		return nil, err
 	}
-	for _, gid := range p.User.AdditionalGids {
-		out.AdditionalGroups = append(out.AdditionalGroups, int(gid))
+	process := &libcontainer.Process{
+		Cwd:  spec.Cwd,
+		Args: spec.Args,
+		Env:  spec.Env,
+
+		// Who it is, and what it may do.
+		UID:              int(spec.User.UID),
+		GID:              int(spec.User.GID),
+		AdditionalGroups: groups(spec.User.AdditionalGids),
+		Capabilities:     capabilities(spec.Capabilities),
+		NoNewPrivileges:  &spec.NoNewPrivileges,
+		Label:            spec.SelinuxLabel,
+		AppArmorProfile:  spec.ApparmorProfile,
+
+		// What it may use.
+		Rlimits:     limits,
+		CPUAffinity: cpus,
+		Scheduler:   spec.Scheduler,
+		IOPriority:  spec.IOPriority,
+
+		LogLevel: strconv.Itoa(int(logrus.GetLevel())),
 	}
-	if size := p.ConsoleSize; size != nil {
-		out.ConsoleWidth, out.ConsoleHeight = uint16(size.Width), uint16(size.Height)
+	if console := spec.ConsoleSize; console != nil {
+		process.ConsoleHeight, process.ConsoleWidth = uint16(console.Height), uint16(console.Width)
 	}
-	if c := p.Capabilities; c != nil {
-		out.Capabilities = &configs.Capabilities{
-			Bounding: c.Bounding, Effective: c.Effective, Inheritable: c.Inheritable, Permitted: c.Permitted, Ambient: c.Ambient,
-		}
-	}
-	for _, limit := range p.Rlimits {
-		number, known := rlimits[limit.Type]
-		if !known {
-			return nil, fmt.Errorf("wrong rlimit value: %s", limit.Type)
-		}
-		out.Rlimits = append(out.Rlimits, configs.Rlimit{Type: number, Hard: limit.Hard, Soft: limit.Soft})
-	}
-	return out, nil
+	return process, nil
 }
 
-// rlimits are the names of the OCI runtime specification (POSIX process, rlimits).
-var rlimits = map[string]int{
-	"RLIMIT_AS": unix.RLIMIT_AS, "RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_CPU": unix.RLIMIT_CPU, "RLIMIT_DATA": unix.RLIMIT_DATA,
-	"RLIMIT_FSIZE": unix.RLIMIT_FSIZE, "RLIMIT_LOCKS": unix.RLIMIT_LOCKS, "RLIMIT_MEMLOCK": unix.RLIMIT_MEMLOCK,
-	"RLIMIT_MSGQUEUE": unix.RLIMIT_MSGQUEUE, "RLIMIT_NICE": unix.RLIMIT_NICE, "RLIMIT_NOFILE": unix.RLIMIT_NOFILE,
-	"RLIMIT_NPROC": unix.RLIMIT_NPROC, "RLIMIT_RSS": unix.RLIMIT_RSS, "RLIMIT_RTPRIO": unix.RLIMIT_RTPRIO,
-	"RLIMIT_RTTIME": unix.RLIMIT_RTTIME, "RLIMIT_SIGPENDING": unix.RLIMIT_SIGPENDING, "RLIMIT_STACK": unix.RLIMIT_STACK,
+// checkProcess returns an error for a process that the specification does not allow, or this
+// machine cannot run.
+func checkProcess(spec *specs.Process) error {
+	if spec == nil {
+		return errors.New("process property must not be empty")
+	}
+	if !filepath.IsAbs(spec.Cwd) {
+		return errors.New("Cwd must be an absolute path")
+	}
+	if len(spec.Args) == 0 {
+		return errors.New("args must not be empty")
+	}
+	if spec.SelinuxLabel != "" && !selinux.GetEnabled() {
+		return errors.New("selinux label is specified in config, but selinux is disabled or not supported")
+	}
+	return nil
+}
+
+func groups(gids []uint32) (out []int) {
+	for _, gid := range gids {
+		out = append(out, int(gid))
+	}
+	return out
+}
+
+func capabilities(spec *specs.LinuxCapabilities) *configs.Capabilities {
+	if spec == nil {
+		return nil
+	}
+	return &configs.Capabilities{
+		Ambient:     spec.Ambient,
+		Bounding:    spec.Bounding,
+		Effective:   spec.Effective,
+		Inheritable: spec.Inheritable,
+		Permitted:   spec.Permitted,
+	}
+}
+
+// rlimitNames are the specification's names of limits (POSIX process, rlimits) without "RLIMIT_",
+// each at its number in Linux (include/uapi/asm-generic/resource.h), which amd64 and arm64 share.
+var rlimitNames = []string{
+	"CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE",
+	"MEMLOCK", "AS", "LOCKS", "SIGPENDING", "MSGQUEUE", "NICE", "RTPRIO", "RTTIME",
+}
+
+func rlimits(spec []specs.POSIXRlimit) (out []configs.Rlimit, err error) {
+	for _, limit := range spec {
+		name, prefixed := strings.CutPrefix(limit.Type, "RLIMIT_")
+		number := slices.Index(rlimitNames, name)
+		if !prefixed || number < 0 {
+			return nil, fmt.Errorf("wrong rlimit value: %s", limit.Type)
+		}
+		out = append(out, configs.Rlimit{Type: number, Soft: limit.Soft, Hard: limit.Hard})
+	}
+	return out, nil
 }
