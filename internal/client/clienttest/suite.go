@@ -359,6 +359,8 @@ func deleteCollections(t *testing.T, c client.Interface) {
 
 func bindings(t *testing.T, c client.Interface) {
 	p := create(t, c, pod("p", ""))
+	view, err := client.Open[*corev1.Pod](t.Context(), c, client.Scope{})
+	must(t, view, err)
 	bind := func(node string) error {
 		binding := &corev1.Binding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
@@ -368,6 +370,9 @@ func bindings(t *testing.T, c client.Interface) {
 		return err
 	}
 	must(t, 0, bind("n"))
+	if shown, ok := view.Get("default", "p"); !ok || shown.Spec.NodeName != "n" {
+		t.Errorf("after the binding a view shows %+v", shown)
+	}
 	bound, err := client.Get[*corev1.Pod](short(t), c, "default", "p")
 	expect(t, "the node", must(t, bound, err).Spec.NodeName, "n")
 	errorIs(t, "bound again", bind("m"), apierrors.IsConflict)
