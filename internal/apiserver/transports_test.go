@@ -15,6 +15,7 @@ func onEachTransport(t *testing.T, test func(t *testing.T, s *Server), change ..
 	t.Helper()
 	for _, kind := range []transport.Kind{transport.Fast, transport.Plain} {
 		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
 			set := func(c *Config) { c.Transport = kind }
 			test(t, newTestServer(t, append(slices.Clone(change), set)...))
 		})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http/httptest"
+	"reflect"
 	"testing"
 )
 
@@ -57,4 +58,36 @@ func TestAConnectionGoesOnWithoutItsHandshake(t *testing.T) {
 	}
 	plain, _ := net.Pipe()
 	ForgetHandshake(plain)
+}
+
+func TestAnUnknownLayoutOfTLSConnectionsIsRefused(t *testing.T) {
+	type known struct {
+		hand, rawInput   bytes.Buffer
+		peerCertificates []*x509.Certificate
+		verifiedChains   [][]*x509.Certificate
+	}
+	type renamed struct {
+		handshake, rawInput bytes.Buffer
+		peerCertificates    []*x509.Certificate
+		verifiedChains      [][]*x509.Certificate
+	}
+	type retyped struct {
+		hand, rawInput   bytes.Buffer
+		peerCertificates [][]byte
+		verifiedChains   [][]*x509.Certificate
+	}
+	for layout, want := range map[reflect.Type]string{
+		reflect.TypeFor[known]():    "",
+		reflect.TypeFor[tls.Conn](): "",
+		reflect.TypeFor[renamed]():  "socket.renamed has no field hand of type bytes.Buffer",
+		reflect.TypeFor[retyped]():  "socket.retyped has no field peerCertificates of type []*x509.Certificate",
+	} {
+		got := ""
+		if err := checkLayout(layout); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", layout, got, want)
+		}
+	}
 }
