@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/knarr-project/knarr/internal/apiserver/transport"
@@ -68,4 +69,28 @@ func TestUnknownTransportIsRefused(t *testing.T) {
 	if _, err := New(Config{Store: valid.cfg.Store, Transport: "slow"}); err == nil {
 		t.Error("it is accepted")
 	}
+}
+
+// Go's HTTP server cancels the contexts of a connection's later requests when reading from its
+// client ends, as the end of a watch does.
+func TestRequestsAfterAWatchOfTheSameClientAreServed(t *testing.T) {
+	onEachTransport(t, func(t *testing.T, s *Server) {
+		url, one, two := secure(t, s)
+		for proto, by := range map[int]*http.Client{1: one, 2: two} {
+			for _, path := range []string{defaultMaps, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"} {
+				next, _ := linesBy(t, by, proto, url+path+"?watch=1&timeoutSeconds=1&resourceVersion=0")
+				for next() != "" {
+				}
+				body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"after-%d-"}}`, proto)
+				resp, err := by.Post(url+defaultMaps, "application/json", strings.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusCreated {
+					t.Errorf("HTTP/%d, after a watch of %s: %s", proto, path, resp.Status)
+				}
+			}
+		}
+	})
 }

@@ -72,8 +72,12 @@ func (fr *frames) putFrames(frames []byte) error {
 func (s *watches) serve(ctx context.Context, w *codeWriter, r *http.Request, f format, wt *watcher) {
 	w.Header().Set("Content-Type", f.contentType())
 	w.Header().Set("Transfer-Encoding", "chunked")
+	if r.ProtoMajor == 1 {
+		// A detached watch owns its connection. The end of any other watch ends reading from the
+		// client, by which net/http cancels the context of all later requests on the connection.
+		w.Header().Set("Connection", "close")
+	}
 	if s.streamable(r, wt) {
-		w.Header().Set("Connection", "close") // the connection belongs to the watch from now on
 		w.WriteHeader(http.StatusOK)
 		if err := s.stream(w, r, f, wt); err != nil {
 			s.log.Debug("a watch did not begin", "resource", wt.op.endpoint.gvr.String(), "err", err)

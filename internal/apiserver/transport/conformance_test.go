@@ -291,6 +291,9 @@ func TestAServerShutsDown(t *testing.T) {
 		if err := s.stop(); err != nil {
 			t.Error(err)
 		}
+		if err := s.Close(); err != nil {
+			t.Errorf("closed again: %v", err)
+		}
 		for _, by := range s.versions {
 			if _, err := by.Get(s.url + "/version"); err == nil {
 				t.Error("a server that has shut down answers")

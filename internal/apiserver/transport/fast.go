@@ -18,6 +18,7 @@ type fast struct {
 	Config
 	lanes   *taskpool.Lanes
 	hangups *socket.HangupWatcher // nil before Prepare
+	close   sync.Once             // of hangups
 	wg      sync.WaitGroup        // the watcher's goroutine
 }
 
@@ -64,7 +65,8 @@ func (f *fast) Close() error {
 	if f.hangups == nil {
 		return nil
 	}
-	err := f.hangups.Close()
+	var err error
+	f.close.Do(func() { err = f.hangups.Close() })
 	f.wg.Wait()
 	return err
 }

@@ -28,7 +28,8 @@ type Transport interface {
 	// Prepare sets up a server and returns the listener that it is to serve. If the server has a
 	// TLSConfig, connections of that listener are TLS connections. Call it once, before Serve.
 	Prepare(server *http.Server, listener net.Listener) (net.Listener, error)
-	// Close stops the transport's goroutines and waits for them. Prepare need not have been called.
+	// Close stops the transport's goroutines and waits for them. It may be called twice,
+	// and without Prepare.
 	Close() error
 
 	// Lanes bound how many large lists are sent at a time; nil sets no bound.
