@@ -28,6 +28,8 @@ type server struct {
 	listen string
 	flags  []string // in addition to the common ones
 
+	lives int // how often it was started
+
 	mu      sync.Mutex // guards the fields below
 	process *process
 	conns   []net.Conn // of the clients made by client
@@ -96,12 +98,17 @@ func binary() string {
 	return path
 }
 
+// transports serve in turn, each for one life of the server: every test holds for both of them.
+var transports = []string{"fast", "plain"}
+
 // start starts the server and waits until it serves.
 func (s *server) start() {
 	s.t.Helper()
 	args := []string{"apiserver", "--data-dir", s.dir, "--run-dir", filepath.Join(s.dir, "run"), "--listen", s.listen,
 		// Endpoints must not name loopback. No client connects to this address.
-		"--advertise-address", "192.0.2.1", "--compaction-interval", compactEvery.String()}
+		"--advertise-address", "192.0.2.1", "--compaction-interval", compactEvery.String(),
+		"--http-transport", transports[s.lives%len(transports)]}
+	s.lives++
 	cmd := exec.Command(binary(), append(args, s.flags...)...)
 	cmd.Stdout, cmd.Stderr = &s.log, &s.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -68,11 +68,12 @@ data: {ships: "2", image: "e2e/sailor:v1"}
 
 // TestControllerRuntime runs an operator in two pods with the rights of their service account. It
 // uses leader election, a cache, owner references, finalizers, conditions and Events. When the
-// leader dies, the other pod takes over.
+// leader dies, the other pod takes over. The API server uses the plain
+// transport.
 func TestControllerRuntime(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.up()
+	c.start("up", "--http-transport", "plain")
 	c.loadProgram("e2e/sailor:v1", "./sailor")
 	c.loadImage("e2e/controller:v1", program(t, "../interop", "github.com/knarr-project/knarr/test/interop/controller"))
 	c.apply(harbourMaster)
