@@ -51,24 +51,24 @@ func TestHugeExponentsOfQuantitiesAreRefused(t *testing.T) {
 		method, path, media, body string
 		code                      int
 	}{
-		"a create":                    {"POST", pods, mediaJSON, body(`"` + endless + `"`), 400},
-		"a number":                    {"POST", pods, mediaJSON, body(endless), 400},
-		"YAML":                        {"POST", pods, mediaYAML, "spec: {overhead: {cpu: \"1\\x65-1000000000\"}}", 400},
-		"a field that is there twice": {"POST", pods, mediaJSON, body(`"` + endless + `","cpu":"1"`), 400},
-		"many digits":                 {"POST", pods, mediaJSON, body(`"0.` + strings.Repeat("1", 2_000_000) + `"`), 400},
-		"protobuf":                    {"POST", pods, mediaProtobuf, string(envelope(corev1.SchemeGroupVersion.WithKind("Pod"), nested(endless, 2, 2, 8, 1, 2, 1))), 400},
-		"protobuf of another kind":    {"POST", pods, mediaProtobuf, string(envelope(corev1.SchemeGroupVersion.WithKind("PodList"), list)), 400},
-		"protobuf of no kind":         {"POST", pods, mediaProtobuf, string(wrapped("", "", nested(endless, 2, 2, 8, 1, 2, 1))), 400},
-		"protobuf without a version":  {"POST", pods, mediaProtobuf, string(wrapped("", "Pod", nested(endless, 2, 2, 8, 1, 2, 1))), 400},
-		"protobuf of a version alone": {"POST", pods, mediaProtobuf, string(wrapped("v1", "", nested(endless, 2, 2, 8, 1, 2, 1))), 400},
-		"protobuf without a type":     {"POST", pods, mediaProtobuf, protobufPrefix + string(nested(endless, 2, 2, 2, 8, 1, 2, 1)), 400},
-		"an update":                   {"PUT", pods + "/a", mediaJSON, body(`"` + endless + `"`), 400},
-		"a JSON patch":                {"PATCH", pods + "/a", "application/json-patch+json", `[{"op":"add","path":"/spec/overhead","value":{"cpu":"` + endless + `"}}]`, 422},
-		"a merge patch":               {"PATCH", pods + "/a", "application/merge-patch+json", `{"spec":{"overhead":{"cpu":"` + endless + `"}}}`, 422},
-		"a strategic merge patch":     {"PATCH", pods + "/a", "application/strategic-merge-patch+json", `{"spec":{"overhead":{"cpu":"1\u0065-1000000000"}}}`, 422},
-		"an apply":                    {"PATCH", pods + "/a?fieldManager=f&force=true", "application/apply-patch+yaml", body(`"` + endless + `"`), 400},
-		"a resize":                    {"PATCH", pods + "/a/resize", "application/strategic-merge-patch+json", `{"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":"` + endless + `"}}}]}}`, 422},
-		"a status":                    {"PATCH", "/api/v1/namespaces/default/resourcequotas/q/status?fieldManager=f", "application/apply-patch+yaml", `{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"q"},"status":{"used":{"cpu":"` + endless + `"}}}`, 404},
+		"a create":                     {"POST", pods, mediaJSON, body(`"` + endless + `"`), 400},
+		"a number":                     {"POST", pods, mediaJSON, body(endless), 400},
+		"YAML":                         {"POST", pods, mediaYAML, "spec: {overhead: {cpu: \"1\\x65-1000000000\"}}", 400},
+		"a duplicate field":            {"POST", pods, mediaJSON, body(`"` + endless + `","cpu":"1"`), 400},
+		"many digits":                  {"POST", pods, mediaJSON, body(`"0.` + strings.Repeat("1", 2_000_000) + `"`), 400},
+		"protobuf":                     {"POST", pods, mediaProtobuf, string(envelope(corev1.SchemeGroupVersion.WithKind("Pod"), nested(endless, 2, 2, 8, 1, 2, 1))), 400},
+		"protobuf of another kind":     {"POST", pods, mediaProtobuf, string(envelope(corev1.SchemeGroupVersion.WithKind("PodList"), list)), 400},
+		"protobuf without a kind":      {"POST", pods, mediaProtobuf, string(wrapped("", "", nested(endless, 2, 2, 8, 1, 2, 1))), 400},
+		"protobuf without a version":   {"POST", pods, mediaProtobuf, string(wrapped("", "Pod", nested(endless, 2, 2, 8, 1, 2, 1))), 400},
+		"protobuf with only a version": {"POST", pods, mediaProtobuf, string(wrapped("v1", "", nested(endless, 2, 2, 8, 1, 2, 1))), 400},
+		"protobuf without a type":      {"POST", pods, mediaProtobuf, protobufPrefix + string(nested(endless, 2, 2, 2, 8, 1, 2, 1)), 400},
+		"an update":                    {"PUT", pods + "/a", mediaJSON, body(`"` + endless + `"`), 400},
+		"a JSON patch":                 {"PATCH", pods + "/a", "application/json-patch+json", `[{"op":"add","path":"/spec/overhead","value":{"cpu":"` + endless + `"}}]`, 422},
+		"a merge patch":                {"PATCH", pods + "/a", "application/merge-patch+json", `{"spec":{"overhead":{"cpu":"` + endless + `"}}}`, 422},
+		"a strategic merge patch":      {"PATCH", pods + "/a", "application/strategic-merge-patch+json", `{"spec":{"overhead":{"cpu":"1\u0065-1000000000"}}}`, 422},
+		"an apply":                     {"PATCH", pods + "/a?fieldManager=f&force=true", "application/apply-patch+yaml", body(`"` + endless + `"`), 400},
+		"a resize":                     {"PATCH", pods + "/a/resize", "application/strategic-merge-patch+json", `{"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":"` + endless + `"}}}]}}`, 422},
+		"a status":                     {"PATCH", "/api/v1/namespaces/default/resourcequotas/q/status?fieldManager=f", "application/apply-patch+yaml", `{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"q"},"status":{"used":{"cpu":"` + endless + `"}}}`, 404},
 		"an annotation of an autoscaler": {"POST", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers", mediaJSON,
 			`{"metadata":{"name":"a","annotations":{"autoscaling.alpha.kubernetes.io/metrics":"[{\"RESOURCE\":{\"targetAverageValue\":\"` + endless + `\"}}]","autoscaling.alpha.kubernetes.io/current-metrics":"[{\"resource\":{\"currentAverageValue\":\"` + endless + `\"}}]"}}}`, 0},
 	} {
@@ -81,7 +81,7 @@ func TestHugeExponentsOfQuantitiesAreRefused(t *testing.T) {
 		}
 	}
 	if code, _, answer := do(t, s, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"a"},"data":{"cpu":"`+endless+`"}}`); code != http.StatusCreated {
-		t.Errorf("what is no quantity is refused: %d %s", code, answer)
+		t.Errorf("an invalid quantity is refused: %d %s", code, answer)
 	}
 }
 
@@ -104,16 +104,16 @@ func TestInvalidRawJSONInObjectsIsRefused(t *testing.T) {
 	}{
 		"a default in a schema": {"POST", definitions, mediaJSON, `{"metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},
 			"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"a":{"type":"number","default":1e400}}}}}]}}`, 400},
-		"a create":                       {"POST", revisions, mediaJSON, revision(huge), 400},
-		"an update":                      {"PUT", revisions + "/a", mediaJSON, revision(huge), 400},
-		"a message with a number":        {"POST", revisions, mediaProtobuf, message(huge), 400},
-		"a message with half a document": {"POST", revisions, mediaProtobuf, message(`{"a":`), 400},
-		"a message with no document":     {"POST", revisions, mediaProtobuf, message(""), 400},
-		"a message with something else":  {"POST", revisions, mediaProtobuf, message("k8s\x00"), 400},
-		"a JSON patch":                   {"PATCH", revisions + "/a?fieldValidation=Ignore", "application/json-patch+json", `[{"op":"add","path":"/data","value":` + huge + `}]`, 422},
-		"a JSON patch that is looked at": {"PATCH", revisions + "/a", "application/json-patch+json", `[{"op":"add","path":"/data","value":` + huge + `}]`, 400},
-		"a merge patch":                  {"PATCH", revisions + "/a", "application/merge-patch+json", `{"data":` + huge + `}`, 400},
-		"a strategic merge patch":        {"PATCH", revisions + "/a", "application/strategic-merge-patch+json", `{"data":` + huge + `}`, 400},
+		"a create":                           {"POST", revisions, mediaJSON, revision(huge), 400},
+		"an update":                          {"PUT", revisions + "/a", mediaJSON, revision(huge), 400},
+		"a message with a number":            {"POST", revisions, mediaProtobuf, message(huge), 400},
+		"a message with truncated JSON":      {"POST", revisions, mediaProtobuf, message(`{"a":`), 400},
+		"a message with empty JSON":          {"POST", revisions, mediaProtobuf, message(""), 400},
+		"a message with other text":          {"POST", revisions, mediaProtobuf, message("k8s\x00"), 400},
+		"a JSON patch":                       {"PATCH", revisions + "/a?fieldValidation=Ignore", "application/json-patch+json", `[{"op":"add","path":"/data","value":` + huge + `}]`, 422},
+		"a JSON patch with field validation": {"PATCH", revisions + "/a", "application/json-patch+json", `[{"op":"add","path":"/data","value":` + huge + `}]`, 400},
+		"a merge patch":                      {"PATCH", revisions + "/a", "application/merge-patch+json", `{"data":` + huge + `}`, 400},
+		"a strategic merge patch":            {"PATCH", revisions + "/a", "application/strategic-merge-patch+json", `{"data":` + huge + `}`, 400},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if code, _, answer := do(t, s, c.method, c.path, c.body, "Content-Type", c.media); code != c.code {
@@ -144,7 +144,7 @@ func TestDeeplyNestedMessagesAreRefused(t *testing.T) {
 	} {
 		body := wrapped(c.apiVersion, c.kind, definition)
 		if len(body) > maxBody {
-			t.Fatal("the body is too large to be read at all")
+			t.Fatal("the body exceeds maxBody")
 		}
 		code, _, answer := do(t, s, "POST", c.path, string(body), "Content-Type", mediaProtobuf)
 		if code != http.StatusBadRequest || !strings.Contains(answer, "messages are nested deeper than ") {
@@ -186,18 +186,18 @@ func TestPatchesAreLimitedByTheSizeOfTheirLevels(t *testing.T) {
 		media, body string
 		code        int
 	}{
-		"a JSON patch of many copies":      {"json-patch", `[{"op":"add","path":"/far","value":{"away":{"from":{"here":{}}}}},` + strings.Join(copies, ",") + `]`, 200},
-		"a JSON patch of copies in a list": {"json-patch", `[{"op":"add","path":"/l","value":[{"a":"b"}]},` + strings.Join(within, ",") + `]`, 200},
-		"a merge patch that is deep":       {"merge-patch", `{"x":` + deep(3000, large) + `}`, 413},
-		"a merge patch that is large":      {"merge-patch", `{"x":` + deep(30, 2*large) + `}`, 200},
-		"a merge patch of many levels":     {"merge-patch", `{"x":` + deep(5000, 10) + `}`, 200},
-		"a JSON patch with a deep value":   {"json-patch", `[{"op":"test","path":"/x","value":` + deep(3000, large) + `}]`, 413},
-		"a JSON patch with a deep path":    {"json-patch", `[{"op":"add","path":"/x","value":` + deep(3000, 1) + `},{"op":"add","path":"/x` + path + `","value":` + deep(1, large) + `}]`, 413},
-		"a JSON patch of many levels":      {"json-patch", `[{"op":"add","path":"/x","value":` + deep(3000, 1) + `},{"op":"add","path":"/x` + path + `","value":1}]`, 200},
-		"a JSON patch that moves down":     {"json-patch", `[{"op":"add","path":"/0","value":` + deep(1, large) + `},` + strings.Join(moves, ",") + `]`, 413},
-		"a JSON patch that shifts a list":  {"json-patch", `[{"op":"add","path":"/L","value":[{},` + deep(1, large) + `]},` + strings.Join(shifts, ",") + `]`, 413},
-		"a JSON patch of two spellings":    {"json-patch", `[{"op":"add","path":"/p~","value":` + deep(1, large) + `},` + strings.Join(spelt, ",") + `]`, 413},
-		"a JSON patch that copies a depth": {"json-patch", `[{"op":"add","path":"/x","value":` + deep(200, 500_000) + `},{"op":"copy","from":"/x","path":"/y"}]`, 413},
+		"a JSON patch of many copies":              {"json-patch", `[{"op":"add","path":"/far","value":{"away":{"from":{"here":{}}}}},` + strings.Join(copies, ",") + `]`, 200},
+		"a JSON patch of copies in a list":         {"json-patch", `[{"op":"add","path":"/l","value":[{"a":"b"}]},` + strings.Join(within, ",") + `]`, 200},
+		"a deep merge patch":                       {"merge-patch", `{"x":` + deep(3000, large) + `}`, 413},
+		"a large merge patch":                      {"merge-patch", `{"x":` + deep(30, 2*large) + `}`, 200},
+		"a merge patch with many levels":           {"merge-patch", `{"x":` + deep(5000, 10) + `}`, 200},
+		"a JSON patch with a deep value":           {"json-patch", `[{"op":"test","path":"/x","value":` + deep(3000, large) + `}]`, 413},
+		"a JSON patch with a deep path":            {"json-patch", `[{"op":"add","path":"/x","value":` + deep(3000, 1) + `},{"op":"add","path":"/x` + path + `","value":` + deep(1, large) + `}]`, 413},
+		"a JSON patch with many levels":            {"json-patch", `[{"op":"add","path":"/x","value":` + deep(3000, 1) + `},{"op":"add","path":"/x` + path + `","value":1}]`, 200},
+		"a JSON patch that moves down":             {"json-patch", `[{"op":"add","path":"/0","value":` + deep(1, large) + `},` + strings.Join(moves, ",") + `]`, 413},
+		"a JSON patch that shifts a list":          {"json-patch", `[{"op":"add","path":"/L","value":[{},` + deep(1, large) + `]},` + strings.Join(shifts, ",") + `]`, 413},
+		"a JSON patch with two spellings of a key": {"json-patch", `[{"op":"add","path":"/p~","value":` + deep(1, large) + `},` + strings.Join(spelt, ",") + `]`, 413},
+		"a JSON patch that copies a deep value":    {"json-patch", `[{"op":"add","path":"/x","value":` + deep(200, 500_000) + `},{"op":"copy","from":"/x","path":"/y"}]`, 413},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, _, answer := do(t, s, "PATCH", maps+"/a?fieldValidation=Ignore", c.body, "Content-Type", "application/"+c.media+"+json")
@@ -264,7 +264,7 @@ func TestListsWithOwnedElementsAreLimited(t *testing.T) {
 		t.Errorf("%d %.300s", code, answer)
 	}
 	if code, answer := apply("Pod", "pods/a", count(`},"spec":{"containers":[{"name":"c","image":"i","args":[`+many(60000)+`]}]}`)); code != http.StatusCreated {
-		t.Errorf("a list that is owned as one: %d %.300s", code, answer)
+		t.Errorf("an atomic list: %d %.300s", code, answer)
 	}
 }
 

@@ -38,13 +38,13 @@ func TestConnectionsThatAreRefused(t *testing.T) {
 		code               int
 		message            string
 	}{
-		{"a service of which no endpoints are known", "GET", ns + "services/none/proxy", 404, `services "none" not found`},
-		{"a service whose endpoints are not ready", "GET", ns + "services/http:unready:80/proxy/x", 503, `no endpoints available for service "http:unready:80"`},
-		{"a service by a name that is none", "GET", ns + "services/a:b:c:d/proxy", 400, `invalid service request "a:b:c:d"`},
+		{"a service without endpoints", "GET", ns + "services/none/proxy", 404, `services "none" not found`},
+		{"a service without ready endpoints", "GET", ns + "services/http:unready:80/proxy/x", 503, `no endpoints available for service "http:unready:80"`},
+		{"an invalid service name", "GET", ns + "services/a:b:c:d/proxy", 400, `invalid service request "a:b:c:d"`},
 		{"a node without an address", "GET", "/api/v1/nodes/n/proxy", 500, "no preferred addresses found; known addresses: []"},
-		{"a proxy without effect", "PUT", ns + "services/none/proxy?dryRun=All", 400, "dryRun is not supported"},
-		{"an exec without effect in a pod that is not there", "GET", ns + "pods/x/exec?dryRun=", 400, "dryRun is not supported"},
-		{"a port that is none", "GET", ns + "pods/p/portforward?ports=x", 400, `cannot convert to []int32: strconv.ParseUint: parsing "x": invalid syntax`},
+		{"a dry run of a proxy", "PUT", ns + "services/none/proxy?dryRun=All", 400, "dryRun is not supported"},
+		{"a dry run of an exec in a missing pod", "GET", ns + "pods/x/exec?dryRun=", 400, "dryRun is not supported"},
+		{"an invalid port", "GET", ns + "pods/p/portforward?ports=x", 400, `cannot convert to []int32: strconv.ParseUint: parsing "x": invalid syntax`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			code, _, body := do(t, s, tt.method, tt.path, "")
@@ -83,14 +83,14 @@ func TestServiceIsProxiedOnlyToPodsOfItsNamespace(t *testing.T) {
 		of      *corev1.ObjectReference
 		want    bool
 	}{
-		"an address of the pod that it names":      {"10.0.0.1", pod("default", "p"), true},
-		"another one of it":                        {"fd00::1", pod("default", "p"), true},
-		"an address of nobody":                     {"10.0.0.1", nil, false},
-		"an address that the pod does not have":    {"10.0.0.2", pod("default", "p"), false},
-		"of a pod that is not there":               {"10.0.0.1", pod("default", "q"), false},
-		"of a pod of another namespace":            {"10.0.0.1", pod("other", "p"), false},
-		"of a pod without a namespace":             {"10.0.0.1", pod("", "p"), false},
-		"of a node, by an address that no pod has": {"192.0.2.1", &corev1.ObjectReference{Kind: "Node", Name: "n"}, false},
+		"the first address of the pod":          {"10.0.0.1", pod("default", "p"), true},
+		"the second address of the pod":         {"fd00::1", pod("default", "p"), true},
+		"an address without a target":           {"10.0.0.1", nil, false},
+		"an address that the pod does not have": {"10.0.0.2", pod("default", "p"), false},
+		"a missing pod":                         {"10.0.0.1", pod("default", "q"), false},
+		"a pod in another namespace":            {"10.0.0.1", pod("other", "p"), false},
+		"a pod without a namespace":             {"10.0.0.1", pod("", "p"), false},
+		"a node's address":                      {"192.0.2.1", &corev1.ObjectReference{Kind: "Node", Name: "n"}, false},
 	} {
 		a := endpointAddress{netip.AddrPortFrom(netip.MustParseAddr(c.address), 80), c.of}
 		if got := s.nodes.isOfPod(t.Context(), "default", a); got != c.want {
@@ -150,23 +150,23 @@ func TestUpdateAndApplyNeedTheVerbCreateForNewObjects(t *testing.T) {
 		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + name + `"},"spec":{"containers":[{"name":"c","image":"` + image + `"}]}}`
 	}
 	for _, a := range []asked{
-		{"a lease, by who may", "PUT", leases + "there", lease("there"), nil, 201, "", "", ""},
-		{"a pod, by who may", "PATCH", pods + "there?fieldManager=m", pod("there", "i"), apply, 201, "", "", ""},
+		{"a lease by a user who may create", "PUT", leases + "there", lease("there"), nil, 201, "", "", ""},
+		{"a pod by a user who may create", "PATCH", pods + "there?fieldManager=m", pod("there", "i"), apply, 201, "", "", ""},
 	} {
 		a.check(t, s)
 	}
 	s.Use(Security{Authorizer: reader{}})
 	for _, a := range []asked{
-		{"a pod that is there", "PATCH", pods + "there?fieldManager=m", pod("there", "j"), apply, 200, "", "", ""},
-		{"a lease", "PUT", leases + "x", lease("x"), nil, 403, `cannot create resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"default\"`, "", ""},
-		{"a lease, for trial", "PUT", leases + "x?dryRun=All", lease("x"), nil, 403, `cannot create resource \"leases\"`, "", ""},
-		{"a runtime class", "PUT", runtimes + "x", `{"metadata":{"name":"x"},"handler":"h"}`, nil, 403, `cannot create resource \"runtimeclasses\"`, "", ""},
-		{"a pod", "PATCH", pods + "x?fieldManager=m", pod("x", "i"), apply, 403, `pods \"x\" is forbidden: User`, "", ""},
-		{"a pod, for trial", "PATCH", pods + "x?fieldManager=m&dryRun=All", pod("x", "i"), apply, 403, `cannot create resource \"pods\"`, "", ""},
-		{"a pod without an image is told so first", "PATCH", pods + "x?fieldManager=m", pod("x", ""), apply, 422, "spec.containers[0].image", "", ""},
-		{"a namespace", "PATCH", "/api/v1/namespaces/x?fieldManager=m", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x"}}`, apply, 403,
+		{"an existing pod", "PATCH", pods + "there?fieldManager=m", pod("there", "j"), apply, 200, "", "", ""},
+		{"a new lease", "PUT", leases + "x", lease("x"), nil, 403, `cannot create resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"default\"`, "", ""},
+		{"a dry run of a new lease", "PUT", leases + "x?dryRun=All", lease("x"), nil, 403, `cannot create resource \"leases\"`, "", ""},
+		{"a new runtime class", "PUT", runtimes + "x", `{"metadata":{"name":"x"},"handler":"h"}`, nil, 403, `cannot create resource \"runtimeclasses\"`, "", ""},
+		{"a new pod", "PATCH", pods + "x?fieldManager=m", pod("x", "i"), apply, 403, `pods \"x\" is forbidden: User`, "", ""},
+		{"a dry run of a new pod", "PATCH", pods + "x?fieldManager=m&dryRun=All", pod("x", "i"), apply, 403, `cannot create resource \"pods\"`, "", ""},
+		{"validation comes before authorization", "PATCH", pods + "x?fieldManager=m", pod("x", ""), apply, 422, "spec.containers[0].image", "", ""},
+		{"a new namespace", "PATCH", "/api/v1/namespaces/x?fieldManager=m", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x"}}`, apply, 403,
 			`cannot create resource \"namespaces\" in API group \"\" in the namespace \"x\"`, "", ""},
-		{"nothing was made", "GET", pods + "x", "", nil, 404, "", "", ""},
+		{"no object was created", "GET", pods + "x", "", nil, 404, "", "", ""},
 	} {
 		a.check(t, s)
 	}

@@ -11,11 +11,11 @@ func TestUnknownFieldsOfAJSONPatchAreReported(t *testing.T) {
 	)
 	patch := []string{"Content-Type", "application/json-patch+json"}
 	for _, q := range []asked{
-		{"the object", "POST", maps, `{"metadata":{"name":"m"},"data":{"x":"1"}}`, nil, 201, "", "", ""},
-		{"strictly, before those of the object", "PATCH", maps + "/m?fieldValidation=Strict", unknown, patch, 422, `json patch unknown field \"[0].foo\", unknown field \"more\"`, "", ""},
-		{"strictly, when they are there twice", "PATCH", maps + "/m?fieldValidation=Strict", double, patch, 422, `json patch duplicate field \"[0].path\"`, "", ""},
+		{"fields of the object", "POST", maps, `{"metadata":{"name":"m"},"data":{"x":"1"}}`, nil, 201, "", "", ""},
+		{"strictly, before the object's fields", "PATCH", maps + "/m?fieldValidation=Strict", unknown, patch, 422, `json patch unknown field \"[0].foo\", unknown field \"more\"`, "", ""},
+		{"strictly, duplicate fields", "PATCH", maps + "/m?fieldValidation=Strict", double, patch, 422, `json patch duplicate field \"[0].path\"`, "", ""},
 		{"with a warning", "PATCH", maps + "/m?fieldValidation=Warn", double, patch, 200, `"z":"2"`, "", `json patch duplicate field \"[0].path\"`},
-		{"not at all", "PATCH", maps + "/m?fieldValidation=Ignore", unknown, patch, 200, `"y":"1"`, "more", ""},
+		{"ignored", "PATCH", maps + "/m?fieldValidation=Ignore", unknown, patch, 200, `"y":"1"`, "more", ""},
 	} {
 		q.check(t, s)
 	}

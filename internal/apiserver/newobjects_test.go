@@ -21,18 +21,18 @@ func TestNewObjectsWithServerSetFields(t *testing.T) {
 		code                     int
 		says                     string
 	}{
-		{"a new object of a revision", "POST", ns + "configmaps", meta("a", `,"resourceVersion":"1"`), 500, "resourceVersion should not be set on objects to be created"},
-		{"a new object of a revision that is none", "POST", ns + "configmaps", meta("b", `,"resourceVersion":"x"`), 201, ""},
-		{"a new object of a revision, without effect", "POST", ns + "configmaps?dryRun=All", meta("c", `,"resourceVersion":"7"`), 201, `"resourceVersion":"7"`},
-		{"what is put where nothing is, of a revision", "PUT", leases + "d", meta("d", `,"resourceVersion":"1"`), 201, ""},
-		{"what is put where nothing is, of a revision that is none", "PUT", leases + "e", meta("e", `,"resourceVersion":"x"`), 500, `strconv.ParseUint: parsing "x": invalid syntax`},
-		{"what is applied where nothing is, of a revision", "PATCH", ns + "configmaps/f?fieldManager=m", apply("f", `,"resourceVersion":"1"`), 201, ""},
-		{"what is applied where nothing is, of an identity", "PATCH", ns + "configmaps/g?fieldManager=m", apply("g", `,"uid":"x"`), 409, "uid mismatch: the provided object specified uid x, and no existing object was found"},
-		{"another identity, without effect", "PUT", ns + "configmaps/b?dryRun=All", meta("b", `,"uid":"x"`), 409, "Key: /configmaps/default/b,"},
-		{"another identity", "PUT", ns + "configmaps/b", meta("b", `,"uid":"x"`), 409, "Key: /registry/configmaps/default/b,"},
-		{"another identity of a revision that is none, where nothing is", "PUT", leases + "h", meta("h", `,"uid":"x","resourceVersion":"-1"`), 409, "UID in precondition: x, UID in object meta: "},
-		{"a node port of no range, without effect, beside what is wrong otherwise", "POST", ns + "services?dryRun=All", `{"metadata":{"name":"h"},"spec":{"type":"NodePort","ports":[{"port":80,"nodePort":7,"protocol":"x"}]}}`, 422, `is invalid: spec.ports[0].protocol: Unsupported value`},
-		{"a node port of no range, without effect", "POST", ns + "services?dryRun=All", `{"metadata":{"name":"h"},"spec":{"type":"NodePort","ports":[{"port":80,"nodePort":7}]}}`, 422, "provided port is not in the valid range"},
+		{"a create with a revision", "POST", ns + "configmaps", meta("a", `,"resourceVersion":"1"`), 500, "resourceVersion should not be set on objects to be created"},
+		{"a create with an invalid revision", "POST", ns + "configmaps", meta("b", `,"resourceVersion":"x"`), 201, ""},
+		{"a dry run of a create with a revision", "POST", ns + "configmaps?dryRun=All", meta("c", `,"resourceVersion":"7"`), 201, `"resourceVersion":"7"`},
+		{"a creating update with a revision", "PUT", leases + "d", meta("d", `,"resourceVersion":"1"`), 201, ""},
+		{"a creating update with an invalid revision", "PUT", leases + "e", meta("e", `,"resourceVersion":"x"`), 500, `strconv.ParseUint: parsing "x": invalid syntax`},
+		{"a creating apply with a revision", "PATCH", ns + "configmaps/f?fieldManager=m", apply("f", `,"resourceVersion":"1"`), 201, ""},
+		{"a creating apply with a UID", "PATCH", ns + "configmaps/g?fieldManager=m", apply("g", `,"uid":"x"`), 409, "uid mismatch: the provided object specified uid x, and no existing object was found"},
+		{"a dry run of an update with another UID", "PUT", ns + "configmaps/b?dryRun=All", meta("b", `,"uid":"x"`), 409, "Key: /configmaps/default/b,"},
+		{"an update with another UID", "PUT", ns + "configmaps/b", meta("b", `,"uid":"x"`), 409, "Key: /registry/configmaps/default/b,"},
+		{"a creating update with a UID and an invalid revision", "PUT", leases + "h", meta("h", `,"uid":"x","resourceVersion":"-1"`), 409, "UID in precondition: x, UID in object meta: "},
+		{"a dry run with an invalid node port and another error", "POST", ns + "services?dryRun=All", `{"metadata":{"name":"h"},"spec":{"type":"NodePort","ports":[{"port":80,"nodePort":7,"protocol":"x"}]}}`, 422, `is invalid: spec.ports[0].protocol: Unsupported value`},
+		{"a dry run with an invalid node port", "POST", ns + "services?dryRun=All", `{"metadata":{"name":"h"},"spec":{"type":"NodePort","ports":[{"port":80,"nodePort":7}]}}`, 422, "provided port is not in the valid range"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			header := []string{"Content-Type", "application/json"}

@@ -20,24 +20,24 @@ func TestServicesGetTheirRequestedNodePorts(t *testing.T) {
 		want           []int32 // the last one is the health check's
 		refused        string
 	}{
-		{"one that says nothing", "", "{type: NodePort, ports: [{port: 80}]}", []int32{free, none}, ""},
-		{"two protocols of a port have one", "", "{type: NodePort, ports: [{port: 80}, {port: 80, protocol: UDP}, {port: 81}]}", []int32{free, same, free, none}, ""},
-		{"two protocols of a port have what either asks for", "", "{type: NodePort, ports: [{port: 80}, {port: 80, protocol: UDP, nodePort: 30001}]}", []int32{30001, 30001, none}, ""},
-		{"two protocols of a port may have two", "", "{type: NodePort, ports: [{port: 80, nodePort: 30002}, {port: 80, protocol: UDP, nodePort: 30001}]}", []int32{30002, 30001, none}, ""},
-		{"what another port has", "", "{type: NodePort, ports: [{port: 80, nodePort: 30001}, {port: 81, protocol: UDP, nodePort: 30001}]}", nil, "spec.ports[1].nodePort: Invalid value: 30001: provided port is already allocated"},
-		{"what somebody else has", "", "{type: NodePort, ports: [{port: 80, nodePort: 30050}]}", nil, "spec.ports[0].nodePort: Invalid value: 30050: provided port is already allocated"},
-		{"the first that is wrong is told", "", "{type: NodePort, ports: [{port: 80}, {port: 80, protocol: UDP, nodePort: 7}, {port: 81, nodePort: 8}]}", nil, "spec.ports[0].nodePort: Invalid value: 7: " + outside},
-		{"a load balancer that needs none", "", "{type: LoadBalancer, allocateLoadBalancerNodePorts: false, ports: [{port: 80}, {port: 80, protocol: UDP, nodePort: 30001}]}", []int32{none, 30001, none}, ""},
+		{"no port is requested", "", "{type: NodePort, ports: [{port: 80}]}", []int32{free, none}, ""},
+		{"two protocols of a port share a node port", "", "{type: NodePort, ports: [{port: 80}, {port: 80, protocol: UDP}, {port: 81}]}", []int32{free, same, free, none}, ""},
+		{"two protocols of a port share a requested node port", "", "{type: NodePort, ports: [{port: 80}, {port: 80, protocol: UDP, nodePort: 30001}]}", []int32{30001, 30001, none}, ""},
+		{"two protocols of a port may request two node ports", "", "{type: NodePort, ports: [{port: 80, nodePort: 30002}, {port: 80, protocol: UDP, nodePort: 30001}]}", []int32{30002, 30001, none}, ""},
+		{"the node port of another port", "", "{type: NodePort, ports: [{port: 80, nodePort: 30001}, {port: 81, protocol: UDP, nodePort: 30001}]}", nil, "spec.ports[1].nodePort: Invalid value: 30001: provided port is already allocated"},
+		{"the node port of another Service", "", "{type: NodePort, ports: [{port: 80, nodePort: 30050}]}", nil, "spec.ports[0].nodePort: Invalid value: 30050: provided port is already allocated"},
+		{"only the first error is reported", "", "{type: NodePort, ports: [{port: 80}, {port: 80, protocol: UDP, nodePort: 7}, {port: 81, nodePort: 8}]}", nil, "spec.ports[0].nodePort: Invalid value: 7: " + outside},
+		{"a load balancer without node ports", "", "{type: LoadBalancer, allocateLoadBalancerNodePorts: false, ports: [{port: 80}, {port: 80, protocol: UDP, nodePort: 30001}]}", []int32{none, 30001, none}, ""},
 		{"a health check", "", "{type: LoadBalancer, externalTrafficPolicy: Local, ports: [{port: 80, nodePort: 30001}]}", []int32{30001, free}, ""},
 		{"a health check at a port of the service", "", "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30001, ports: [{port: 80, nodePort: 30001}]}", nil, "spec.healthCheckNodePort: Invalid value: 30001: provided port is already allocated"},
-		{"a name elsewhere has none, whatever it says", "", "{type: ExternalName, ports: [{port: 80, nodePort: 7}]}", []int32{7, none}, ""},
+		{"an ExternalName Service keeps its value and holds no port", "", "{type: ExternalName, ports: [{port: 80, nodePort: 7}]}", []int32{7, none}, ""},
 
-		{"a port that came later has its own", "{type: NodePort, ports: [{port: 80, nodePort: 30001}]}", "{type: NodePort, ports: [{port: 80, nodePort: 30001}, {port: 80, protocol: UDP}]}", []int32{30001, free, none}, ""},
-		{"ports that change their type have their own", "{type: ClusterIP, ports: [{port: 80}, {port: 80, protocol: UDP}]}", "{type: NodePort, ports: [{port: 80}, {port: 80, protocol: UDP}]}", []int32{free, free, none}, ""},
-		{"two protocols may ask for one", "{type: ClusterIP, ports: [{port: 80}]}", "{type: NodePort, ports: [{port: 80, nodePort: 30001}, {port: 81, protocol: UDP, nodePort: 30001}]}", []int32{30001, 30001, none}, ""},
+		{"an added port gets its own node port", "{type: NodePort, ports: [{port: 80, nodePort: 30001}]}", "{type: NodePort, ports: [{port: 80, nodePort: 30001}, {port: 80, protocol: UDP}]}", []int32{30001, free, none}, ""},
+		{"ports of a changed type get their own node ports", "{type: ClusterIP, ports: [{port: 80}, {port: 80, protocol: UDP}]}", "{type: NodePort, ports: [{port: 80}, {port: 80, protocol: UDP}]}", []int32{free, free, none}, ""},
+		{"two protocols may request the same node port", "{type: ClusterIP, ports: [{port: 80}]}", "{type: NodePort, ports: [{port: 80, nodePort: 30001}, {port: 81, protocol: UDP, nodePort: 30001}]}", []int32{30001, 30001, none}, ""},
 		{"the port of its own health check", "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30003, ports: [{port: 80, nodePort: 30001}]}", "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30003, ports: [{port: 80, nodePort: 30003}]}", nil, "spec.ports[0].nodePort: Invalid value: 30003: provided port is already allocated"},
-		{"another health check is refused later", "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30003, ports: [{port: 80, nodePort: 30001}]}", "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 7, ports: [{port: 80, nodePort: 30001}]}", []int32{30001, 7}, ""},
-		{"a health check that begins", "{type: LoadBalancer, externalTrafficPolicy: Cluster, ports: [{port: 80, nodePort: 30001}]}", "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 7, ports: [{port: 80, nodePort: 30001}]}", nil, "spec.healthCheckNodePort: Invalid value: 7: " + outside},
+		{"a change of the health check's port is refused by validation", "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30003, ports: [{port: 80, nodePort: 30001}]}", "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 7, ports: [{port: 80, nodePort: 30001}]}", []int32{30001, 7}, ""},
+		{"a new health check", "{type: LoadBalancer, externalTrafficPolicy: Cluster, ports: [{port: 80, nodePort: 30001}]}", "{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 7, ports: [{port: 80, nodePort: 30001}]}", nil, "spec.healthCheckNodePort: Invalid value: 7: " + outside},
 	}
 	service := func(spec string) *corev1.Service {
 		svc := &corev1.Service{}

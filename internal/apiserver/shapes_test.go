@@ -13,11 +13,11 @@ func TestDeletionOfJobsWarnsAboutTheirPods(t *testing.T) {
 	s := newTestServer(t)
 	const path, warning = "/apis/batch/v1/namespaces/default/jobs", "child pods are preserved by default when jobs are deleted"
 	for _, a := range []asked{
-		{"no job at all", "DELETE", path + "?labelSelector=a", "", nil, 200, `"items":[]`, "", warning},
-		{"a page that is none", "DELETE", path + "?continue=x", "", nil, 400, "invalid continue token", "", warning},
-		{"a selector that is none", "DELETE", path + "?labelSelector=!!", "", nil, 400, "unable to parse requirement", "", ""},
-		{"who says what is to become of the pods", "DELETE", path + "?propagationPolicy=Orphan", "", nil, 200, `"items":[]`, "", ""},
-		{"a job that is not there", "DELETE", path + "/a", "", nil, 404, "not found", "", warning},
+		{"no job is selected", "DELETE", path + "?labelSelector=a", "", nil, 200, `"items":[]`, "", warning},
+		{"an invalid continue token", "DELETE", path + "?continue=x", "", nil, 400, "invalid continue token", "", warning},
+		{"an invalid selector", "DELETE", path + "?labelSelector=!!", "", nil, 400, "unable to parse requirement", "", ""},
+		{"a propagation policy", "DELETE", path + "?propagationPolicy=Orphan", "", nil, 200, `"items":[]`, "", ""},
+		{"a missing job", "DELETE", path + "/a", "", nil, 404, "not found", "", warning},
 	} {
 		a.check(t, s)
 	}
@@ -30,11 +30,11 @@ func TestAddressOutsideTheRangesIsRefused(t *testing.T) {
 		return `{"metadata":{"name":"a"},"spec":{"clusterIP":"` + ip + `","ports":[{"port":80}]}}`
 	}
 	for _, a := range []asked{
-		{"no address", "POST", services, body("0.0.0.0"), nil, 422, "failed to allocate IP 0.0.0.0: the provided network does not match the current range", "", ""},
-		{"the range's own", "POST", services, body("10.43.0.0"), nil, 422, "10.43.0.0: the provided network does not match the current range", "", ""},
+		{"the unspecified address", "POST", services, body("0.0.0.0"), nil, 422, "failed to allocate IP 0.0.0.0: the provided network does not match the current range", "", ""},
+		{"the range's own address", "POST", services, body("10.43.0.0"), nil, 422, "10.43.0.0: the provided network does not match the current range", "", ""},
 		{"a Service", "POST", services, `{"metadata":{"name":"b"},"spec":{"ports":[{"port":80}]}}`, nil, 201, "", "", ""},
-		{"one that has an address may not change it", "PATCH", services + "/b", `{"spec":{"clusterIP":"127.0.0.1"}}`, []string{"Content-Type", "application/merge-patch+json"}, 422, "spec.clusterIPs[0]: Invalid value: [\\\"127.0.0.1\\\"]: may not change once set", "current range", ""},
-		{"without effect the range is named", "POST", services + "?dryRun=All", body("0.0.0.0"), nil, 422, "the provided IP (0.0.0.0) is not in the valid range. The range of valid IPs is 10.43.0.0/24", "", ""},
+		{"a change of its address", "PATCH", services + "/b", `{"spec":{"clusterIP":"127.0.0.1"}}`, []string{"Content-Type", "application/merge-patch+json"}, 422, "spec.clusterIPs[0]: Invalid value: [\\\"127.0.0.1\\\"]: may not change once set", "current range", ""},
+		{"a dry run names the range", "POST", services + "?dryRun=All", body("0.0.0.0"), nil, 422, "the provided IP (0.0.0.0) is not in the valid range. The range of valid IPs is 10.43.0.0/24", "", ""},
 	} {
 		a.check(t, s)
 	}
@@ -66,13 +66,13 @@ func TestStrategicPatchWithIncomparableMergeKeysIsRefused(t *testing.T) {
 	const maps = "/api/v1/namespaces/default/configmaps"
 	const refused = "the elements of a list can not be told apart"
 	for _, a := range []asked{
-		{"an owned map", "POST", maps, `{"metadata":{"name":"a","finalizers":["a.example/b"],"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"a","uid":"u"}]}}`, nil, 201, "", "", ""},
+		{"an object with an owner", "POST", maps, `{"metadata":{"name":"a","finalizers":["a.example/b"],"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"a","uid":"u"}]}}`, nil, 201, "", "", ""},
 		{"a list", "PATCH", maps + "/a", `{"metadata":{"ownerReferences":[{"uid":[]}]}}`, strategic, 422, refused, "", ""},
 		{"an object", "PATCH", maps + "/a", `{"metadata":{"ownerReferences":[{"uid":{}}]}}`, strategic, 422, refused, "", ""},
-		{"an order of lists", "PATCH", maps + "/a", `{"metadata":{"$setElementOrder/finalizers":[[]]}}`, strategic, 422, refused, "", ""},
-		{"keys that are objects", "PATCH", maps + "/a", `{"metadata":{"$retainKeys":[{}]}}`, strategic, 422, refused, "", ""},
-		{"a number can be compared, and is no uid", "PATCH", maps + "/a", `{"metadata":{"ownerReferences":[{"uid":5}]}}`, strategic, 422, "cannot convert int64", refused, ""},
-		{"nothing has changed", "GET", maps + "/a", "", nil, 200, `"uid":"u"`, "", ""},
+		{"an element order of lists", "PATCH", maps + "/a", `{"metadata":{"$setElementOrder/finalizers":[[]]}}`, strategic, 422, refused, "", ""},
+		{"retained keys that are objects", "PATCH", maps + "/a", `{"metadata":{"$retainKeys":[{}]}}`, strategic, 422, refused, "", ""},
+		{"a number as a UID", "PATCH", maps + "/a", `{"metadata":{"ownerReferences":[{"uid":5}]}}`, strategic, 422, "cannot convert int64", refused, ""},
+		{"the object is unchanged", "GET", maps + "/a", "", nil, 200, `"uid":"u"`, "", ""},
 	} {
 		a.check(t, s)
 	}
@@ -86,8 +86,8 @@ func TestManagedFieldsAreDroppedForItemsWithoutKey(t *testing.T) {
 	const accounts = "/api/v1/namespaces/default/serviceaccounts"
 	for _, a := range []asked{
 		{"an account", "POST", accounts, `{"metadata":{"name":"a"},"secrets":[{"name":"s"}]}`, nil, 201, "managedFields", "", ""},
-		{"a secret without a name", "PATCH", accounts + "/a?fieldManager=m", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"a"},"secrets":[{"name":""}]}`, apply, 200, `k:{\"name\":\"\"}`, "", ""},
-		{"any write", "PATCH", accounts + "/a", `{"metadata":{"labels":{"a":"b"}}}`, merge, 200, `"secrets":[{"name":"s"},{}]`, "managedFields", ""},
+		{"an applied secret without a name", "PATCH", accounts + "/a?fieldManager=m", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"a"},"secrets":[{"name":""}]}`, apply, 200, `k:{\"name\":\"\"}`, "", ""},
+		{"the next write", "PATCH", accounts + "/a", `{"metadata":{"labels":{"a":"b"}}}`, merge, 200, `"secrets":[{"name":"s"},{}]`, "managedFields", ""},
 	} {
 		a.check(t, s)
 	}
@@ -120,12 +120,12 @@ func TestAppliedCustomResourceWithInvalidMetadata(t *testing.T) {
 		code                                      int
 		says                                      string
 	}{
-		{"embedded, a version that is null", "v1", "a", "", `{apiVersion: null, kind: Pod}`, 422, `Gadget.stable.example.com "a" is invalid: spec.template.apiVersion: Invalid value: null: must be a string`},
-		{"embedded, a time that is none", "v1", "a", "", `{apiVersion: v1, kind: Pod, metadata: {creationTimestamp: x}}`, 422, `spec.template.metadata: Invalid value: {"creationTimestamp":"x"}: parsing time "x"`},
-		{"what Go can not take is dropped", "v1", "a", "deletionGracePeriodSeconds: 1.5", `{apiVersion: v1, kind: Pod}`, 201, ""},
-		{"but not where it has to be converted", "v2", "b", "deletionGracePeriodSeconds: 1.5", `{apiVersion: v1, kind: Pod}`, 500, "json: cannot unmarshal number 1.5 into Go struct field ObjectMeta.deletionGracePeriodSeconds of type int64"},
-		{"an object that is fine", "v2", "c", "", `{apiVersion: v1, kind: Pod}`, 201, ""},
-		{"nor of one that is there", "v2", "c", "deletionTimestamp: x", `{apiVersion: v1, kind: Pod}`, 500, `parsing time "x"`},
+		{"an embedded apiVersion that is null", "v1", "a", "", `{apiVersion: null, kind: Pod}`, 422, `Gadget.stable.example.com "a" is invalid: spec.template.apiVersion: Invalid value: null: must be a string`},
+		{"an embedded invalid time", "v1", "a", "", `{apiVersion: v1, kind: Pod, metadata: {creationTimestamp: x}}`, 422, `spec.template.metadata: Invalid value: {"creationTimestamp":"x"}: parsing time "x"`},
+		{"an invalid field is dropped", "v1", "a", "deletionGracePeriodSeconds: 1.5", `{apiVersion: v1, kind: Pod}`, 201, ""},
+		{"an invalid field fails the conversion", "v2", "b", "deletionGracePeriodSeconds: 1.5", `{apiVersion: v1, kind: Pod}`, 500, "json: cannot unmarshal number 1.5 into Go struct field ObjectMeta.deletionGracePeriodSeconds of type int64"},
+		{"a valid object", "v2", "c", "", `{apiVersion: v1, kind: Pod}`, 201, ""},
+		{"an invalid time in an update", "v2", "c", "deletionTimestamp: x", `{apiVersion: v1, kind: Pod}`, 500, `parsing time "x"`},
 	} {
 		body := fmt.Sprintf("{apiVersion: stable.example.com/%s, kind: Gadget, metadata: {name: %s, %s}, spec: {template: %s}}", c.version, c.object, c.metadata, c.template)
 		code, got, _ := a.do("PATCH", "/apis/stable.example.com/"+c.version+"/gadgets/"+c.object+"?fieldManager=m&force=true", body, "Content-Type", "application/apply-patch+yaml")
@@ -154,8 +154,8 @@ func TestErrorsNameKindsAsUpstream(t *testing.T) {
 	s := newTestServer(t)
 	const events = "/apis/events.k8s.io/v1/namespaces/default/events"
 	for _, a := range []asked{
-		{"a kind with a slash and a version that is none", "POST", "/api/v1/namespaces", `{"apiVersion":"v1/","kind":"Namespace/"}`, nil, 400, `Namespace/ in version \"\" cannot be handled as a Namespace: Object 'apiVersion' is missing`, "", ""},
-		{"a version that is none", "POST", "/api/v1/namespaces", `{"apiVersion":"v1/"}`, nil, 400, `"message":"Namespace in version \"\" cannot be handled as a Namespace: Object 'apiVersion' is missing`, "", ""},
+		{"a kind with a slash and an invalid version", "POST", "/api/v1/namespaces", `{"apiVersion":"v1/","kind":"Namespace/"}`, nil, 400, `Namespace/ in version \"\" cannot be handled as a Namespace: Object 'apiVersion' is missing`, "", ""},
+		{"an invalid version", "POST", "/api/v1/namespaces", `{"apiVersion":"v1/"}`, nil, 400, `"message":"Namespace in version \"\" cannot be handled as a Namespace: Object 'apiVersion' is missing`, "", ""},
 		{"an event", "POST", "/api/v1/namespaces/default/events", `{"metadata":{"name":"e"},"involvedObject":{"namespace":"default"}}`, nil, 201, "", "", ""},
 		{"an event as a list", "GET", events + "/e", "", []string{"Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}, 406, "the requested object is not a list (*core.Event)", "", ""},
 	} {
@@ -169,8 +169,8 @@ func TestSecondDeletionOfANamespaceChangesNothing(t *testing.T) {
 	const path = "/api/v1/namespaces/a"
 	for _, a := range []asked{
 		{"a namespace", "POST", "/api/v1/namespaces", `{"metadata":{"name":"a"}}`, nil, 201, "", "", ""},
-		{"is deleted", "DELETE", path, `{"propagationPolicy":"Orphan"}`, nil, 200, `"finalizers":["orphan"]`, "", ""},
-		{"and again", "DELETE", path, `{"propagationPolicy":"Foreground"}`, nil, 200, `"finalizers":["orphan"]`, "foregroundDeletion", ""},
+		{"the namespace is deleted", "DELETE", path, `{"propagationPolicy":"Orphan"}`, nil, 200, `"finalizers":["orphan"]`, "", ""},
+		{"it is deleted again", "DELETE", path, `{"propagationPolicy":"Foreground"}`, nil, 200, `"finalizers":["orphan"]`, "foregroundDeletion", ""},
 	} {
 		a.check(t, s)
 	}
@@ -180,14 +180,14 @@ func TestPropagationSetsAndRemovesFinalizers(t *testing.T) {
 	s := newTestServer(t)
 	const maps, events, classes = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/events", "/apis/storage.k8s.io/v1/storageclasses"
 	for _, a := range []asked{
-		{"a held map", "POST", maps, `{"metadata":{"name":"a","finalizers":["foregroundDeletion","a.example/b"]}}`, nil, 201, "", "", ""},
-		{"what is there stays in its place", "DELETE", maps + "/a", `{"propagationPolicy":"Foreground"}`, nil, 200, `"finalizers":["foregroundDeletion","a.example/b"]`, "", ""},
-		{"what comes is the last", "DELETE", maps + "/a", `{"propagationPolicy":"Orphan"}`, nil, 200, `"finalizers":["a.example/b","orphan"]`, "", ""},
-		{"a held event", "POST", events, `{"metadata":{"name":"e","finalizers":["orphan","a.example/b"]},"involvedObject":{"namespace":"default"}}`, nil, 201, "", "", ""},
-		{"owns nothing", "DELETE", events + "/e", `{"propagationPolicy":"Orphan"}`, nil, 200, `"finalizers":["a.example/b"]`, "", ""},
-		{"a held class", "POST", classes, `{"metadata":{"name":"c","finalizers":["orphan"]},"provisioner":"p"}`, nil, 201, "", "", ""},
-		{"is shown as it was when it goes", "DELETE", classes + "/c", `{"propagationPolicy":"Background"}`, nil, 200, `"finalizers":["orphan"]`, "deletionTimestamp", ""},
-		{"and is gone", "GET", classes + "/c", "", nil, 404, "", "", ""},
+		{"an object with finalizers", "POST", maps, `{"metadata":{"name":"a","finalizers":["foregroundDeletion","a.example/b"]}}`, nil, 201, "", "", ""},
+		{"an existing finalizer stays in its place", "DELETE", maps + "/a", `{"propagationPolicy":"Foreground"}`, nil, 200, `"finalizers":["foregroundDeletion","a.example/b"]`, "", ""},
+		{"a new finalizer is the last", "DELETE", maps + "/a", `{"propagationPolicy":"Orphan"}`, nil, 200, `"finalizers":["a.example/b","orphan"]`, "", ""},
+		{"an event with finalizers", "POST", events, `{"metadata":{"name":"e","finalizers":["orphan","a.example/b"]},"involvedObject":{"namespace":"default"}}`, nil, 201, "", "", ""},
+		{"an event has no dependents", "DELETE", events + "/e", `{"propagationPolicy":"Orphan"}`, nil, 200, `"finalizers":["a.example/b"]`, "", ""},
+		{"a storage class with a finalizer", "POST", classes, `{"metadata":{"name":"c","finalizers":["orphan"]},"provisioner":"p"}`, nil, 201, "", "", ""},
+		{"a removed object is shown with its finalizers", "DELETE", classes + "/c", `{"propagationPolicy":"Background"}`, nil, 200, `"finalizers":["orphan"]`, "deletionTimestamp", ""},
+		{"the storage class is gone", "GET", classes + "/c", "", nil, 404, "", "", ""},
 	} {
 		a.check(t, s)
 	}
@@ -197,12 +197,12 @@ func TestDeleteCollectionAnswersInEveryFormat(t *testing.T) {
 	s := newTestServer(t)
 	const maps = "/api/v1/namespaces/default/configmaps"
 	for _, a := range []asked{
-		{"a map", "POST", maps, `{"metadata":{"name":"a","labels":{"a":"b"}}}`, nil, 201, "", "", ""},
-		{"what is listed is told before what becomes of it", "DELETE", maps + "?resourceVersionMatch=Exact", `{"propagationPolicy":"Orphan","orphanDependents":true}`, nil, 422, "resourceVersionMatch is forbidden unless", "cannot be both set", ""},
-		{"options of a group that nobody knows are options", "DELETE", maps + "?labelSelector=none", `{"kind":"DeleteOptions","apiVersion":"nowhere.example/v1"}`, nil, 200, `"items":[]`, "", ""},
+		{"an object", "POST", maps, `{"metadata":{"name":"a","labels":{"a":"b"}}}`, nil, 201, "", "", ""},
+		{"list options are validated before delete options", "DELETE", maps + "?resourceVersionMatch=Exact", `{"propagationPolicy":"Orphan","orphanDependents":true}`, nil, 422, "resourceVersionMatch is forbidden unless", "cannot be both set", ""},
+		{"delete options of an unknown group", "DELETE", maps + "?labelSelector=none", `{"kind":"DeleteOptions","apiVersion":"nowhere.example/v1"}`, nil, 200, `"items":[]`, "", ""},
 		{"as a table", "DELETE", maps + "?dryRun=All&labelSelector=a", "", []string{"Accept", "application/json;as=Table;g=meta.k8s.io;v=v1"}, 200, `"kind":"Table"`, "", ""},
 		{"as metadata", "DELETE", maps + "?labelSelector=a", "", []string{"Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}, 200, `"kind":"PartialObjectMetadataList"`, "", ""},
-		{"it is gone", "GET", maps + "/a", "", nil, 404, "", "", ""},
+		{"the object is gone", "GET", maps + "/a", "", nil, 404, "", "", ""},
 	} {
 		a.check(t, s)
 	}
@@ -213,8 +213,8 @@ func TestMergePatchThatIsNoObjectIsRefused(t *testing.T) {
 	merge := []string{"Content-Type", "application/merge-patch+json"}
 	const maps = "/api/v1/namespaces/default/configmaps"
 	for _, a := range []asked{
-		{"a map", "POST", maps, `{"metadata":{"name":"a"}}`, nil, 201, "", "", ""},
-		{"a list", "PATCH", maps + "/a?fieldValidation=Ignore", `[]`, merge, 422, "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct", "", ""},
+		{"an object", "POST", maps, `{"metadata":{"name":"a"}}`, nil, 201, "", "", ""},
+		{"a list as a patch", "PATCH", maps + "/a?fieldValidation=Ignore", `[]`, merge, 422, "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct", "", ""},
 	} {
 		a.check(t, s)
 	}
@@ -224,9 +224,9 @@ func TestCreatesByUpdateAreUpstreams(t *testing.T) {
 	s := newTestServer(t)
 	const classes, maps = "/apis/node.k8s.io/v1/runtimeclasses", "/api/v1/namespaces/default/configmaps"
 	for _, a := range []asked{
-		{"an update may make a class", "PUT", classes + "/a", `{"metadata":{"name":"a"},"handler":"h"}`, nil, 201, "", "", ""},
-		{"but not one that is meant by its uid", "PUT", classes + "/b", `{"metadata":{"name":"b","uid":"u"},"handler":"h"}`, nil, 409, "StorageError: invalid object, Code: 4, Key: ", "", ""},
-		{"a kind in other letters is a kind", "POST", maps, `{"kind":"ConfigMap","apiVersion":"v1","Kind":"x","metadata":{"name":"a"}}`, nil, 400, `no kind \"x\" is registered`, "", ""},
+		{"an update creates a runtime class", "PUT", classes + "/a", `{"metadata":{"name":"a"},"handler":"h"}`, nil, 201, "", "", ""},
+		{"an update with a UID does not", "PUT", classes + "/b", `{"metadata":{"name":"b","uid":"u"},"handler":"h"}`, nil, 409, "StorageError: invalid object, Code: 4, Key: ", "", ""},
+		{"a kind in another case counts", "POST", maps, `{"kind":"ConfigMap","apiVersion":"v1","Kind":"x","metadata":{"name":"a"}}`, nil, 400, `no kind \"x\" is registered`, "", ""},
 	} {
 		a.check(t, s)
 	}

@@ -17,14 +17,14 @@ func TestTwoServiceFamiliesNeedAPolicy(t *testing.T) {
 	const wantsTwo = `"message":"Service \"a\" is invalid: spec.ipFamilyPolicy: Invalid value: \"SingleStack\": must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"`
 	const notTwo = `Service \"a\" is invalid: [spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services, spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster]`
 	for _, a := range []asked{
-		{"two families say nothing of the policy", "POST", services, body(`,"ipFamilies":["IPv6","IPv4"]`), nil, 422, wantsTwo, "", ""},
-		{"nor does a cluster of one", "POST", services, body(`,"ipFamilies":["IPv4","IPv6"],"clusterIP":"None","selector":{"a":"b"}`), nil, 422, wantsTwo, "", ""},
-		{"the policy is told first", "POST", services, body(`,"ipFamilies":["IPv6","IPv4"],"ipFamilyPolicy":"RequireDualStack"`), nil, 422, notTwo, "", ""},
-		{"a family that is not here", "POST", services, body(`,"ipFamilies":["IPv6"]`), nil, 422, `invalid: spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured`, "", ""},
-		{"whose endpoints nobody looks for has both", "POST", services + "?dryRun=All", body(`,"ipFamilies":["IPv6"],"clusterIP":"None"`), nil, 201, `"ipFamilies":["IPv6","IPv4"],"ipFamilyPolicy":"RequireDualStack"`, "", ""},
-		{"unless it wants one", "POST", services + "?dryRun=All", body(`,"ipFamilies":["IPv6"],"clusterIP":"None","ipFamilyPolicy":"SingleStack"`), nil, 201, `"ipFamilies":["IPv6"],"ipFamilyPolicy":"SingleStack"`, "", ""},
-		{"who prefers two gets what there is", "POST", services, body(`,"ipFamilyPolicy":"PreferDualStack"`), nil, 201, `"ipFamilies":["IPv4"],"ipFamilyPolicy":"PreferDualStack"`, "", ""},
-		{"and keeps the policy when it is named no more", "PUT", services + "/a", body(``), nil, 200, `"ipFamilies":["IPv4"],"ipFamilyPolicy":"PreferDualStack"`, "", ""},
+		{"two families without a policy", "POST", services, body(`,"ipFamilies":["IPv6","IPv4"]`), nil, 422, wantsTwo, "", ""},
+		{"two families of a headless Service without a policy", "POST", services, body(`,"ipFamilies":["IPv4","IPv6"],"clusterIP":"None","selector":{"a":"b"}`), nil, 422, wantsTwo, "", ""},
+		{"the policy is checked first", "POST", services, body(`,"ipFamilies":["IPv6","IPv4"],"ipFamilyPolicy":"RequireDualStack"`), nil, 422, notTwo, "", ""},
+		{"a family that the cluster lacks", "POST", services, body(`,"ipFamilies":["IPv6"]`), nil, 422, `invalid: spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured`, "", ""},
+		{"a headless Service without selector has both families", "POST", services + "?dryRun=All", body(`,"ipFamilies":["IPv6"],"clusterIP":"None"`), nil, 201, `"ipFamilies":["IPv6","IPv4"],"ipFamilyPolicy":"RequireDualStack"`, "", ""},
+		{"a headless Service without selector, SingleStack", "POST", services + "?dryRun=All", body(`,"ipFamilies":["IPv6"],"clusterIP":"None","ipFamilyPolicy":"SingleStack"`), nil, 201, `"ipFamilies":["IPv6"],"ipFamilyPolicy":"SingleStack"`, "", ""},
+		{"PreferDualStack gets the cluster's family", "POST", services, body(`,"ipFamilyPolicy":"PreferDualStack"`), nil, 201, `"ipFamilies":["IPv4"],"ipFamilyPolicy":"PreferDualStack"`, "", ""},
+		{"an update without a policy keeps it", "PUT", services + "/a", body(``), nil, 200, `"ipFamilies":["IPv4"],"ipFamilyPolicy":"PreferDualStack"`, "", ""},
 	} {
 		a.check(t, s)
 	}
@@ -38,9 +38,9 @@ func TestSingleStackReleasesTheSecondFamily(t *testing.T) {
 	merge := []string{"Content-Type", "application/merge-patch+json"}
 	for _, a := range []asked{
 		{"two", "POST", services, `{"metadata":{"name":"a"},"spec":{"ports":[{"port":80}],"ipFamilyPolicy":"RequireDualStack"}}`, nil, 201, `"ipFamilies":["IPv4","IPv6"]`, "", ""},
-		{"one family less is no reason", "PATCH", services + "/a", `{"spec":{"ipFamilies":["IPv4"]}}`, merge, 422, `spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": must be 'SingleStack' to release the secondary IP family`, "", ""},
-		{"a policy is", "PATCH", services + "/a", `{"spec":{"ipFamilyPolicy":"SingleStack"}}`, merge, 200, `"ipFamilies":["IPv4"]`, "", ""},
-		{"who prefers two and has one", "PATCH", services + "/a", `{"spec":{"ipFamilyPolicy":"PreferDualStack"}}`, merge, 200, `"ipFamilies":["IPv4","IPv6"]`, "", ""},
+		{"one family less needs another policy", "PATCH", services + "/a", `{"spec":{"ipFamilies":["IPv4"]}}`, merge, 422, `spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": must be 'SingleStack' to release the secondary IP family`, "", ""},
+		{"SingleStack releases the second family", "PATCH", services + "/a", `{"spec":{"ipFamilyPolicy":"SingleStack"}}`, merge, 200, `"ipFamilies":["IPv4"]`, "", ""},
+		{"PreferDualStack adds it again", "PATCH", services + "/a", `{"spec":{"ipFamilyPolicy":"PreferDualStack"}}`, merge, 200, `"ipFamilies":["IPv4","IPv6"]`, "", ""},
 	} {
 		a.check(t, s)
 	}
@@ -50,8 +50,8 @@ func TestPreferDualStackServiceKeepsItsFamilies(t *testing.T) {
 	s := newTestServer(t, withServices)
 	const services = "/api/v1/namespaces/default/services"
 	for _, a := range []asked{
-		{"in a cluster of one family", "POST", services, `{"metadata":{"name":"a"},"spec":{"ports":[{"port":80}],"ipFamilyPolicy":"PreferDualStack"}}`, nil, 201, `"ipFamilies":["IPv4"]`, "", ""},
-		{"that has two since", "PATCH", services + "/a", `{"metadata":{"labels":{"a":"b"}}}`, []string{"Content-Type", "application/merge-patch+json"}, 200, `"ipFamilies":["IPv4"]`, "IPv6", ""},
+		{"a Service in a cluster of one family", "POST", services, `{"metadata":{"name":"a"},"spec":{"ports":[{"port":80}],"ipFamilyPolicy":"PreferDualStack"}}`, nil, 201, `"ipFamilies":["IPv4"]`, "", ""},
+		{"the cluster has two families later", "PATCH", services + "/a", `{"metadata":{"labels":{"a":"b"}}}`, []string{"Content-Type", "application/merge-patch+json"}, 200, `"ipFamilies":["IPv4"]`, "IPv6", ""},
 	} {
 		a.check(t, s)
 		s.cfg.ServiceCIDRs = append(s.cfg.ServiceCIDRs, netip.MustParsePrefix("fd00:10::/112"))
@@ -82,11 +82,11 @@ func TestAutoscalerV2DropsFieldAnnotations(t *testing.T) {
 	const old = `"autoscaling.alpha.kubernetes.io/`
 	merge := []string{"Content-Type", "application/merge-patch+json"}
 	for _, a := range []asked{
-		{"a new one", "POST", v2, `{"metadata":{"name":"a","annotations":{"keep":"x",` + old + `current-metrics":"1",` + old + `scale-up-tolerance":"x"}},` + spec + `}`, nil, 201, `"annotations":{"keep":"x"}`, "alpha", ""},
+		{"a new autoscaler", "POST", v2, `{"metadata":{"name":"a","annotations":{"keep":"x",` + old + `current-metrics":"1",` + old + `scale-up-tolerance":"x"}},` + spec + `}`, nil, 201, `"annotations":{"keep":"x"}`, "alpha", ""},
 		{"a patch", "PATCH", v2 + "/a", `{"metadata":{"annotations":{"more":"y",` + old + `behavior":"{}"}}}`, merge, 200, `"annotations":{"keep":"x","more":"y"}`, "alpha", ""},
-		{"the status", "PATCH", v2 + "/a/status", `{"metadata":{"annotations":{` + old + `conditions":"[]"}},"status":{"desiredReplicas":1}}`, merge, 200, `"annotations":{"keep":"x","more":"y"}`, "alpha", ""},
-		{"in v1 they are those of its fields", "PATCH", v1 + "/a", `{"metadata":{"annotations":{` + old + `conditions":"x",` + old + `metrics":"[{\"type\":\"Pods\",\"pods\":{\"metricName\":\"m\",\"targetAverageValue\":\"1\"}}]"}}}`, merge, 200, `"autoscaling.alpha.kubernetes.io/metrics"`, "conditions", ""},
-		{"which v2 has", "GET", v2 + "/a", "", nil, 200, `"metric":{"name":"m"}`, `"autoscaling.alpha`, ""},
+		{"a patch of its status", "PATCH", v2 + "/a/status", `{"metadata":{"annotations":{` + old + `conditions":"[]"}},"status":{"desiredReplicas":1}}`, merge, 200, `"annotations":{"keep":"x","more":"y"}`, "alpha", ""},
+		{"v1 reads the annotations as fields", "PATCH", v1 + "/a", `{"metadata":{"annotations":{` + old + `conditions":"x",` + old + `metrics":"[{\"type\":\"Pods\",\"pods\":{\"metricName\":\"m\",\"targetAverageValue\":\"1\"}}]"}}}`, merge, 200, `"autoscaling.alpha.kubernetes.io/metrics"`, "conditions", ""},
+		{"v2 has the fields", "GET", v2 + "/a", "", nil, 200, `"metric":{"name":"m"}`, `"autoscaling.alpha`, ""},
 	} {
 		a.check(t, s)
 	}
@@ -99,12 +99,12 @@ func TestInvalidDeleteOptionsAreRefused(t *testing.T) {
 	yaml := []string{"Content-Type", "application/yaml"}
 	for _, a := range []asked{
 		{"a version of too many parts", "DELETE", one, `{"apiVersion":"a/b/c"}`, nil, 400, version, "", ""},
-		{"with the kind", "DELETE", one, `{"kind":"DeleteOptions","apiVersion":"a/b/c"}`, nil, 400, version, "", ""},
-		{"in YAML", "DELETE", one, "apiVersion: a/b/c\n", yaml, 400, version, "", ""},
-		{"no YAML", "DELETE", one, "[", yaml, 400, `"message":"yaml: line 1: did not find expected node content"`, "", ""},
+		{"an invalid version with the kind", "DELETE", one, `{"kind":"DeleteOptions","apiVersion":"a/b/c"}`, nil, 400, version, "", ""},
+		{"an invalid version in YAML", "DELETE", one, "apiVersion: a/b/c\n", yaml, 400, version, "", ""},
+		{"invalid YAML", "DELETE", one, "[", yaml, 400, `"message":"yaml: line 1: did not find expected node content"`, "", ""},
 		{"options of any group", "DELETE", one, `{"kind":"DeleteOptions","apiVersion":"a.example/v1"}`, nil, 404, "not found", "", ""},
 		{"options in YAML", "DELETE", one, "kind: DeleteOptions\napiVersion: v1\npropagationPolicy: Bad\n", yaml, 422, "propagationPolicy", "", ""},
-		{"of no kind", "DELETE", one, "propagationPolicy: Bad\n", yaml, 422, "propagationPolicy", "", ""},
+		{"invalid options without a kind", "DELETE", one, "propagationPolicy: Bad\n", yaml, 422, "propagationPolicy", "", ""},
 	} {
 		a.check(t, s)
 	}
@@ -116,11 +116,11 @@ func TestApplyOfANewObjectChecksItsUIDFirst(t *testing.T) {
 	apply := []string{"Content-Type", "application/apply-patch+yaml"}
 	body := func(meta string) string { return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{` + meta + `}}` }
 	for _, a := range []asked{
-		{"an identity of a revision that is none", "PATCH", one, body(`"name":"a","uid":"x","resourceVersion":"x"`), apply, 409, "uid mismatch: the provided object specified uid x, and no existing object was found", "", ""},
-		{"and of another name", "PATCH", one, body(`"name":"b","uid":"x"`), apply, 409, "uid mismatch", "", ""},
+		{"a UID and an invalid revision", "PATCH", one, body(`"name":"a","uid":"x","resourceVersion":"x"`), apply, 409, "uid mismatch: the provided object specified uid x, and no existing object was found", "", ""},
+		{"a UID and another name", "PATCH", one, body(`"name":"b","uid":"x"`), apply, 409, "uid mismatch", "", ""},
 		{"another name", "PATCH", one, body(`"name":"b"`), apply, 400, "the name of the object (b) does not match the name on the URL (a)", "", ""},
-		{"a revision that is none", "PATCH", one, body(`"name":"a","resourceVersion":"x"`), apply, 500, "strconv.ParseUint", "", ""},
-		{"nothing of all that", "PATCH", one, body(`"name":"a"`), apply, 201, `"name":"a"`, "", ""},
+		{"an invalid revision", "PATCH", one, body(`"name":"a","resourceVersion":"x"`), apply, 500, "strconv.ParseUint", "", ""},
+		{"no UID and no revision", "PATCH", one, body(`"name":"a"`), apply, 201, `"name":"a"`, "", ""},
 	} {
 		a.check(t, s)
 	}
@@ -131,9 +131,9 @@ func TestDryRunOfAnApplyShowsTheSentSelfLink(t *testing.T) {
 	const all, one = "/api/v1/namespaces/default/configmaps?dryRun=All", "/api/v1/namespaces/default/configmaps/a?dryRun=All&fieldManager=m"
 	const body = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","selfLink":"/x"}}`
 	for _, a := range []asked{
-		{"a create does not", "POST", all, body, nil, 201, `"name":"a"`, "selfLink", ""},
-		{"an apply", "PATCH", one, body, []string{"Content-Type", "application/apply-patch+yaml"}, 201, `"selfLink":"/x"`, "", ""},
-		{"but none that is not dry", "PATCH", "/api/v1/namespaces/default/configmaps/a?fieldManager=m", body, []string{"Content-Type", "application/apply-patch+yaml"}, 201, `"name":"a"`, "selfLink", ""},
+		{"a dry run of a create omits it", "POST", all, body, nil, 201, `"name":"a"`, "selfLink", ""},
+		{"a dry run of an apply shows it", "PATCH", one, body, []string{"Content-Type", "application/apply-patch+yaml"}, 201, `"selfLink":"/x"`, "", ""},
+		{"an apply omits it", "PATCH", "/api/v1/namespaces/default/configmaps/a?fieldManager=m", body, []string{"Content-Type", "application/apply-patch+yaml"}, 201, `"name":"a"`, "selfLink", ""},
 	} {
 		a.check(t, s)
 	}
