@@ -68,7 +68,7 @@ func TestAdmissionCannotMoveAnObjectToAnotherNamespace(t *testing.T) {
 		do(t, s, "DELETE", path+"/x", "")
 	}
 	if code, _, body := do(t, s, "GET", "/api/v1/configmaps", ""); code != 200 || strings.Contains(body, `"name"`) {
-		t.Errorf("what is left: %s", body)
+		t.Errorf("managed fields after admission: %s", body)
 	}
 }
 

@@ -171,7 +171,7 @@ func TestExtensionServerGetsTheUsersIdentity(t *testing.T) {
 		t.Fatalf("%s: %s", resp.Status, body)
 	}
 	if header.Get("X-Remote-User") != "alice" || strings.Join(header["X-Remote-Group"], ",") != "dev,system:authenticated" {
-		t.Errorf("the user is not the one who asks: %v", header)
+		t.Errorf("the extension server got another user: %v", header)
 	}
 	for _, name := range []string{"Authorization", "Impersonate-User", "Impersonate-Group", "X-Remote-Extra-A"} {
 		if header.Get(name) != "" {
@@ -218,7 +218,7 @@ func TestStreamsOfExtensionServers(t *testing.T) {
 		t.Fatalf("upgrade: %+v, %v", upgraded, err)
 	}
 	if line, err := in.ReadString('\n'); err != nil || line != "system:anonymous\n" {
-		t.Fatalf("who it is: %q, %v", line, err)
+		t.Fatalf("the user: %q, %v", line, err)
 	}
 	_, _ = io.WriteString(conn, "hello\n")
 	if line, err := in.ReadString('\n'); err != nil || line != "hello\n" {
@@ -304,7 +304,7 @@ func TestUnavailableExtensionServerIsReportedAsStale(t *testing.T) {
 			return fmt.Errorf("%s after the APIService is gone", resp.Status)
 		}
 		if series(gauge) != "" || series(counter) != "" {
-			return fmt.Errorf("its metrics are still there: %q, %q", series(gauge), series(counter))
+			return fmt.Errorf("its metrics remain: %q, %q", series(gauge), series(counter))
 		}
 		return nil
 	})
@@ -344,17 +344,17 @@ func TestTrustIsPublishedToExtensionServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m = read(); m.Data["requestheader-allowed-names"] != `["other","front-proxy-client"]` || m.Data["client-ca-file"] != string(ca) {
-		t.Errorf("what another one has written is not kept beside ours: %v", m.Data)
+		t.Errorf("data of other servers was dropped: %v", m.Data)
 	}
 	if again := read(); again.ResourceVersion != m.ResourceVersion {
-		t.Error("it is written although nothing has changed")
+		t.Error("the ConfigMap is written without a change")
 	}
 	m.Data["client-ca-file"] += string(ca)
 	if _, err := client.Update(t.Context(), s.own(), m); err != nil {
 		t.Fatal(err)
 	}
 	if m = read(); m.Data["client-ca-file"] != string(ca) {
-		t.Error("a certificate that is there twice stays so")
+		t.Error("an existing duplicate certificate was not removed")
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -366,7 +366,7 @@ func TestTrustIsPublishedToExtensionServers(t *testing.T) {
 	}
 	added := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other.Raw})
 	if clients = append(slices.Clone(ca), added...); read().Data["client-ca-file"] != string(clients) {
-		t.Error("an authority that came later is not told of")
+		t.Error("a later authority was not published")
 	}
 	if _, err := client.Get[*corev1.ConfigMap](t.Context(), s.own(), "kube-system", "none"); !apierrors.IsNotFound(err) {
 		t.Error(err)

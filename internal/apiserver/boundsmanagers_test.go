@@ -92,6 +92,6 @@ func TestVeryManyManagersAreHandledInTime(t *testing.T) {
 	}
 	code, _, answer = do(t, s, "POST", path, body("updaters", "Update"))
 	if got := managersOf(t, answer); code != http.StatusCreated || len(got) != 0 {
-		t.Errorf("managers that would have to be joined: %d, %d are left, %.300s", code, len(got), answer)
+		t.Errorf("managers that would have to be merged: %d, %d are left, %.300s", code, len(got), answer)
 	}
 }

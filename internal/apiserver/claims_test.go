@@ -23,8 +23,8 @@ func TestErrorsOfAdminAccessClaimsAreReportedTogether(t *testing.T) {
 	const claims = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims"
 	const refused = "spec.devices.requests[0].adminAccess: Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label"
 	for _, a := range []asked{
-		{"a claim that is fine besides", "POST", claims, `{"metadata":{"name":"a"},"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c","adminAccess":true}}]}}}`, nil, 422, "is invalid: " + refused, "requests[0].name", ""},
-		{"a claim that is not", "POST", claims, `{"metadata":{"name":"a"},"spec":{"devices":{"requests":[{"name":"R","exactly":{"deviceClassName":"c","adminAccess":true}}]}}}`, nil, 422, "is invalid: [" + refused, "", ""},
+		{"an otherwise valid claim", "POST", claims, `{"metadata":{"name":"a"},"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c","adminAccess":true}}]}}}`, nil, 422, "is invalid: " + refused, "requests[0].name", ""},
+		{"a claim with another error", "POST", claims, `{"metadata":{"name":"a"},"spec":{"devices":{"requests":[{"name":"R","exactly":{"deviceClassName":"c","adminAccess":true}}]}}}`, nil, 422, "is invalid: [" + refused, "", ""},
 	} {
 		a.check(t, s)
 	}

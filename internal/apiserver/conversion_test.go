@@ -28,7 +28,7 @@ func TestSlowWatchConvertsByItsOriginalDefinition(t *testing.T) {
 	hook.StartTLS()
 	defer hook.Close()
 	config := &apiextensionsv1.WebhookClientConfig{URL: &hook.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw})}
-	for name, before := range map[string]bool{"it has converted before": true, "it has not": false} {
+	for name, before := range map[string]bool{"it has already converted": true, "it has not": false} {
 		t.Run(name, func(t *testing.T) {
 			c := &converter{client: newTestServer(t).webhookClient}
 			call := func() {

@@ -98,7 +98,7 @@ func (a wire) eventually(what string, fn func() bool) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	a.t.Fatalf("never: %s", what)
+	a.t.Fatalf("not within the time limit: %s", what)
 }
 
 func at(v any, path ...any) any {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestConversionErrorsInSelectorsAreReported(t *testing.T) {
-	broken := errors.New("the webhook is away")
+	broken := errors.New("the webhook is unavailable")
 	req := &listRequest{labels: labels.Everything(), fields: fields.OneTermEqualSelector("spec.flag", "no"), fieldsOf: func(e *cache.Entry) (fields.Set, error) {
 		if e.Name == "broken" {
 			return nil, broken
@@ -25,8 +25,8 @@ func TestConversionErrorsInSelectorsAreReported(t *testing.T) {
 		t.Errorf("in a list: %v", err)
 	}
 	for name, change := range map[string]cache.Change{
-		"as it is":  {Type: cache.Modified, Old: entry("fram", "no"), Entry: entry("broken", "no")},
-		"as it was": {Type: cache.Deleted, Old: entry("broken", "no"), Entry: entry("fram", "no")},
+		"the new object": {Type: cache.Modified, Old: entry("fram", "no"), Entry: entry("broken", "no")},
+		"the old object": {Type: cache.Deleted, Old: entry("broken", "no"), Entry: entry("fram", "no")},
 	} {
 		if _, err := req.narrow([]cache.Change{change}); !errors.Is(err, broken) {
 			t.Errorf("in a watch, %s: %v", name, err)

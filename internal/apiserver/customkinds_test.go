@@ -24,10 +24,10 @@ func TestCustomResourcesAreValidatedByTheirSchema(t *testing.T) {
 	for name, tt := range map[string]struct{ body, message string }{
 		"a required field is missing": {body("{}"), `CronTab.stable.example.com "x" is invalid: [spec.cronSpec: Required value, <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]`},
 		"a number is too small":       {body("{cronSpec: a, replicas: -1}"), `CronTab.stable.example.com "x" is invalid: [spec.replicas: Invalid value: -1: spec.replicas in body should be greater than or equal to 0, .spec.replicas: Invalid value: -1: should be a non-negative integer]`},
-		"a rule is not kept":          {body("{cronSpec: a, replicas: 11}"), `CronTab.stable.example.com "x" is invalid: spec.replicas: Forbidden: too many`},
-		"the kind is another one":     {strings.Replace(body("{cronSpec: a}"), "CronTab", "CronTap", 1), `CronTap.stable.example.com "x" is invalid: [kind: Invalid value: "CronTap": must be CronTab, spec: Invalid value: "object": no such key: replicas evaluating rule: too many]`},
-		"a label is no text":          {strings.Replace(body("{cronSpec: a}"), "name: x", "name: x, labels: {a: 1}", 1), `CronTab in version "v1" cannot be handled as a CronTab: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string`},
-		"the version is another one":  {strings.Replace(body("{cronSpec: a}"), "/v1", "/v2", 1), `the API version in the data (stable.example.com/v2) does not match the expected API version (stable.example.com/v1)`},
+		"a rule fails":                {body("{cronSpec: a, replicas: 11}"), `CronTab.stable.example.com "x" is invalid: spec.replicas: Forbidden: too many`},
+		"another kind":                {strings.Replace(body("{cronSpec: a}"), "CronTab", "CronTap", 1), `CronTap.stable.example.com "x" is invalid: [kind: Invalid value: "CronTap": must be CronTab, spec: Invalid value: "object": no such key: replicas evaluating rule: too many]`},
+		"a label is a number":         {strings.Replace(body("{cronSpec: a}"), "name: x", "name: x, labels: {a: 1}", 1), `CronTab in version "v1" cannot be handled as a CronTab: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string`},
+		"another version":             {strings.Replace(body("{cronSpec: a}"), "/v1", "/v2", 1), `the API version in the data (stable.example.com/v2) does not match the expected API version (stable.example.com/v1)`},
 		"the kind is missing":         {strings.Replace(body("{cronSpec: a}"), "kind: CronTab, ", "", 1), `the object provided is unrecognized (must be of type CronTab): Object 'Kind' is missing in`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestStatusScaleAndGeneration(t *testing.T) {
 	}
 	out = a.want(http.StatusOK, "PATCH", crontabsPath+"/one", "{metadata: {labels: {c: d}}}", merge...)
 	if at(out, "metadata", "generation") != 2.0 {
-		t.Errorf("metadata makes no generation: %v", out)
+		t.Errorf("metadata changes the generation: %v", out)
 	}
 	scale := a.want(http.StatusOK, "GET", crontabsPath+"/one/scale", "")
 	if at(scale, "spec", "replicas") != 2.0 || at(scale, "status", "replicas") != 3.0 || at(scale, "status", "selector") != "a=b" {
@@ -115,7 +115,7 @@ func TestStatusScaleAndGeneration(t *testing.T) {
 	}
 	code, refused, _ := a.do("PUT", crontabsPath+"/one/scale", "{apiVersion: autoscaling/v1, kind: Scale, metadata: {name: one, namespace: default}, spec: {replicas: 50}}")
 	if code != http.StatusUnprocessableEntity || refused["message"] != `CronTab.stable.example.com "one" is invalid: spec.replicas: Forbidden: too many` {
-		t.Errorf("scaled too far: %d %v", code, refused["message"])
+		t.Errorf("a scale beyond the maximum: %d %v", code, refused["message"])
 	}
 }
 
@@ -286,7 +286,7 @@ func TestVersionsWithoutConversion(t *testing.T) {
 	// Fields that the storage version lacks are lost, and the storage version's defaults apply.
 	out = a.want(http.StatusCreated, "POST", hostsIn("v2"), "{apiVersion: two.example.com/v2, kind: Host, metadata: {name: i}, host: b}")
 	if out["host"] != nil {
-		t.Errorf("the answer is not what was stored: %v", out)
+		t.Errorf("the answer differs from the stored object: %v", out)
 	}
 	if out = a.want(http.StatusOK, "GET", hostsIn("v1")+"/i", ""); out["old"] != "x" || out["host"] != nil {
 		t.Errorf("%v", out)
@@ -339,11 +339,11 @@ func TestVersionsWithAConversionWebhook(t *testing.T) {
 	}
 	list := a.want(http.StatusOK, "GET", hostsIn("v2")+"?fieldSelector=host%3Da", "")
 	if at(list, "items", 0, "metadata", "name") != "h" || at(list, "items", 1) != nil {
-		t.Errorf("the fields of v2 are those of converted objects: %v", list)
+		t.Errorf("the fields of v2 are not those of converted objects: %v", list)
 	}
 	hook.Close()
 	if out := a.want(http.StatusOK, "GET", hostsIn("v2")+"/h", ""); out["host"] != "a" {
-		t.Errorf("what was converted once need not be again: %v", out)
+		t.Errorf("a converted object was converted again: %v", out)
 	}
 	code, out, _ := a.do("PATCH", hostsIn("v2")+"/h", "{port: '3'}", "Content-Type", "application/merge-patch+json")
 	if message, _ := out["message"].(string); code != http.StatusInternalServerError || !strings.HasPrefix(message, "conversion webhook for two.example.com/v1, Kind=Host failed: Post ") {
@@ -418,7 +418,7 @@ func TestDeletingADefinitionDeletesItsObjects(t *testing.T) {
 	}
 	a.define(crontabs)
 	if list := a.want(http.StatusOK, "GET", crontabsPath, ""); at(list, "items", 0) != nil {
-		t.Errorf("left over: %v", list)
+		t.Errorf("objects are left: %v", list)
 	}
 }
 
@@ -479,11 +479,11 @@ func TestUnknownFormatsAreWarnedAbout(t *testing.T) {
 func TestDefinitionsAreValidated(t *testing.T) {
 	a := newAPI(t)
 	for name, tt := range map[string]struct{ from, to, message string }{
-		"the name is not plural and group": {"name: crontabs.stable", "name: crontab.stable", `metadata.name: Invalid value: "crontab.stable.example.com": must be spec.names.plural+"."+spec.group`},
-		"a schema is not structural":       {"type: object\n        properties:\n          spec:", "properties:\n          spec:", `spec.validation.openAPIV3Schema.type: Required value: must not be empty at the root`},
-		"a rule does not compile":          {"self.replicas <= 10", "self.replicaz <= 10", `undefined field 'replicaz'`},
-		"no version is stored":             {"storage: true", "storage: false", `spec.versions: Invalid value`},
-		"a group of the community":         {"stable.example.com", "stable.k8s.io", `metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval annotation`},
+		"the name is not plural.group": {"name: crontabs.stable", "name: crontab.stable", `metadata.name: Invalid value: "crontab.stable.example.com": must be spec.names.plural+"."+spec.group`},
+		"a schema is not structural":   {"type: object\n        properties:\n          spec:", "properties:\n          spec:", `spec.validation.openAPIV3Schema.type: Required value: must not be empty at the root`},
+		"a rule does not compile":      {"self.replicas <= 10", "self.replicaz <= 10", `undefined field 'replicaz'`},
+		"no version is stored":         {"storage: true", "storage: false", `spec.versions: Invalid value`},
+		"a protected group":            {"stable.example.com", "stable.k8s.io", `metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval annotation`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a.t = t

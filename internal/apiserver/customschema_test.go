@@ -184,7 +184,7 @@ func TestSlowWatchGetsEveryDeletionWithItsDefinition(t *testing.T) {
 		told[kind]++
 	}
 	if want := map[string]int{"ADDED": objects, "DELETED": objects}; !reflect.DeepEqual(told, want) {
-		t.Errorf("told of %v, want %v", told, want)
+		t.Errorf("the watch got %v, want %v", told, want)
 	}
 }
 

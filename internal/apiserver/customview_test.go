@@ -47,7 +47,7 @@ func TestComponentsSeeCustomKinds(t *testing.T) {
 		return n
 	}
 	if replicas() != int64(1) {
-		t.Errorf("a view shows what was written, with defaults: %v", replicas())
+		t.Errorf("a view does not have the written object with defaults: %v", replicas())
 	}
 	if obj, ok := light.Get("default", "one"); !ok || obj.(*metav1.PartialObjectMetadata).UID == "" {
 		t.Errorf("metadata alone: %v", obj)
@@ -63,7 +63,7 @@ func TestComponentsSeeCustomKinds(t *testing.T) {
 	}
 	a.eventually("the view follows after the definition has changed", func() bool { return replicas() == int64(2) })
 	if obj, ok := whole.Get("default", "one"); !ok || obj.(*unstructured.Unstructured).Object["more"] != "x" {
-		t.Errorf("objects have the new definition's defaults: %v", obj)
+		t.Errorf("objects lack the new definition's defaults: %v", obj)
 	}
 	if err := c.Delete(ctx, gvr, "default", "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -95,6 +95,6 @@ func TestDeprecatedVersionMetricsOmitUnknownSubresources(t *testing.T) {
 	fetch(t, a.URL+crontabsPath)
 	_, page := fetch(t, a.URL+"/metrics")
 	if !strings.Contains(page, `apiserver_requested_deprecated_apis{group="stable.example.com",removed_release="",resource="crontabs",subresource="",version="v1"} 1`) || strings.Contains(page, "strange") {
-		t.Error("the metrics tell of what is not there, or not of what is")
+		t.Error("the metrics have an unknown subresource, or lack the known one")
 	}
 }

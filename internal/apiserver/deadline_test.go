@@ -56,7 +56,7 @@ func TestBodyThatDoesNotArriveDoesNotDelayShutdown(t *testing.T) {
 	stop()
 	eventually(t, func() error {
 		if !s.leaving.Load() {
-			return errors.New("not leaving")
+			return errors.New("the server has not begun to shut down")
 		}
 		return nil
 	})
@@ -80,7 +80,7 @@ func TestBodyThatDoesNotArriveDoesNotDelayShutdown(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		t.Error("the server waits for the body")
+		t.Error("the shutdown waits for the body")
 	}
 }
 

@@ -35,7 +35,7 @@ func TestDeviceTaintsGetATime(t *testing.T) {
 	}
 	taints := made.Spec.Devices[0].Taints
 	if !taints[0].TimeAdded.Equal(&earlier) || taints[1].TimeAdded == nil {
-		t.Errorf("what the writer says does not stand, or the new taint has no time: %v", taints)
+		t.Errorf("the writer's time was changed, or the new taint has no time: %v", taints)
 	}
 }
 
@@ -54,10 +54,10 @@ func TestDeviceTaintOfTheSameSecondIsNoChange(t *testing.T) {
 		asked
 	}{
 		{0, asked{"a new one", "POST", path, body(""), nil, 201, `"generation":1,"creation`, "", ""}},
-		{0, asked{"the same again", "PATCH", path + "/s", body(""), merge, 200, `"generation":1,"creation`, "", ""}},
-		{time.Second, asked{"the same a second later", "PATCH", path + "/s", body(""), merge, 200, `"generation":2,"creation`, "", ""}},
-		{time.Second, asked{"what is dropped counts", "PATCH", path + "/s", body(`"attributes":{"m":{"string":"a","ints":[1]}},`), merge, 200, `"generation":3,"creation`, `"ints"`, ""}},
-		{time.Second, asked{"what is dropped counts again", "PATCH", path + "/s", body(`"attributes":{"m":{"string":"a","ints":[1]}},`), merge, 200, `"generation":4,"creation`, `"ints"`, ""}},
+		{0, asked{"the same taint again", "PATCH", path + "/s", body(""), merge, 200, `"generation":1,"creation`, "", ""}},
+		{time.Second, asked{"the same taint a second later", "PATCH", path + "/s", body(""), merge, 200, `"generation":2,"creation`, "", ""}},
+		{time.Second, asked{"a field that is dropped is a change", "PATCH", path + "/s", body(`"attributes":{"m":{"string":"a","ints":[1]}},`), merge, 200, `"generation":3,"creation`, `"ints"`, ""}},
+		{time.Second, asked{"a field that is dropped is a change again", "PATCH", path + "/s", body(`"attributes":{"m":{"string":"a","ints":[1]}},`), merge, 200, `"generation":4,"creation`, `"ints"`, ""}},
 	} {
 		later.Store(int64(one.after))
 		one.check(t, s)

@@ -87,12 +87,12 @@ func TestNodesAndPodsAreReachedThroughTheClusterProxy(t *testing.T) {
 			ts := httptest.NewServer(s.Handler())
 			defer ts.Close()
 			if got := talk(t, ts, pods+"/p/exec?command=true&stdout=true"); got != "hello\n" {
-				t.Errorf("the stream says %q", got)
+				t.Errorf("the stream returned %q", got)
 			}
 			asked := proxy.Asked()
 			for _, want := range []string{farKubelet, farPod} {
 				if !slices.Contains(asked, want) {
-					t.Errorf("the proxy was asked for %v, not for %s", asked, want)
+					t.Errorf("the proxy connected to %v, not to %s", asked, want)
 				}
 			}
 		})
@@ -133,7 +133,7 @@ func TestExtensionServersAreReachedThroughTheClusterProxy(t *testing.T) {
 		host, _, _ := net.SplitHostPort(address)
 		return host != object.Spec.ExternalName
 	}) {
-		t.Errorf("the proxy was asked for %v", asked)
+		t.Errorf("the proxy connected to %v", asked)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestWebhooksAreReachedThroughTheProxyOfTheirNetwork(t *testing.T) {
 				want = real
 			}
 			if asked := of.proxy.Asked(); !slices.Equal(asked, []string{want}) {
-				t.Errorf("the proxy was asked for %v, want %s", asked, want)
+				t.Errorf("the proxy connected to %v, want %s", asked, want)
 			}
 
 			hook := of.at("/convert")
@@ -188,7 +188,7 @@ func TestWebhooksAreReachedThroughTheProxyOfTheirNetwork(t *testing.T) {
 			converting.close()
 			_ = err // only the request matters
 			if asked := of.proxy.Asked(); !slices.Equal(asked, []string{want}) {
-				t.Errorf("for a conversion, the proxy was asked for %v, want %s: %v", asked, want, err)
+				t.Errorf("for a conversion, the proxy connected to %v, want %s: %v", asked, want, err)
 			}
 		})
 	}

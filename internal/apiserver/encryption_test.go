@@ -67,12 +67,12 @@ func TestDecryptionErrorsAreExplained(t *testing.T) {
 	put("broken", "k8s:enc:aesgcm:v1:key1:too short to be anything but broken")
 	put("other", "no object")
 	for _, a := range []asked{
-		{"an object that can be read", "POST", secrets, `{"metadata":{"name":"fine"}}`, nil, 201, "fine", "", ""},
-		{"one that can not", "GET", secrets + "/broken", "", nil, 500, `"message":"Internal error occurred: ` + why + `","reason":"InternalError"`, "", ""},
-		{"a change of it", "PUT", secrets + "/broken", `{"metadata":{"name":"broken"}}`, nil, 500, `"message":"Internal error occurred: ` + why + `","reason":"InternalError"`, "", ""},
-		{"all of them", "GET", secrets, "", nil, 500, `Internal error occurred: unable to transform key \"/registry/secrets/default/broken\": ` + why, "", ""},
-		{"one that is not encrypted", "GET", secrets + "/other", "", nil, 500, "", "Internal error occurred", ""},
-		{"the first one", "GET", secrets + "/fine", "", nil, 200, "fine", "", ""},
+		{"a readable object", "POST", secrets, `{"metadata":{"name":"fine"}}`, nil, 201, "fine", "", ""},
+		{"an object that cannot be decrypted", "GET", secrets + "/broken", "", nil, 500, `"message":"Internal error occurred: ` + why + `","reason":"InternalError"`, "", ""},
+		{"a change of that object", "PUT", secrets + "/broken", `{"metadata":{"name":"broken"}}`, nil, 500, `"message":"Internal error occurred: ` + why + `","reason":"InternalError"`, "", ""},
+		{"a list of all objects", "GET", secrets, "", nil, 500, `Internal error occurred: unable to transform key \"/registry/secrets/default/broken\": ` + why, "", ""},
+		{"an object that cannot be decoded", "GET", secrets + "/other", "", nil, 500, "", "Internal error occurred", ""},
+		{"the readable object", "GET", secrets + "/fine", "", nil, 200, "fine", "", ""},
 	} {
 		a.check(t, s)
 	}

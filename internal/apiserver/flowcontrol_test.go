@@ -23,7 +23,7 @@ func gated(t *testing.T) (*Server, string) {
 	url, _, _ := running(t, s)
 	eventually(t, func() error {
 		if resp, _ := fetch(t, url+"/api/v1/nodes"); resp.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") == "" {
-			return fmt.Errorf("requests are not sorted yet")
+			return fmt.Errorf("flow control is not configured yet")
 		}
 		return nil
 	})
@@ -77,7 +77,7 @@ func TestRequestsBeyondTheSeatsAreRefusedOrWait(t *testing.T) {
 	}
 	_, text = fetch(t, url+"/livez") // it has another level, as have the cluster's own requests
 	if text != "ok" {
-		t.Errorf("health says %q", text)
+		t.Errorf("the health check returned %q", text)
 	}
 	eventually(t, func() error {
 		var page strings.Builder
@@ -114,7 +114,7 @@ func TestDanglingSchemasAreMarkedAndMandatoryOnesRestored(t *testing.T) {
 	eventually(t, reason("lost", "NotFound"))
 	_, _, body := do(t, s, "GET", "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/lost", "")
 	if want := `"manager":"api-priority-and-fairness-config-consumer-v1","operation":"Apply"`; !strings.Contains(body, want) || !strings.Contains(body, `"subresource":"status"`) {
-		t.Errorf("the conditions are not theirs who applied them: %s", body)
+		t.Errorf("the conditions do not belong to their managers: %s", body)
 	}
 	// The condition of another manager stays when ours changes.
 	const path = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/lost"
@@ -173,6 +173,6 @@ func TestConditionWritesAreLimited(t *testing.T) {
 		t.Errorf("a minute after the first write it waits %v", wait)
 	}
 	if wait := told.wait("a", at(200)); wait != 0 || len(told) != 0 {
-		t.Errorf("later it waits %v and remembers %v", wait, told)
+		t.Errorf("later it waits %v and keeps %v", wait, told)
 	}
 }

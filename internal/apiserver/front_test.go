@@ -20,11 +20,11 @@ func TestCORS(t *testing.T) {
 		code           int
 		headers        []string
 	}{
-		"no page":                        {http.MethodGet, "", http.StatusOK, nil},
-		"a page of an allowed server":    {http.MethodGet, "https://example.com", http.StatusOK, allowed},
-		"a page of another one":          {http.MethodGet, "https://example.com.net", http.StatusOK, nil},
-		"a page that asks first":         {http.MethodOptions, "http://example.com:8080", http.StatusNoContent, allowed},
-		"a page that may not asks first": {http.MethodOptions, "http://example.net", http.StatusMethodNotAllowed, nil},
+		"no origin":         {http.MethodGet, "", http.StatusOK, nil},
+		"an allowed origin": {http.MethodGet, "https://example.com", http.StatusOK, allowed},
+		"another origin":    {http.MethodGet, "https://example.com.net", http.StatusOK, nil},
+		"a preflight request of an allowed origin": {http.MethodOptions, "http://example.com:8080", http.StatusNoContent, allowed},
+		"a preflight request of another origin":    {http.MethodOptions, "http://example.net", http.StatusMethodNotAllowed, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := httptest.NewRequest(tc.method, "/api/v1/nodes", nil)

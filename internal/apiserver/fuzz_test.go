@@ -61,12 +61,12 @@ func FuzzDecodeBody(f *testing.F) {
 			obj, err := decodeBody(medias[int(media)%len(medias)], body, gvk, validation, func(string) {})
 			if err != nil {
 				if !isStatus(err) {
-					t.Errorf("the error is no answer: %v", err)
+					t.Errorf("the error is no Status: %v", err)
 				}
 				continue
 			}
 			if _, err := encodeAs(obj, gvk, format{media: mediaJSON}); err != nil {
-				t.Errorf("what was decoded can not be encoded: %v", err)
+				t.Errorf("the decoded object cannot be encoded: %v", err)
 			}
 		}
 	})
@@ -77,7 +77,7 @@ func patchable(f *testing.F) (*operation, *corev1.Pod) {
 	s := newTestServer(f)
 	e, ok := s.endpoints.find(corev1.SchemeGroupVersion.WithResource("pods"))
 	if !ok {
-		f.Fatal("no pods")
+		f.Fatal("the kind Pod is not served")
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", Labels: map[string]string{"a": "b"}, Finalizers: []string{"a/b"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Ports: []corev1.ContainerPort{{ContainerPort: 80}}, Env: []corev1.EnvVar{{Name: "E", Value: "v"}}}}}}
@@ -116,7 +116,7 @@ func FuzzPatch(f *testing.F) {
 			return
 		}
 		if _, err := encodeAs(out, op.gvk, format{media: mediaProtobuf}); err != nil && !strings.Contains(err.Error(), "UTF-8") {
-			t.Errorf("what was patched can not be encoded: %v", err)
+			t.Errorf("the patched object cannot be encoded: %v", err)
 		}
 	})
 }
@@ -140,14 +140,14 @@ func FuzzManagedFields(f *testing.F) {
 		}
 		if out, err := op.applyPatch(old.DeepCopy(), patchRequest{kind: types.ApplyPatchType, data: data, force: true}); err == nil {
 			if _, err := encodeAs(out, op.gvk, format{media: mediaJSON}); err != nil {
-				t.Errorf("what was applied can not be encoded: %v", err)
+				t.Errorf("the applied object cannot be encoded: %v", err)
 			}
 		}
 		changed := old.DeepCopy()
 		changed.Labels = map[string]string{"c": "d"}
 		out := op.trackFields(old, changed)
 		if _, err := encodeAs(out, op.gvk, format{media: mediaJSON}); err != nil {
-			t.Errorf("what was updated can not be encoded: %v", err)
+			t.Errorf("the updated object cannot be encoded: %v", err)
 		}
 	})
 }
@@ -163,7 +163,7 @@ func FuzzAccept(f *testing.F) {
 		for _, pick := range []func(*http.Request, transforms, bool) (format, error){negotiate, negotiateCustom} {
 			got, err := pick(r, transforms{metadata: true, table: true}, stream)
 			if err != nil && !isStatus(err) {
-				t.Errorf("the error is no answer: %v", err)
+				t.Errorf("the error is no Status: %v", err)
 			}
 			if err == nil && (!slices.Contains([]string{mediaJSON, mediaYAML, mediaProtobuf}, got.media) || stream && got.media == mediaYAML || got.table() && got.media == mediaProtobuf) {
 				t.Errorf("%q is answered with %+v", accept, got)
@@ -187,7 +187,7 @@ func FuzzDeleteOptions(f *testing.F) {
 		if err != nil {
 			// Upstream answers this one in the same way.
 			if !isStatus(err) && !runtime.IsNotRegisteredError(err) {
-				t.Errorf("the error is no answer: %v", err)
+				t.Errorf("the error is no Status: %v", err)
 			}
 			return
 		}
@@ -221,7 +221,7 @@ func FuzzListQuery(f *testing.F) {
 		req, err := op.newListRequest(opts)
 		if err != nil {
 			if !isStatus(err) {
-				t.Errorf("the error is no answer: %v", err)
+				t.Errorf("the error is no Status: %v", err)
 			}
 			return
 		}

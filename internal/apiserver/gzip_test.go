@@ -18,7 +18,7 @@ func TestGzipPoolDoesNotKeepResponses(t *testing.T) {
 	out = nil
 	runtime.GC()
 	if held.Value() != nil {
-		t.Error("the compressor in the pool holds on to what it has written to")
+		t.Error("the compressor in the pool keeps its last writer")
 	}
 }
 

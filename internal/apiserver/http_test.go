@@ -170,14 +170,14 @@ func TestFinalizersDelayDeletion(t *testing.T) {
 	}
 	held, err := maps.Get(ctx, "held", metav1.GetOptions{})
 	if err != nil || held.DeletionTimestamp == nil || *held.DeletionGracePeriodSeconds != 0 {
-		t.Fatalf("it should be waiting for its finalizer: %v %+v", err, held)
+		t.Fatalf("the object does not wait for its finalizer: %v %+v", err, held)
 	}
 	held.Finalizers = nil
 	if _, err := maps.Update(ctx, held, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := maps.Get(ctx, "held", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Fatalf("it should be gone: %v", err)
+		t.Fatalf("the object is not gone: %v", err)
 	}
 }
 
@@ -208,11 +208,11 @@ func TestServicesAllocateAndReleaseAddresses(t *testing.T) {
 	again := svc.DeepCopy()
 	again.Name, again.Spec.ClusterIP = "other", made.Spec.ClusterIP
 	if _, err := services.Create(ctx, again, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "provided IP is already allocated") {
-		t.Fatalf("an address twice: %v", err)
+		t.Fatalf("a duplicate address: %v", err)
 	}
 	again.Spec.ClusterIP, again.Spec.Ports[0].NodePort = "", made.Spec.Ports[0].NodePort
 	if _, err := services.Create(ctx, again, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "provided port is already allocated") {
-		t.Fatalf("a port twice: %v", err)
+		t.Fatalf("a duplicate port: %v", err)
 	}
 	if err := services.Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func TestServicesAllocateAndReleaseAddresses(t *testing.T) {
 		t.Fatalf("the address is still taken: %v", err)
 	}
 	if _, err := services.Create(ctx, again, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("the port was not given back: %v", err)
+		t.Fatalf("the port was not released: %v", err)
 	}
 }
 
@@ -253,7 +253,7 @@ func TestConcurrentServicesGetDifferentAddresses(t *testing.T) {
 			t.Fatal(r.err)
 		}
 		if seen[r.ip] || seen[r.port] {
-			t.Fatalf("given out twice: %+v", r)
+			t.Fatalf("allocated twice: %+v", r)
 		}
 		seen[r.ip], seen[r.port] = true, true
 	}
@@ -293,7 +293,7 @@ func TestUnstructuredAndMetadataClients(t *testing.T) {
 		"metadata": map[string]any{"name": "d"}, "spec": map[string]any{"replicas": int64(3)}}}
 	_, err = d.Resource(deployments).Namespace("default").Apply(ctx, "d", applied, metav1.ApplyOptions{FieldManager: "me"})
 	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), ".spec.replicas") {
-		t.Fatalf("apply of somebody else's field: %v", err)
+		t.Fatalf("apply of another manager's field: %v", err)
 	}
 	out, err := d.Resource(deployments).Namespace("default").Apply(ctx, "d", applied, metav1.ApplyOptions{FieldManager: "me", Force: true})
 	if err != nil {

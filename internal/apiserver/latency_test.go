@@ -60,7 +60,7 @@ func TestAuditLogExplainsSlowRequests(t *testing.T) {
 		for _, e := range sink.take() {
 			ended = ended || e.Stage == auditv1.StageResponseComplete
 			if e.Annotations["apiserver.latency.k8s.io/total"] != "" {
-				t.Errorf("a watch is said to be slow: %v", e.Annotations)
+				t.Errorf("a watch is annotated as slow: %v", e.Annotations)
 			}
 		}
 	}

@@ -15,10 +15,10 @@ func TestServerIsAliveDuringItsStart(t *testing.T) {
 		return code
 	}
 	if livez, healthz, readyz := ask("/livez"), ask("/healthz"), ask("/readyz"); livez != http.StatusOK || healthz != http.StatusInternalServerError || readyz != http.StatusInternalServerError {
-		t.Errorf("at the start: %d, %d, %d", livez, healthz, readyz)
+		t.Errorf("during the start: %d, %d, %d", livez, healthz, readyz)
 	}
 	now = now.Add(time.Minute + 1)
 	if livez := ask("/livez"); livez != http.StatusInternalServerError {
-		t.Errorf("after the grace: %d", livez)
+		t.Errorf("after the grace period: %d", livez)
 	}
 }

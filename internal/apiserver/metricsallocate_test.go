@@ -31,21 +31,21 @@ func TestAllocationMetrics(t *testing.T) {
 		code             int
 		want             []string
 	}{
-		{"an address and a port that somebody wants", services, "{metadata: {name: a}, spec: {type: NodePort, clusterIP: 10.47.0.3, ports: [{port: 80, nodePort: 30002}]}}", 201, []string{
+		{"a requested address and port", services, "{metadata: {name: a}, spec: {type: NodePort, clusterIP: 10.47.0.3, ports: [{port: 80, nodePort: 30002}]}}", 201, []string{
 			address + `allocation_total{cidr="10.47.0.0/28",scope="static"} 1`, address + `allocated_ips{cidr="10.47.0.0/28"} 1`, address + `available_ips{cidr="10.47.0.0/28"} 13`,
 			address + `allocation_duration_seconds_count{cidr="10.47.0.0/28"} 1`, port + `allocation_total{scope="static"} 1`, port + "allocated_ports 1", port + "available_ports 3"}},
-		{"an address and a port that the server chooses", services, "{metadata: {name: b}, spec: {type: NodePort, ports: [{port: 80}]}}", 201, []string{
+		{"an allocated address and port", services, "{metadata: {name: b}, spec: {type: NodePort, ports: [{port: 80}]}}", 201, []string{
 			address + `allocation_total{cidr="10.47.0.0/28",scope="dynamic"} 1`, port + `allocation_total{scope="dynamic"} 1`, port + "allocated_ports 2"}},
-		{"those of a dry run do not count", services + "?dryRun=All", "{metadata: {name: c}, spec: {type: NodePort, ports: [{port: 80}]}}", 201, []string{
+		{"a dry run is not counted", services + "?dryRun=All", "{metadata: {name: c}, spec: {type: NodePort, ports: [{port: 80}]}}", 201, []string{
 			address + `allocation_total{cidr="10.47.0.0/28",scope="dynamic"} 1`, port + `allocation_total{scope="dynamic"} 1`, port + "allocated_ports 2"}},
-		{"an address that is taken", services, "{metadata: {name: d}, spec: {clusterIP: 10.47.0.3, ports: [{port: 80}]}}", 422, []string{
+		{"a taken address", services, "{metadata: {name: d}, spec: {clusterIP: 10.47.0.3, ports: [{port: 80}]}}", 422, []string{
 			address + `allocation_errors_total{cidr="10.47.0.0/28",scope="static"} 1`}},
-		{"an address of no range", services, "{metadata: {name: e}, spec: {clusterIP: 10.99.0.3, ports: [{port: 80}]}}", 422, []string{
+		{"an address outside the ranges", services, "{metadata: {name: e}, spec: {clusterIP: 10.99.0.3, ports: [{port: 80}]}}", 422, []string{
 			address + `allocation_errors_total{cidr="10.47.0.0/28",scope="static"} 1`}},
-		{"a port that is taken", services, "{metadata: {name: f}, spec: {type: NodePort, ports: [{port: 80, nodePort: 30002}]}}", 422, []string{
+		{"a taken port", services, "{metadata: {name: f}, spec: {type: NodePort, ports: [{port: 80, nodePort: 30002}]}}", 422, []string{
 			port + `allocation_errors_total{scope="static"} 1`, address + `allocated_ips{cidr="10.47.0.0/28"} 2`}},
-		{"a port of no range", services, "{metadata: {name: g}, spec: {type: NodePort, ports: [{port: 80, nodePort: 40000}]}}", 422, []string{port + `allocation_errors_total{scope="static"} 2`}},
-		{"more ports than there are", services, "{metadata: {name: h}, spec: {type: NodePort, ports: [{name: a, port: 80}, {name: b, port: 81}, {name: c, port: 82}]}}", 422, []string{
+		{"a port outside the range", services, "{metadata: {name: g}, spec: {type: NodePort, ports: [{port: 80, nodePort: 40000}]}}", 422, []string{port + `allocation_errors_total{scope="static"} 2`}},
+		{"more ports than the range has", services, "{metadata: {name: h}, spec: {type: NodePort, ports: [{name: a, port: 80}, {name: b, port: 81}, {name: c, port: 82}]}}", 422, []string{
 			port + `allocation_errors_total{scope="dynamic"} 1`, port + "allocated_ports 2", port + "available_ports 2"}},
 	} {
 		a.want(step.code, "POST", step.path, step.body)

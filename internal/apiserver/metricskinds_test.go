@@ -46,10 +46,10 @@ func TestCommitIsNamedAfterItsFirstOperation(t *testing.T) {
 		op         store.Op
 		want       storeOperation
 	}{
-		"of a key that is not to be there": {[]store.Condition{{Key: key}}, store.Op{Key: key}, storeCreate},
-		"of one at a revision":             {[]store.Condition{{Key: key, ModRevision: 3}}, store.Op{Key: key}, storeUpdate},
-		"beside one that is not there":     {[]store.Condition{{Key: "/registry/other"}, {Key: key, ModRevision: 3}}, store.Op{Key: key}, storeUpdate},
-		"a deletion":                       {[]store.Condition{{Key: key, ModRevision: 3}}, store.Op{Key: key, Delete: true}, storeDelete},
+		"a create":                   {[]store.Condition{{Key: key}}, store.Op{Key: key}, storeCreate},
+		"an update":                  {[]store.Condition{{Key: key, ModRevision: 3}}, store.Op{Key: key}, storeUpdate},
+		"an update besides a create": {[]store.Condition{{Key: "/registry/other"}, {Key: key, ModRevision: 3}}, store.Op{Key: key}, storeUpdate},
+		"a deletion":                 {[]store.Condition{{Key: key, ModRevision: 3}}, store.Op{Key: key, Delete: true}, storeDelete},
 	} {
 		if got := operationOf(tc.conditions, &tc.op); got != tc.want {
 			t.Errorf("%s: got %s", name, storeOperationNames[got])

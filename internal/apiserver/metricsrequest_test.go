@@ -23,7 +23,7 @@ func (doorman) Authenticate(r *http.Request) (auth.User, bool, error) {
 	case "none":
 		return auth.User{}, false, nil
 	}
-	return auth.User{}, false, errors.New("it is none of ours")
+	return auth.User{}, false, errors.New("the token is unknown")
 }
 
 // TestRequestMetrics: the series are those of upstream's API server v1.36.3 after

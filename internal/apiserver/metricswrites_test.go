@@ -74,8 +74,8 @@ func TestCertificateDurationsAreCounted(t *testing.T) {
 		asked, given int32
 		want         bool
 	}{
-		"as asked": {hour, hour, true}, "dated back": {hour, hour + 299, true}, "a little of a long time": {day, day - 3600, true},
-		"much longer": {hour, day, false}, "much shorter": {day, hour, false},
+		"the requested duration": {hour, hour, true}, "dated back": {hour, hour + 299, true}, "a little of a long time": {day, day - 3600, true},
+		"a much longer duration": {hour, day, false}, "much shorter": {day, hour, false},
 	} {
 		if got := honored(time.Duration(tc.asked)*time.Second, time.Duration(tc.given)*time.Second); got != tc.want {
 			t.Errorf("%s: %v", name, got)

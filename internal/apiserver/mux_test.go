@@ -24,6 +24,6 @@ func TestProfilesNeedAuthorization(t *testing.T) {
 	}
 	closed := newTestServer(t, func(cfg *Config) { cfg.Security.Authorizer = auth.Authorizers{} })
 	if w := get(closed, "/debug/pprof/goroutine"); w.Code != http.StatusForbidden {
-		t.Errorf("who may not see profiles got %d", w.Code)
+		t.Errorf("a user who may not see profiles got %d", w.Code)
 	}
 }

@@ -55,7 +55,7 @@ func TestFloodDoesNotDelayHealthLeasesAndSystemClients(t *testing.T) {
 	const tenant, maps = "tenant tenants", "/api/v1/namespaces/default/configmaps"
 	eventually(t, func() error {
 		if resp, err := ask(tenant, "GET", maps, ""); err != nil || resp.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") == "" {
-			return fmt.Errorf("requests are not sorted yet: %v", err)
+			return fmt.Errorf("flow control is not configured yet: %v", err)
 		}
 		return nil
 	})
@@ -96,7 +96,7 @@ func TestFloodDoesNotDelayHealthLeasesAndSystemClients(t *testing.T) {
 	eventually(t, func() error {
 		var page strings.Builder
 		if _, err := s.flow.Show(&page, "dump_requests", false); err != nil || strings.Count(page.String(), "tenant") < 5*seats {
-			return fmt.Errorf("the flood is not there yet: %v", err)
+			return fmt.Errorf("the flood has not arrived yet: %v", err)
 		}
 		return nil
 	})
@@ -117,7 +117,7 @@ func TestFloodDoesNotDelayHealthLeasesAndSystemClients(t *testing.T) {
 	ebb.Store(true)
 	flood.Wait()
 	if answers[http.StatusTooManyRequests] == 0 || answers[http.StatusGatewayTimeout] == 0 {
-		t.Errorf("answers to the flood, by code: %v; some got seats and were too slow, the others had to go", answers)
+		t.Errorf("answers to the flood, by code: %v; some got seats and were too slow, the others were refused", answers)
 	}
 	if resp, err := ask(tenant, "GET", maps, ""); err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("after the flood: %v %v", resp, err)

@@ -19,7 +19,7 @@ func TestDuplicateOwnersAreDroppedWithAWarning(t *testing.T) {
 	for _, q := range []asked{
 		{"twice", "POST", path, body(a + "," + a), nil, 201, `"ownerReferences":[` + a + `]`, "", warning},
 		{"another name of the same UID", "PUT", path + "/m", body(a + "," + other), nil, 200, `"ownerReferences":[` + a + "," + other + `]`, "", ""},
-		{"once more", "PUT", path + "/m", body(a + "," + other + "," + a), nil, 200, `"ownerReferences":[` + a + "," + other + `]`, "", warning},
+		{"the same owner again", "PUT", path + "/m", body(a + "," + other + "," + a), nil, 200, `"ownerReferences":[` + a + "," + other + `]`, "", warning},
 		{"by a patch", "PATCH", path + "/m", `[{"op":"add","path":"/metadata/ownerReferences/-","value":` + a + `}]`, plus, 200, `"ownerReferences":[` + a + "," + other + `]`, "", after},
 		{"by a patch that merges owners", "PATCH", path + "/m", `{"metadata":{"ownerReferences":[{"uid":"1","controller":true}]}}`, strategic, 200, `"controller":true`, "", ""},
 	} {

@@ -36,7 +36,7 @@ func tracked(t *testing.T, op *operation, live, obj runtime.Object) (own, refere
 		t.Error("the stored object was changed")
 	}
 	if !ok && !reflect.DeepEqual(own, untouched) {
-		t.Error("what was left to the field manager was changed")
+		t.Error("the tracker changed an object that it left to the field manager")
 	}
 	return own, reference, ok
 }
@@ -157,7 +157,7 @@ func TestTrackerSortsManyElements(t *testing.T) {
 	s := newTestServer(t)
 	e, ok := s.endpoints.find(corev1.SchemeGroupVersion.WithResource("pods"))
 	if !ok {
-		t.Fatal("no pods")
+		t.Fatal("the kind Pod is not served")
 	}
 	op := s.engine.internal(e, "default", "x")
 	op.fieldManager = "one"
@@ -175,6 +175,6 @@ func TestTrackerSortsManyElements(t *testing.T) {
 	}
 	pod.Finalizers[999] = pod.Finalizers[0]
 	if _, _, ok := tracked(t, op, e.newObject(), pod); ok {
-		t.Error("doubled items are the field manager's")
+		t.Error("duplicate items are not left to the field manager")
 	}
 }

@@ -183,7 +183,7 @@ func TestHealthChecksEachStore(t *testing.T) {
 	}
 	ask(http.StatusOK)
 	if _, page := fetch(t, ts.URL+"/metrics"); !strings.Contains(page, `apiserver_storage_size_bytes{storage_cluster_id="etcd-1"}`) {
-		t.Error("its size is not told")
+		t.Error("its size is missing")
 	}
 	if _, page := fetch(t, ts.URL+"/api/v1/componentstatuses"); !strings.Contains(page, `"name":"etcd-1"`) {
 		t.Errorf("componentstatuses: %s", page)

@@ -73,7 +73,7 @@ func TestPolicyMetricsAreUpstreams(t *testing.T) {
 		jsonPatch("[JSONPatch{op: 'add', path: '/metadata/labels', value: {'m': 'v'}}]"), jsonPatch("[JSONPatch{op: 'add', path: object.data.nope, value: 'v'}]"))
 	before := policyCounts(t)
 	if made := mustCreate(t, c, configMap("one")); made.Labels["m"] != "v" {
-		t.Errorf("what was done before the mutation that failed is lost: %v", made.ObjectMeta)
+		t.Errorf("the changes before the failed mutation are lost: %v", made.ObjectMeta)
 	}
 	got := policyCounts(t)
 	maps.DeleteFunc(got, func(key string, n float64) bool { return n == before[key] })
@@ -94,6 +94,6 @@ func TestChangesOfAFailingPolicyAreSeenByOthers(t *testing.T) {
 	ignoring(t, c, "a", admissionregistrationv1.IfNeededReinvocationPolicy, apply("has(object.data.late) ? Object{data: {'seen': object.data.late}} : Object{}"))
 	ignoring(t, c, "b", admissionregistrationv1.NeverReinvocationPolicy, apply("Object{data: {'late': 'yes'}}"), jsonPatch("[JSONPatch{op: 'add', path: object.data.nope, value: 'v'}]"))
 	if made := mustCreate(t, c, configMap("one")); made.Data["seen"] != "yes" {
-		t.Errorf("the first policy has not seen what the second did before it failed: %v", made.Data)
+		t.Errorf("the first policy did not see the second one's changes: %v", made.Data)
 	}
 }

@@ -72,7 +72,7 @@ func TestValidatingPolicyRefusesInUpstreamsWords(t *testing.T) {
 		PolicyName: "p", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
 		ParamRef: &admissionregistrationv1.ParamRef{Name: "par", Namespace: "default", ParameterNotFoundAction: &allow}}})
 	if _, err := client.Create(t.Context(), c, withData("t1", map[string]string{"x": "1"})); err != nil {
-		t.Errorf("without the parameter, which may be missing: %v", err)
+		t.Errorf("without the optional parameter: %v", err)
 	}
 	mustCreate(t, c, withData("par", map[string]string{"a": "c"}))
 	const refused = `configmaps "t" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: `
@@ -104,7 +104,7 @@ func TestValidatingPolicyRefusesInUpstreamsWords(t *testing.T) {
 		}
 	}
 	if _, err := client.Create(t.Context(), c, withData("unmatched", map[string]string{"x": "1"})); err != nil {
-		t.Errorf("what no condition matches is refused: %v", err)
+		t.Errorf("an object that no condition matches is refused: %v", err)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestMutatingPolicyChangesObjects(t *testing.T) {
 		apply("object.kind == 'Deployment' ? Object{spec: Object.spec{selector: Object.spec.selector{matchLabels: {'a':'b'}}}} : Object{}"))
 	made := mustCreate(t, c, configMap("one"))
 	if want := map[string]string{"a": "1", "m": "apply one"}; !maps.Equal(made.Data, want) || made.Labels["a"] != "b" || made.Annotations["a/b"] != "apply one!" {
-		t.Errorf("the policy made of it %v, %v", made.Data, made.ObjectMeta)
+		t.Errorf("the mutated object has %v, %v", made.Data, made.ObjectMeta)
 	}
 	mustCreate(t, c, configMap("test"))
 	_, err := client.Create(t.Context(), c, configMap("remove"))
@@ -204,7 +204,7 @@ func TestPoliciesDoNotApplyToPolicies(t *testing.T) {
 	mustCreate(t, c, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
 		PolicyName: "p", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}}})
 	if _, err := client.Create(t.Context(), c, configMap("one")); err == nil {
-		t.Fatal("the policy does not hold")
+		t.Fatal("the policy is not in effect")
 	}
 	if err := client.Delete[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](t.Context(), c, "", "b", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func TestPrivilegedContainersAreRefusedByNoPrivileged(t *testing.T) {
 		t.Errorf("a pod without privileges: %v", err)
 	}
 	if _, err := client.Create(ctx, newTestServer(t, withServices).own(), pod("p", &yes)); err != nil {
-		t.Errorf("a server that lets pods have them: %v", err)
+		t.Errorf("a server that allows privileged pods: %v", err)
 	}
 }
 
@@ -49,9 +49,9 @@ func TestNodesAreReachedAtThePreferredAddresses(t *testing.T) {
 		order []corev1.NodeAddressType
 		want  string
 	}{
-		"addresses before names":        {nil, "192.0.2.1"},
-		"as told":                       {[]corev1.NodeAddressType{corev1.NodeInternalDNS, corev1.NodeHostName, corev1.NodeInternalIP}, "one"},
-		"none of those that are wanted": {[]corev1.NodeAddressType{corev1.NodeInternalDNS}, ""},
+		"addresses before names":         {nil, "192.0.2.1"},
+		"as configured":                  {[]corev1.NodeAddressType{corev1.NodeInternalDNS, corev1.NodeHostName, corev1.NodeInternalIP}, "one"},
+		"no address of the wanted types": {[]corev1.NodeAddressType{corev1.NodeInternalDNS}, ""},
 	} {
 		if got, err := nodeAddress(node, tc.order); got != tc.want || (err == nil) != (tc.want != "") {
 			t.Errorf("%s: %q, %v", name, got, err)

@@ -45,7 +45,7 @@ func TestStoppingServerLosesNoRequest(t *testing.T) {
 		stop()
 		eventually(t, func() error {
 			if resp, _ := fetch(t, url+"/readyz/shutdown"); resp.StatusCode != http.StatusInternalServerError {
-				return fmt.Errorf("it still says it is ready")
+				return fmt.Errorf("the server still reports that it is ready")
 			}
 			return nil
 		})
@@ -57,7 +57,7 @@ func TestStoppingServerLosesNoRequest(t *testing.T) {
 		_, _ = io.WriteString(send, `{"name":"late"}}`)
 		_ = send.Close()
 		if got := <-answer; got != "201 Created" {
-			t.Errorf("the request under way got %q", got)
+			t.Errorf("the request in progress got %q", got)
 		}
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -169,7 +169,7 @@ func TestStoppingServerAnswersWithRetryAfter(t *testing.T) {
 		_, _ = io.WriteString(send, `{"name":"late"}}`)
 		_ = send.Close()
 		if got := <-answer; got != "201 Created" {
-			t.Errorf("the request under way got %q", got)
+			t.Errorf("the request in progress got %q", got)
 		}
 		if err := <-ended; err != nil {
 			t.Error(err)

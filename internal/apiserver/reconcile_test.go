@@ -55,7 +55,7 @@ func TestLocalAddressesAreNoEndpoints(t *testing.T) {
 func TestDefaultServiceCIDROnlyGainsASecondFamily(t *testing.T) {
 	s := newTestServer(t, withServices)
 	for _, step := range []struct{ name, configured, want string }{
-		{"as at first", "10.43.0.0/24", "10.43.0.0/24"},
+		{"unchanged", "10.43.0.0/24", "10.43.0.0/24"},
 		{"another range", "10.44.0.0/24", "10.43.0.0/24"},
 		{"another first family", "fd00::/112 10.43.0.0/24", "10.43.0.0/24"},
 		{"a second family", "10.43.0.0/24 fd00::/112", "10.43.0.0/24 fd00::/112"},
@@ -87,14 +87,14 @@ func TestDeletedRangesGiveNoAddresses(t *testing.T) {
 		return `{"metadata":{"name":"` + name + `"},"spec":{"ports":[{"port":80}]` + more + `}}`
 	}
 	for _, a := range []asked{
-		{"there are Services", "PATCH", ranges + "/kubernetes", `{"metadata":{"finalizers":["example.com/waits"]}}`, merge, 200, "example.com/waits", "", ""},
-		{"of the default range", "POST", services, service("a", ""), nil, 201, `"clusterIP":"10.43.0.`, "", ""},
-		{"which is deleted", "DELETE", ranges + "/kubernetes", "", nil, 200, "deletionTimestamp", "", ""},
-		{"while another one is not ready", "POST", ranges, `{"metadata":{"name":"new"},"spec":{"cidrs":["10.168.0.0/24"]}}`, nil, 201, "10.168", "", ""},
-		{"there is none", "POST", services, service("b", ""), nil, 500, "range is full", "", ""},
-		{"none of the old one is given", "POST", services, service("b", `,"clusterIP":"10.43.0.9"`), nil, 422, "does not match the current range", "", ""},
-		{"the other one is ready", "PATCH", ranges + "/new/status", `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, merge, 200, "Ready", "", ""},
-		{"and counts", "POST", services, service("b", ""), nil, 201, `"clusterIP":"10.168.0.`, "", ""},
+		{"the default range has a finalizer", "PATCH", ranges + "/kubernetes", `{"metadata":{"finalizers":["example.com/waits"]}}`, merge, 200, "example.com/waits", "", ""},
+		{"an address in the default range", "POST", services, service("a", ""), nil, 201, `"clusterIP":"10.43.0.`, "", ""},
+		{"the default range is deleted", "DELETE", ranges + "/kubernetes", "", nil, 200, "deletionTimestamp", "", ""},
+		{"a new range that is not ready", "POST", ranges, `{"metadata":{"name":"new"},"spec":{"cidrs":["10.168.0.0/24"]}}`, nil, 201, "10.168", "", ""},
+		{"no range is left", "POST", services, service("b", ""), nil, 500, "range is full", "", ""},
+		{"an address in the deleted range", "POST", services, service("b", `,"clusterIP":"10.43.0.9"`), nil, 422, "does not match the current range", "", ""},
+		{"the other range becomes ready", "PATCH", ranges + "/new/status", `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, merge, 200, "Ready", "", ""},
+		{"an address in the other range", "POST", services, service("b", ""), nil, 201, `"clusterIP":"10.168.0.`, "", ""},
 	} {
 		a.check(t, s)
 	}
@@ -113,7 +113,7 @@ func TestDeletedRangesGiveNoAddresses(t *testing.T) {
 // Kubernetes before 1.20 stored one address of a Service and no list. Its IPAddress may have been
 // created later.
 func TestUpdateOfAnOldServiceCreatesItsIPAddress(t *testing.T) {
-	for name, known := range map[string]bool{"that nobody keeps": false, "that is kept": true} {
+	for name, known := range map[string]bool{"without an IPAddress": false, "that is kept": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestServer(t, withServices)
 			if err := s.reconcileKubernetes(t.Context()); err != nil {

@@ -197,12 +197,12 @@ func TestUnacceptableAnswersAreRecordedByCode(t *testing.T) {
 		code         int
 		recorded     bool
 	}{
-		"another media type":                       {"text/x", maps, 406, false},
-		"a form that there is none of":             {"application/json;as=X;g=meta.k8s.io;v=v1", maps, 406, false},
-		"an error instead of a table":              {"application/json;as=Table;g=meta.k8s.io;v=v1", maps + "/none", 404, false},
-		"an error that may come as JSON":           {"application/json;as=Table;g=meta.k8s.io;v=v1,application/json", maps + "/none", 404, true},
-		"a media type not said in so many words":   {"application/*", maps, 406, true},
-		"an error of a timeout nobody understands": {"application/json", maps + "?timeout=x", 400, true},
+		"another media type":             {"text/x", maps, 406, false},
+		"an unsupported format":          {"application/json;as=X;g=meta.k8s.io;v=v1", maps, 406, false},
+		"an error instead of a table":    {"application/json;as=Table;g=meta.k8s.io;v=v1", maps + "/none", 404, false},
+		"an error in JSON":               {"application/json;as=Table;g=meta.k8s.io;v=v1,application/json", maps + "/none", 404, true},
+		"a media type by wildcard":       {"application/*", maps, 406, true},
+		"an error of an invalid timeout": {"application/json", maps + "?timeout=x", 400, true},
 	} {
 		if code, _, answer := do(t, s, "GET", test.path, "", "Accept", test.accept); code != test.code {
 			t.Errorf("%s: %d %s, want %d", name, code, answer, test.code)
@@ -261,7 +261,7 @@ func TestRequestThatCannotBeRecordedIsRefused(t *testing.T) {
 		t.Errorf("a component of this process got %v", err)
 	}
 	if resp, _ := fetch(t, cfg.Host+"/api/v1/namespaces/default/secrets"); resp.StatusCode != http.StatusOK {
-		t.Errorf("what is not recorded got %d", resp.StatusCode)
+		t.Errorf("a request that is not recorded got %d", resp.StatusCode)
 	}
 }
 

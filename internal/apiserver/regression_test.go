@@ -62,7 +62,7 @@ func TestRegressionDuplicateEventsOnALaggingServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, obj := event(t, early()); obj.Name != seen.Name {
-				t.Errorf("the early watch gets %s, expected %s", obj.Name, seen.Name)
+				t.Errorf("the early watch gets %s, want %s", obj.Name, seen.Name)
 			}
 			if _, obj := event(t, late()); obj.Name != fmt.Sprint("unseen-", proto) {
 				t.Errorf("the watch from %s on gets %s of %s", seen.ResourceVersion, obj.Name, obj.ResourceVersion)
@@ -204,6 +204,6 @@ func TestRegressionLaggingServerWritesToTheNewestState(t *testing.T) {
 		t.Errorf("after an acknowledged patch it is %v, %v", got, err)
 	}
 	if err := client.Delete[*corev1.ConfigMap](t.Context(), far, "default", "two", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("what is gone (it was %s) is deleted again: %v", held.UID, err)
+		t.Errorf("the removed object (UID %s) is deleted again: %v", held.UID, err)
 	}
 }

@@ -81,7 +81,7 @@ func TestStatusWritesOwnOnlyWhatTheyCanChange(t *testing.T) {
 			a.want(http.StatusCreated, "POST", c.path, "{"+c.kind+", "+made+", spec: "+c.spec+"}")
 			out := a.want(http.StatusOK, "PATCH", named+"/"+c.sub+"?fieldManager=m&force=true", "{"+c.kind+", "+m+", spec: "+c.spec+", status: "+c.status+"}", "Content-Type", "application/apply-patch+yaml")
 			if got := ownedBy(out, "m"); got != c.owned {
-				t.Errorf("owns %s, and not %s", got, c.owned)
+				t.Errorf("owns %s, want %s", got, c.owned)
 			}
 			if kept := at(out, "metadata", "annotations", "c") == nil; kept == strings.Contains(c.owned, "metadata.annotations") {
 				t.Errorf("the annotations are %v", at(out, "metadata", "annotations"))
@@ -131,12 +131,12 @@ spec:
 	merge := []string{"Content-Type", "application/merge-patch+json"}
 	out := a.want(http.StatusCreated, "POST", path+"?dryRun=All", sail)
 	if out["color"] != nil || out["size"] != 1.0 || at(out, "metadata", "selfLink") != nil || at(out, "metadata", "resourceVersion") != nil {
-		t.Errorf("a new one: %v", out)
+		t.Errorf("a created object: %v", out)
 	}
 	made := a.want(http.StatusCreated, "POST", path, sail)
 	out = a.want(http.StatusOK, "PATCH", path+"/one?dryRun=All", "{size: 2, color: blue, metadata: {selfLink: link}}", merge...)
 	if out["color"] != nil || out["size"] != 2.0 || at(out, "metadata", "resourceVersion") != at(made, "metadata", "resourceVersion") || at(out, "metadata", "selfLink") != "link" {
-		t.Errorf("a changed one: %v", out)
+		t.Errorf("a changed object: %v", out)
 	}
 	for selector, code := range map[string]int{"metadata.namespace=x": http.StatusBadRequest, "metadata.name=one": http.StatusOK} {
 		a.want(code, "GET", path+"?fieldSelector="+selector, "")

@@ -82,17 +82,17 @@ func TestResourceMetrics(t *testing.T) {
 		{"as a table", "nodes", table, 200, `"cells":["one","`, `silent`},
 		{"one node", "nodes/one", "", 200, `"kind":"NodeMetrics"`, `"items"`},
 		{"a node that does not answer", "nodes/silent", "", 503, "node silent could not be asked", ""},
-		{"a node that there is not", "nodes/none", "", 404, `nodes.metrics.k8s.io \"none\" not found`, ""},
+		{"a missing node", "nodes/none", "", 404, `nodes.metrics.k8s.io \"none\" not found`, ""},
 		{"running pods that are measured", "pods", "", 200, `"containers":[{"name":"c","usage":{"cpu":"`, "pending"},
 		{"pods of a namespace", "namespaces/default/pods", "", 200, `"name":"even","namespace":"default"`, "unmeasured"},
 		{"pods of another", "namespaces/kube-system/pods", "", 200, `"items":[]`, "even"},
 		{"pods by label", "pods?labelSelector=app%3Deven", "", 200, `"labels":{"app":"even"}`, ""},
-		{"pods by another label", "pods?labelSelector=app%3Dodd", "", 200, `"items":[]`, ""},
+		{"pods by a label that none has", "pods?labelSelector=app%3Dodd", "", 200, `"items":[]`, ""},
 		{"pods by name", "pods?fieldSelector=metadata.name%3Deven", "", 200, `"memory":"1Mi"`, ""},
 		{"one pod", "namespaces/default/pods/even", table, 200, `"cells":["even","`, ""},
-		{"a pod that is not measured", "namespaces/default/pods/unmeasured", "", 404, "not found", ""},
-		{"nothing can be watched", "pods?watch=true", "", 405, "", ""},
-		{"nothing can be written", "namespaces/default/pods", "POST", 405, "", ""},
+		{"a pod without measurements", "namespaces/default/pods/unmeasured", "", 404, "not found", ""},
+		{"watches are not supported", "pods?watch=true", "", 405, "", ""},
+		{"writes are not supported", "namespaces/default/pods", "POST", 405, "", ""},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

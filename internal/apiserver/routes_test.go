@@ -44,22 +44,22 @@ func TestPathIsCheckedBeforeMethodAndBody(t *testing.T) {
 		code                int
 		message             string
 	}{
-		{"all objects are not replaced or patched", "PUT PATCH OPTIONS HEAD TRACE", sets, 405, noMethod},
-		{"one object is not created by its own path", "POST OPTIONS HEAD", sets + "/x", 405, noMethod},
-		{"a namespaced object outside of any namespace", all, apps + "/replicasets/x", 404, noPath},
-		{"a subresource outside of any namespace", all, apps + "/replicasets/x/scale", 404, noPath},
-		{"a subresource that is not there", all, sets + "/x/nothing", 404, noPath},
-		{"something below a subresource", all, sets + "/x/status/x", 404, noPath},
-		{"a cluster's object in a namespace", all, "/api/v1/namespaces/default/nodes/x", 404, noPath},
+		{"a collection cannot be replaced or patched", "PUT PATCH OPTIONS HEAD TRACE", sets, 405, noMethod},
+		{"an object cannot be created by its own path", "POST OPTIONS HEAD", sets + "/x", 405, noMethod},
+		{"a namespaced object without a namespace", all, apps + "/replicasets/x", 404, noPath},
+		{"a subresource without a namespace", all, apps + "/replicasets/x/scale", 404, noPath},
+		{"an unknown subresource", all, sets + "/x/nothing", 404, noPath},
+		{"a path below a subresource", all, sets + "/x/status/x", 404, noPath},
+		{"a cluster-scoped object in a namespace", all, "/api/v1/namespaces/default/nodes/x", 404, noPath},
 		{"a watch of a subresource", all, apps + "/watch/replicasets/a/b/c", 404, noPath},
-		{"a watch is only read", "POST PUT PATCH DELETE HEAD", "/api/v1/watch/namespaces/default/pods/x", 405, noMethod},
-		{"a kind that is only created, in no namespace", all, "/api/v1/bindings", 404, noPath},
-		{"an object of a kind that is only created", all, "/apis/authentication.k8s.io/v1/tokenreviews/x", 404, noPath},
-		{"a version that a built-in group does not have", all, "/apis/apps/v9", 404, noPath},
-		{"a kind in it", all, "/apis/apps/v9/deployments", 404, noPath},
-		{"a version that the first group does not have", all, "/api/v2", 404, noPath},
-		{"a group's version is only read", "POST PUT PATCH DELETE HEAD", apps, 405, noMethod},
-		{"what the server is is only read", "POST PUT PATCH DELETE HEAD", "/version", 405, noMethod},
+		{"a watch path only allows GET", "POST PUT PATCH DELETE HEAD", "/api/v1/watch/namespaces/default/pods/x", 405, noMethod},
+		{"a kind that can only be created, without a namespace", all, "/api/v1/bindings", 404, noPath},
+		{"an object of a kind that can only be created", all, "/apis/authentication.k8s.io/v1/tokenreviews/x", 404, noPath},
+		{"an unknown version of a built-in group", all, "/apis/apps/v9", 404, noPath},
+		{"a kind in an unknown version", all, "/apis/apps/v9/deployments", 404, noPath},
+		{"an unknown version of the core group", all, "/api/v2", 404, noPath},
+		{"a group version only allows GET", "POST PUT PATCH DELETE HEAD", apps, 405, noMethod},
+		{"the server's version only allows GET", "POST PUT PATCH DELETE HEAD", "/version", 405, noMethod},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			refused(t, s, tt.methods, tt.path, tt.code, tt.message)
@@ -150,9 +150,9 @@ func TestPathsOfCustomResources(t *testing.T) {
 		code               int
 		message            string
 	}{
-		{"replacing all of them", "PUT", "", 400, "name must be provided"},
-		{"a method that nobody knows", "TRACE", "/x", 405, noVerb},
-		{"a subresource that is not there", "OPTIONS", "/x/nothing", 404, notFound},
+		{"an update of the collection", "PUT", "", 400, "name must be provided"},
+		{"an unknown method", "TRACE", "/x", 405, noVerb},
+		{"an unknown subresource", "OPTIONS", "/x/nothing", 404, notFound},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, out, _ := a.do(tt.method, crontabsPath+tt.path, ""); at(out, "code") != float64(tt.code) || !strings.Contains(at(out, "message").(string), tt.message) {

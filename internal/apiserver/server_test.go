@@ -76,7 +76,7 @@ func TestWritesInProcess(t *testing.T) {
 	}
 	same, err := client.Update(ctx, c, changed.DeepCopy())
 	if err != nil || same.ResourceVersion != changed.ResourceVersion {
-		t.Fatalf("an update without effect made a revision: %v, %s → %s", err, changed.ResourceVersion, same.ResourceVersion)
+		t.Fatalf("an update without a change made a revision: %v, %s → %s", err, changed.ResourceVersion, same.ResourceVersion)
 	}
 	patched, err := client.Patch[*corev1.ConfigMap](ctx, c, "default", "one", types.MergePatchType, []byte(`{"data":{"a":null,"d":"4"}}`))
 	if err != nil || len(patched.Data) != 2 || patched.Data["d"] != "4" {

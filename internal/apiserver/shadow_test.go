@@ -42,7 +42,7 @@ spec:
 		t.Fatal(err)
 	}
 	if text := string(all); strings.Contains(text, "foos") || !strings.Contains(text, "/apis/networking.k8s.io/v9/bars") || !strings.Contains(text, `"resource":"bars"`) {
-		t.Error("the documents of all versions have what is in a built-in one, or lack what is in another")
+		t.Error("the documents include a definition in a built-in version, or lack one in another version")
 	}
 	a.want(http.StatusNotFound, "GET", v1+"/foos", "")
 	a.want(http.StatusNotFound, "POST", v1+"/foos", "{apiVersion: networking.k8s.io/v1, kind: Foo, metadata: {name: f}}")

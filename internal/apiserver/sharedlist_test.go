@@ -67,14 +67,14 @@ func TestSharedItemsAreBuiltByOneListAtATime(t *testing.T) {
 	ask()
 	list, together := ask()
 	if !together {
-		t.Fatal("the second one was not to put them together")
+		t.Fatal("the second list was not asked to build them")
 	}
 	if _, another := ask(); another {
-		t.Error("another one was to put together what is being put together")
+		t.Error("another list was asked to build them at the same time")
 	}
 	list.keep(p.changed, nil) // the build has failed
 	if _, next := ask(); !next {
-		t.Error("the next one was not to try again")
+		t.Error("the next list was not asked to try again")
 	}
 }
 
@@ -102,18 +102,18 @@ func TestSharedItemsAreBuiltOncePerState(t *testing.T) {
 		whole   string
 		want    string
 	}{
-		{"the first one to ask gets them from the entries", 0, 1, "/p/", none},
-		{"the second one has them put together", 0, 1, "/p/", all},
-		{"so that others share them", 0, 1, "/p/", shared},
-		{"a part of the list is nobody else's", 0, 1, "", none},
-		{"nor is a state that is not known", 0, 0, "/p/", none},
+		{"the first list encodes from the entries", 0, 1, "/p/", none},
+		{"the second list builds the items", 0, 1, "/p/", all},
+		{"further lists share them", 0, 1, "/p/", shared},
+		{"a page shares nothing", 0, 1, "", none},
+		{"an unknown state shares nothing", 0, 0, "/p/", none},
 		{"another namespace is another list", 0, 1, "/q/", none},
-		{"after a change it begins anew", 0, 2, "/p/", none},
-		{"but not too often", 0, 2, "/p/", none},
+		{"after a change the first list encodes from the entries", 0, 2, "/p/", none},
+		{"items are not built again so soon", 0, 2, "/p/", none},
 		{"the old state is still shared", 0, 1, "/p/", shared},
-		{"a second later it is time again", sharedEvery, 2, "/p/", all},
-		{"who is late does not take the newer items away", 0, 1, "/p/", none},
-		{"as one sees", 0, 2, "/p/", shared},
+		{"a second later they are built again", sharedEvery, 2, "/p/", all},
+		{"a list of an old state does not replace newer items", 0, 1, "/p/", none},
+		{"the newer items are still shared", 0, 2, "/p/", shared},
 	} {
 		now = now.Add(step.later)
 		got := ask(step.changed, step.whole)

@@ -28,6 +28,6 @@ func TestUnchangedObjectIsWrittenAgainAfterKeyRotation(t *testing.T) {
 	}
 	same, err := client.Update(t.Context(), c, made.DeepCopy())
 	if err != nil || same.ResourceVersion == made.ResourceVersion {
-		t.Errorf("it was not written: %v", err)
+		t.Errorf("the object was not written: %v", err)
 	}
 }

@@ -53,6 +53,6 @@ func TestDisabledResourcesAreNotServed(t *testing.T) {
 		}
 	}
 	if _, err := client.Get[*batchv1.Job](t.Context(), s.Client(auth.Component("tester")), "default", "j"); err == nil || !strings.Contains(err.Error(), `jobs.batch "j" not found`) {
-		t.Errorf("components of the process do without: %v", err)
+		t.Errorf("components of the process lack them: %v", err)
 	}
 }

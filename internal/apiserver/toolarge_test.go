@@ -89,17 +89,17 @@ func TestManagedFieldsOfALargeObjectAreDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, answer = do(t, s, "GET", configMaps+"/"+name, ""); json.Unmarshal([]byte(answer), &stored) != nil || !maps.Equal(stored.Data, large) {
-			t.Errorf("what %s wrote is not there: %.300s", name, answer)
+			t.Errorf("the object that %s wrote is missing: %.300s", name, answer)
 		}
 		if len(given.ManagedFields) != 0 || len(stored.ManagedFields) != 0 {
 			t.Errorf("%s leaves owners: %d in the answer, %d in the store", name, len(given.ManagedFields), len(stored.ManagedFields))
 		}
 		code, _, answer = do(t, s, "PATCH", configMaps+"/"+name+"?fieldManager=f", text(name, nil), "Content-Type", "application/apply-patch+yaml")
 		if code != http.StatusInternalServerError || !strings.Contains(answer, "too large") {
-			t.Errorf("an apply after %s, which goes by the owners, is answered with %d: %.300s", name, code, answer)
+			t.Errorf("an apply after %s, which needs managedFields, is answered with %d: %.300s", name, code, answer)
 		}
 		if code, _, answer = do(t, s, "PATCH", configMaps+"/"+name, `{"data":{"k":"v"}}`, "Content-Type", "application/merge-patch+json"); code != http.StatusOK {
-			t.Errorf("a patch of what %s wrote is answered with %d: %.300s", name, code, answer)
+			t.Errorf("a patch of the object that %s wrote is answered with %d: %.300s", name, code, answer)
 		}
 	}
 }

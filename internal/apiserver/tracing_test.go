@@ -115,7 +115,7 @@ func TestTraceHasTheSpansOfARequest(t *testing.T) {
 	}
 	asked := named["HTTP POST"]
 	if got := <-heard; got != "00-"+create+"-"+asked.ID()+"-01" {
-		t.Errorf("the webhook hears of %q", got)
+		t.Errorf("the webhook got the trace %q", got)
 	}
 	for _, want := range [][3]string{
 		{"POST /api/v1/namespaces/{:namespace}/configmaps", "http.response.status_code", "201"}, {"POST /api/v1/namespaces/{:namespace}/configmaps", "audit-id", "id-of-create"},

@@ -35,13 +35,13 @@ func TestTokenTrackingDateIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, day := since(); day != "2020-02-02" {
-		t.Errorf("an earlier day became %s", day)
+		t.Errorf("an earlier date became %s", day)
 	}
 	m.Data[trackingSince], m.Data["note"] = "yesterday", "x"
 	if _, err := client.Update(t.Context(), s.own(), m); err != nil {
 		t.Fatal(err)
 	}
 	if m, got := since(); got != day || m.Data["note"] != "x" {
-		t.Errorf("what is no day became %q beside %q, wanted %s", got, m.Data, day)
+		t.Errorf("an invalid date became %q beside %q, want %s", got, m.Data, day)
 	}
 }

@@ -67,7 +67,7 @@ func TestPlainTransportServesWatchesInTheirHandlers(t *testing.T) {
 func TestUnknownTransportIsRefused(t *testing.T) {
 	valid := newTestServer(t)
 	if _, err := New(Config{Store: valid.cfg.Store, Transport: "slow"}); err == nil {
-		t.Error("it is accepted")
+		t.Error("it was accepted")
 	}
 }
 

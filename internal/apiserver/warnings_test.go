@@ -23,12 +23,12 @@ func TestWarningsAreLimitedInTotal(t *testing.T) {
 	}{
 		{"as many as fit", []int{4096}, []int{4096}},
 		{"two that fit", []int{4000, 96}, []int{4000, 96}},
-		{"one that does not", []int{4097}, []int{256}},
-		{"two that do not", []int{4000, 97}, []int{256, 97}},
-		{"small ones around", []int{100, 4000, 20}, []int{100, 256, 20}},
+		{"one that is too long", []int{4097}, []int{256}},
+		{"two that are too long together", []int{4000, 97}, []int{256, 97}},
+		{"small ones around a long one", []int{100, 4000, 20}, []int{100, 256, 20}},
 		{"more than fit when they are cut", repeat(300, 20), repeat(256, 16)},
-		{"more than fit though none is cut", repeat(217, 200), repeat(217, 19)},
-		{"the last may be too much", append(repeat(300, 15), 156, 300, 20), append(repeat(256, 15), 156, 256)},
+		{"more than fit although none is cut", repeat(217, 200), repeat(217, 19)},
+		{"the last one may exceed the limit", append(repeat(300, 15), 156, 300, 20), append(repeat(256, 15), 156, 256)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var w warnings
@@ -48,7 +48,7 @@ func TestWarningsAreLimitedInTotal(t *testing.T) {
 	}
 	var w warnings
 	if w.add("not\x00printable") || w.headers() != nil {
-		t.Error("what no header can say is sent")
+		t.Error("an unprintable warning is sent")
 	}
 }
 

@@ -37,7 +37,7 @@ func FuzzWatch(f *testing.F) {
 	}
 	e, ok := s.endpoints.find(corev1.SchemeGroupVersion.WithResource("configmaps"))
 	if !ok {
-		f.Fatal("no configmaps")
+		f.Fatal("the kind ConfigMap is not served")
 	}
 	// Open the cache with a first reader, which otherwise may leave before the next one comes.
 	if _, err := client.Get[*corev1.ConfigMap](f.Context(), s.own(), "default", "one"); err != nil {
@@ -53,7 +53,7 @@ func FuzzWatch(f *testing.F) {
 		req, err := op.newListRequest(opts)
 		if err != nil {
 			if !isStatus(err) {
-				t.Errorf("the error is no answer: %v", err)
+				t.Errorf("the error is no Status: %v", err)
 			}
 			return
 		}
@@ -66,7 +66,7 @@ func FuzzWatch(f *testing.F) {
 		if err != nil {
 			// Upstream answers an invalid revision like unknown errors.
 			if _, number := errors.AsType[*field.Error](err); !isStatus(err) && !number {
-				t.Errorf("the error is no answer: %v", err)
+				t.Errorf("the error is no Status: %v", err)
 			}
 			return
 		}

@@ -54,7 +54,7 @@ func TestNewHubHasItsFormBeforeItMakesFrames(t *testing.T) {
 		}
 		frames, _, err := m.take(1 << 20)
 		if size, _, chunked := strings.Cut(string(frames), "\r\n"); err != nil || !chunked || strings.Contains(size, "{") {
-			t.Errorf("the first frame came as %.60q, %v: not framed", frames, err)
+			t.Errorf("the first frame came as %.60q, %v: not chunked", frames, err)
 		}
 		m.leave()
 	}

@@ -286,11 +286,11 @@ func TestWatchDoesNotWaitForAnotherHub(t *testing.T) {
 				return nil
 			}
 		}
-		return errors.New("nobody waits for the busy hub")
+		return errors.New("no watch waits for the busy hub")
 	})
 	eventually(t, func() error {
 		if !s.watches.hubs.mu.TryLock() {
-			return errors.New("who waits for the busy hub keeps all the others locked")
+			return errors.New("a watch that waits for the busy hub locks all the others")
 		}
 		s.watches.hubs.mu.Unlock()
 		return nil
@@ -450,7 +450,7 @@ func TestStreamsEndAndFreeEverything(t *testing.T) {
 	short, _ := lines(t, url+defaultMaps+"?watch=1&timeoutSeconds=1")
 	old, _ := lines(t, url+"/api/v1/namespaces/other/configmaps?watch=1")
 	if line := short(); line != "" {
-		t.Errorf("something came: %s", line)
+		t.Errorf("an unexpected event: %s", line)
 	}
 	hangUp()
 	eventually(t, func() error {
@@ -465,7 +465,7 @@ func TestStreamsEndAndFreeEverything(t *testing.T) {
 	})
 	stop()
 	if line := old(); line != "" {
-		t.Errorf("something came: %s", line)
+		t.Errorf("an unexpected event: %s", line)
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -489,7 +489,7 @@ func TestShutdownEndsAllWatchesOneAfterTheOther(t *testing.T) {
 		stop()
 		for _, next := range open {
 			if line := next(); line != "" {
-				t.Errorf("something came: %s", line)
+				t.Errorf("an unexpected event: %s", line)
 			}
 		}
 		if _, err := io.Copy(io.Discard, response.Body); err != nil {
@@ -513,13 +513,13 @@ func TestHandledWatchesEndOnce(t *testing.T) {
 	}
 	s.endWatches(time.Millisecond)
 	if first.Err() == nil || second.Err() == nil {
-		t.Errorf("one goes on: %v, %v", first.Err(), second.Err())
+		t.Errorf("a watch continues: %v, %v", first.Err(), second.Err())
 	}
 	other, over := s.bound(t.Context(), nil, parseRequest(httptest.NewRequest("GET", "/api/v1/namespaces/a/pods/b/log", nil)), 0)
 	defer over()
 	s.endWatches(time.Millisecond)
 	if other.Err() != nil {
-		t.Error("what is no watch ends with them")
+		t.Error("other requests end with the watches")
 	}
 }
 

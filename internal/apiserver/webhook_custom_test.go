@@ -70,7 +70,7 @@ func TestWebhooksSeeAndChangeCustomResources(t *testing.T) {
 	}
 	asked := h.requests()
 	if len(asked) != 2 {
-		t.Fatalf("webhooks were asked %d times", len(asked))
+		t.Fatalf("webhooks were called %d times", len(asked))
 	}
 	var seen object
 	if err := json.Unmarshal(asked[1].Object.Raw, &seen); err != nil || seen["apiVersion"] != "stable.example.com/v2" || at(seen, "data", "m") != "yes" {
@@ -130,6 +130,6 @@ spec:
 	a.want(http.StatusOK, "PUT", boats+"/fram/scale", "{apiVersion: autoscaling/v1, kind: Scale, metadata: {name: fram, namespace: default}, spec: {replicas: 5}}")
 	asked := h.requests()
 	if len(asked) != 1 || !strings.Contains(string(asked[0].OldObject.Raw), `"replicas":3`) || !strings.Contains(string(asked[0].Object.Raw), `"replicas":5`) {
-		t.Errorf("the webhook was asked %+v", asked)
+		t.Errorf("the webhook got %+v", asked)
 	}
 }

@@ -184,7 +184,7 @@ func TestValidatingWebhookRefusesWrites(t *testing.T) {
 	}
 	r := h.requests()[0]
 	if r.Operation != "CREATE" || r.Kind.Kind != "ConfigMap" || r.Resource.Resource != "configmaps" || r.Name != "one" || r.Namespace != "default" || r.UserInfo.Username != "tester" || *r.DryRun {
-		t.Errorf("the webhook was asked %+v", r)
+		t.Errorf("the webhook got %+v", r)
 	}
 	if text := string(r.Object.Raw); !strings.Contains(text, `"kind":"ConfigMap"`) || !strings.Contains(text, `"data":{"a":"1"}`) || string(r.OldObject.Raw) != "null" && len(r.OldObject.Raw) > 0 {
 		t.Errorf("the webhook saw %s and %s", r.Object.Raw, r.OldObject.Raw)
@@ -201,7 +201,7 @@ func TestValidatingWebhookRefusesWrites(t *testing.T) {
 	wantError(t, client.Delete[*corev1.ConfigMap](t.Context(), c, "default", "one", metav1.DeleteOptions{}), "not today")
 	asked := h.requests()
 	if last := asked[len(asked)-1]; last.Operation != "DELETE" || !strings.Contains(string(last.OldObject.Raw), `"name":"one"`) {
-		t.Errorf("of a deletion, the webhook saw %+v", last)
+		t.Errorf("for a deletion, the webhook got %+v", last)
 	}
 }
 
@@ -222,18 +222,18 @@ func TestWebhooksSeeTheDeletedNamespace(t *testing.T) {
 	remove()
 	asked := h.requests()
 	if len(asked) != 1 {
-		t.Fatalf("the webhook was asked %d times", len(asked))
+		t.Fatalf("the webhook was called %d times", len(asked))
 	}
 	var options metav1.DeleteOptions
 	if err := json.Unmarshal(asked[0].Options.Raw, &options); err != nil {
 		t.Fatal(err)
 	}
 	if options.Preconditions == nil || *options.Preconditions.UID != ns.UID || options.GracePeriodSeconds == nil {
-		t.Errorf("the webhook saw the options %s", asked[0].Options.Raw)
+		t.Errorf("the webhook got the options %s", asked[0].Options.Raw)
 	}
 	remove()
 	if asked := h.requests(); len(asked) != 0 {
-		t.Errorf("of a namespace that goes already, the webhook was asked %+v", asked)
+		t.Errorf("for a namespace that is being deleted already, the webhook got %+v", asked)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestFailingWebhook(t *testing.T) {
 	}
 	configuration.Webhooks[0].FailurePolicy = &ignore
 	if _, err := client.Update(t.Context(), c, configuration); err != nil {
-		t.Fatalf("webhooks are asked about their own configuration: %v", err)
+		t.Fatalf("webhooks are called for their own configuration: %v", err)
 	}
 	if _, err := client.Create(t.Context(), c, configMap("one")); err != nil {
 		t.Errorf("with failurePolicy Ignore: %v", err)
@@ -283,7 +283,7 @@ func TestWebhooksAreCalledOnlyForMatchingRequests(t *testing.T) {
 			{Name: "no", Expression: "object.metadata.name != 'one'"}, {Name: "broken", Expression: "object.nothing.there == 1"}}}},
 		"conditions hold": {hook: admissionregistrationv1.ValidatingWebhook{MatchConditions: []admissionregistrationv1.MatchCondition{
 			{Name: "yes", Expression: "request.userInfo.username == 'tester' && authorizer.group('').resource('pods').check('get').allowed()"}}}, asks: true},
-		"a condition can not be evaluated": {hook: admissionregistrationv1.ValidatingWebhook{MatchConditions: []admissionregistrationv1.MatchCondition{
+		"a condition fails": {hook: admissionregistrationv1.ValidatingWebhook{MatchConditions: []admissionregistrationv1.MatchCondition{
 			{Name: "broken", Expression: "object.nothing.there == 1"}}}, err: "resulted in error: no such key: nothing"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -298,7 +298,7 @@ func TestWebhooksAreCalledOnlyForMatchingRequests(t *testing.T) {
 				t.Error(err)
 			}
 			if asked := len(h.requests()) > 0; asked != test.asks {
-				t.Errorf("asked: %v, want %v", asked, test.asks)
+				t.Errorf("called: %v, want %v", asked, test.asks)
 			}
 		})
 	}
@@ -349,7 +349,7 @@ func TestMutatingWebhooksPatchInOrderAndAreReinvoked(t *testing.T) {
 		t.Errorf("the data are %v", made.Data)
 	}
 	if n := len(h.requests()); n != 3 {
-		t.Errorf("webhooks were asked %d times, want 3", n)
+		t.Errorf("webhooks were called %d times, want 3", n)
 	}
 }
 
@@ -429,7 +429,7 @@ func TestWebhooksSeeSubresources(t *testing.T) {
 	}
 	asked := h.requests()
 	if len(asked) != 1 || asked[0].SubResource != "scale" || asked[0].Kind.Kind != "Scale" || !strings.Contains(string(asked[0].Object.Raw), `"replicas":2`) || !strings.Contains(string(asked[0].OldObject.Raw), `"replicas":1`) {
-		t.Errorf("the webhook was asked %+v", asked)
+		t.Errorf("the webhook got %+v", asked)
 	}
 }
 
@@ -450,7 +450,7 @@ func TestWebhooksSeeConnections(t *testing.T) {
 	}
 	r := h.requests()[0]
 	if r.Operation != "CONNECT" || r.SubResource != "exec" || r.Kind.Kind != "PodExecOptions" || !strings.Contains(string(r.Object.Raw), `"command":["sh"]`) {
-		t.Errorf("the webhook was asked %+v %s", r, r.Object.Raw)
+		t.Errorf("the webhook got %+v %s", r, r.Object.Raw)
 	}
 }
 
@@ -532,6 +532,6 @@ func TestUnavailableWebhook(t *testing.T) {
 		}
 	}
 	if strings.Contains(page, `webhook_rejection_count{error_type="calling_webhook_error",name="ignored`) {
-		t.Error("what is ignored counts as a rejection")
+		t.Error("an ignored failure counts as a rejection")
 	}
 }
