@@ -98,13 +98,25 @@ type FieldValidator interface {
 	ValidateFields(ctx context.Context, a *Attributes) (field.ErrorList, error)
 }
 
-// Chain runs plugins in order.
-type Chain []Plugin
+// Chain runs plugins in order. The zero value has none.
+type Chain struct {
+	plugins                 []Plugin
+	admitStep, validateStep *measure.Timer // of the two steps; nil: nothing times them
+}
+
+// NewChain returns a chain of plugins. m times its steps; nil: nothing does.
+func NewChain(m *measure.Metrics, plugins ...Plugin) Chain {
+	c := Chain{plugins: plugins}
+	if m != nil {
+		c.admitStep, c.validateStep = m.Admit, m.Validate
+	}
+	return c
+}
 
 // ValidateFields returns the field errors of all plugins.
 func (c Chain) ValidateFields(ctx context.Context, a *Attributes) (field.ErrorList, error) {
 	var errs field.ErrorList
-	for _, p := range c {
+	for _, p := range c.plugins {
 		if v, ok := p.(FieldValidator); ok && p.Handles(a.Operation) {
 			found, err := v.ValidateFields(ctx, a)
 			if err != nil {
@@ -127,14 +139,12 @@ type Rounds struct {
 	again  map[string]*Again // by plugin
 }
 
-var admitStep, validateStep = measure.Step(measure.Admit), measure.Step(measure.Validate)
-
 // Admit runs every mutator that handles the operation. It runs them once more if one of them
 // requests it.
 func (c Chain) Admit(ctx context.Context, a *Attributes) error {
 	since := time.Now()
 	err := c.admitTwice(ctx, a)
-	admitStep.Took(string(a.Operation), time.Since(since), err)
+	c.admitStep.Took(string(a.Operation), time.Since(since), err)
 	return err
 }
 
@@ -148,7 +158,7 @@ func (c Chain) admitTwice(ctx context.Context, a *Attributes) error {
 }
 
 func (c Chain) admit(ctx context.Context, a *Attributes) error {
-	for _, p := range c {
+	for _, p := range c.plugins {
 		if m, ok := p.(Mutator); ok && p.Handles(a.Operation) {
 			if err := m.Admit(ctx, a); err != nil {
 				return err
@@ -162,12 +172,12 @@ func (c Chain) admit(ctx context.Context, a *Attributes) error {
 func (c Chain) Validate(ctx context.Context, a *Attributes) error {
 	since := time.Now()
 	err := c.validate(ctx, a)
-	validateStep.Took(string(a.Operation), time.Since(since), err)
+	c.validateStep.Took(string(a.Operation), time.Since(since), err)
 	return err
 }
 
 func (c Chain) validate(ctx context.Context, a *Attributes) error {
-	for _, p := range c {
+	for _, p := range c.plugins {
 		if v, ok := p.(Validator); ok && p.Handles(a.Operation) {
 			if err := v.Validate(ctx, a); err != nil {
 				return err

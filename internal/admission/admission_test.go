@@ -78,7 +78,7 @@ func TestConfiguredTolerationSecondsAreAdded(t *testing.T) {
 	}
 	pod := newPod()
 	a := attributesOf(pod)
-	for _, p := range chain {
+	for _, p := range chain.plugins {
 		if m, ok := p.(Mutator); ok && p.Name() == "DefaultTolerationSeconds" {
 			if err := m.Admit(t.Context(), a); err != nil {
 				t.Fatal(err)
@@ -335,7 +335,7 @@ func TestPluginsAreDisabledByNameAndUnknownNamesAreErrors(t *testing.T) {
 	if err := chain.Admit(context.Background(), a); err != nil {
 		t.Error(err)
 	}
-	for _, p := range chain {
+	for _, p := range chain.plugins {
 		if p.Name() == "OwnerReferencesPermissionEnforcement" {
 			t.Error("a plugin that is off by default is on")
 		}
@@ -376,7 +376,7 @@ func TestEveryPluginHasASwitch(t *testing.T) {
 		t.Fatal(err)
 	}
 	on := map[string]bool{}
-	for _, p := range chain {
+	for _, p := range chain.plugins {
 		on[p.Name()] = true
 	}
 	placed.Enable, placed.Files.ImagePolicy = OffByDefault, &ImagePolicy{KubeConfigFile: imageServerConfig(t)}
@@ -385,7 +385,7 @@ func TestEveryPluginHasASwitch(t *testing.T) {
 		t.Fatalf("not everything can be turned on: %v", err)
 	}
 	for _, name := range Names {
-		if !slices.ContainsFunc(full, func(p Plugin) bool { return p.Name() == name }) {
+		if !slices.ContainsFunc(full.plugins, func(p Plugin) bool { return p.Name() == name }) {
 			t.Errorf("%s is a name, and there is no such plugin", name)
 		}
 		off := slices.Contains(OffByDefault, name)

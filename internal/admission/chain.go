@@ -15,6 +15,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 
+	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/rbac"
 	"github.com/knarr-project/knarr/internal/client"
@@ -42,6 +43,8 @@ type Config struct {
 	Suffix func(n int) string
 	// Now returns the time; nil means time.Now.
 	Now func() time.Time
+	// Metrics count what the chain does; nil: nothing shows it.
+	Metrics *measure.Metrics
 }
 
 // kinds are the views that plugins look objects up in.
@@ -73,6 +76,9 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 	if config.Now == nil {
 		config.Now = time.Now
 	}
+	if config.Metrics == nil {
+		config.Metrics = measure.New()
+	}
 	k := kinds{
 		namespaces:      client.NewLazy[*corev1.Namespace](ctx, c, nil),
 		accounts:        client.NewLazy[*corev1.ServiceAccount](ctx, c, nil),
@@ -88,25 +94,25 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		ingressClasses:  client.NewLazy[*networkingv1.IngressClass](ctx, c, nil),
 		runtimeClasses:  client.NewLazy[*nodev1.RuntimeClass](ctx, c, nil),
 	}
-	security, err := newPodSecurity(k, config.Files.PodSecurity)
+	security, err := newPodSecurity(config.Metrics, k, config.Files.PodSecurity)
 	if err != nil {
-		return nil, err
+		return Chain{}, err
 	}
 	events, err := newEventRateLimit(config.Files.EventLimits)
 	if err != nil {
-		return nil, err
+		return Chain{}, err
 	}
 	if events == nil && slices.Contains(config.Enable, "EventRateLimit") {
-		return nil, errors.New("admission plugin EventRateLimit needs limits: name them in the file of --admission-control-config-file")
+		return Chain{}, errors.New("admission plugin EventRateLimit needs limits: name them in the file of --admission-control-config-file")
 	}
 	images, err := newImagePolicy(config.Files.ImagePolicy, config.Now)
 	if err != nil {
-		return nil, err
+		return Chain{}, err
 	}
 	if config.Files.ImagePolicy == nil && slices.Contains(config.Enable, "ImagePolicyWebhook") {
-		return nil, errors.New("admission plugin ImagePolicyWebhook needs a server: name it in the file of --admission-control-config-file")
+		return Chain{}, errors.New("admission plugin ImagePolicyWebhook needs a server: name it in the file of --admission-control-config-file")
 	}
-	all := Chain{
+	all := []Plugin{
 		newAlways("AlwaysAdmit", false),
 		newAutoProvision(c, k.namespaces),
 		newNamespaceLifecycle(k.namespaces),
@@ -152,7 +158,8 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		newResourceQuota(c, k.quotas, config.Files.Limited, config.Now),
 		newAlways("AlwaysDeny", true),
 	}
-	return choose(all, config)
+	chosen, err := choose(all, config)
+	return NewChain(config.Metrics, chosen...), err
 }
 
 // Names are upstream's plugins. Each can be turned on or off.
@@ -181,7 +188,7 @@ func Runs(plugin string, enable, disable []string) bool {
 
 // choose drops missing and disabled plugins. An unknown name is an error: a misspelt name must not
 // silently leave a protection off.
-func choose(all Chain, config Config) (Chain, error) {
+func choose(all []Plugin, config Config) ([]Plugin, error) {
 	var both []string
 	for _, flag := range []struct {
 		name    string
@@ -206,14 +213,14 @@ func choose(all Chain, config Config) (Chain, error) {
 			return nil, fmt.Errorf("admission plugin %q is not in this server", name)
 		}
 	}
-	var chain Chain
+	var chosen []Plugin
 	for _, p := range all {
 		if p == nil {
 			continue
 		}
 		if Runs(p.Name(), config.Enable, config.Disable) {
-			chain = append(chain, newMeasured(p))
+			chosen = append(chosen, newMeasured(p, config.Metrics))
 		}
 	}
-	return chain, nil
+	return chosen, nil
 }

@@ -17,17 +17,19 @@ import (
 // needs them.
 type Conditions struct {
 	about   measure.Condition
+	metrics *measure.Metrics
 	prepare func() (*cel.Compiler, []cel.Program, error)
 }
 
 // NewConditions prepares conditions over the variables of the scope; about identifies their owner
 // in metrics.
-func NewConditions(about measure.Condition, conditions []admissionregistrationv1.MatchCondition, scope cel.Scope) *Conditions {
-	return &Conditions{about: about, prepare: onceValues(func() (*cel.Compiler, []cel.Program, error) {
+func NewConditions(m *measure.Metrics, about measure.Condition, conditions []admissionregistrationv1.MatchCondition, scope cel.Scope) *Conditions {
+	return &Conditions{about: about, metrics: m, prepare: onceValues(func() (*cel.Compiler, []cel.Program, error) {
 		compiler, err := cel.New(scope)
 		if err != nil {
 			return nil, nil, err
 		}
+		compiler.Metrics = m.Expressions
 		programs := make([]cel.Program, len(conditions))
 		for i := range conditions {
 			programs[i] = compiler.Compile(conditions[i].Expression, cel.Bool)
@@ -56,7 +58,7 @@ func (c *Conditions) Match(ctx context.Context, a *Attributes, in cel.Input) (bo
 	}
 	since := time.Now()
 	wanted, err := match(compiler.Evaluate(ctx, in, cel.BudgetMatchConditions), programs)
-	c.about.Evaluated(string(a.Operation), time.Since(since), err)
+	c.metrics.Evaluated(c.about, string(a.Operation), time.Since(since), err)
 	return wanted, err
 }
 

@@ -15,16 +15,16 @@ type measured struct {
 	admit, validate *measure.Timer
 }
 
-func newMeasured(p Plugin) Plugin {
+func newMeasured(p Plugin, metrics *measure.Metrics) Plugin {
 	if _, ok := p.(FieldValidator); ok {
 		return p // counted as part of its kind's validation
 	}
 	m := &measured{Plugin: p}
 	if mutator, ok := p.(Mutator); ok {
-		m.mutator, m.admit = mutator, measure.Plugin(p.Name(), measure.Admit)
+		m.mutator, m.admit = mutator, metrics.Plugin(p.Name(), measure.Admit)
 	}
 	if validator, ok := p.(Validator); ok {
-		m.validator, m.validate = validator, measure.Plugin(p.Name(), measure.Validate)
+		m.validator, m.validate = validator, metrics.Plugin(p.Name(), measure.Validate)
 	}
 	return m
 }

@@ -9,8 +9,8 @@ import (
 )
 
 func TestStepsAndPluginsAreTimed(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(measure.Collectors()...)
+	registry, metrics := prometheus.NewRegistry(), measure.New()
+	registry.MustRegister(metrics.Collectors()...)
 	samples := func(family string, labels map[string]string) (n uint64) {
 		t.Helper()
 		families, err := registry.Gather()
@@ -41,7 +41,9 @@ func TestStepsAndPluginsAreTimed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := samples(tc.family, tc.labels)
-			if passes(t, testPod(), enable("AlwaysDeny"), namespaceWith(nil)) == nil {
+			config := enable("AlwaysDeny")
+			config.Metrics = metrics
+			if passes(t, testPod(), config, namespaceWith(nil)) == nil {
 				t.Fatal("it was not refused")
 			}
 			if after := samples(tc.family, tc.labels); after <= before {

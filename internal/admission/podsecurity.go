@@ -25,7 +25,7 @@ type podSecurity struct {
 	library *psadmission.Admission
 }
 
-func newPodSecurity(k kinds, settings *psconfig.PodSecurityConfiguration) (Plugin, error) {
+func newPodSecurity(m *measure.Metrics, k kinds, settings *psconfig.PodSecurityConfiguration) (Plugin, error) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("pod security: %w", err)
@@ -39,7 +39,7 @@ func newPodSecurity(k kinds, settings *psconfig.PodSecurityConfiguration) (Plugi
 	library := &psadmission.Admission{
 		Configuration:   settings,
 		Evaluator:       evaluator,
-		Metrics:         evaluations{},
+		Metrics:         evaluations{m},
 		NamespaceGetter: namespaceGetter{k.namespaces},
 		PodLister:       podLister{k.pods},
 	}
@@ -98,11 +98,11 @@ func (l podLister) ListPods(_ context.Context, namespace string) ([]*corev1.Pod,
 }
 
 // evaluations counts the library's decisions.
-type evaluations struct{}
+type evaluations struct{ metrics *measure.Metrics }
 
-func (evaluations) RecordEvaluation(d metrics.Decision, level psapi.LevelVersion, mode metrics.Mode, a psapi.Attributes) {
+func (e evaluations) RecordEvaluation(d metrics.Decision, level psapi.LevelVersion, mode metrics.Mode, a psapi.Attributes) {
 	operation, resource, subresource := evaluated(a)
-	measure.PodSecurity(string(d), string(level.Level), evaluatedVersion(level), string(mode), operation, resource, subresource)
+	e.metrics.PodSecurity(string(d), string(level.Level), evaluatedVersion(level), string(mode), operation, resource, subresource)
 }
 
 // evaluatedVersion returns the metric's label for a version. All future versions share one label,
@@ -118,11 +118,11 @@ func evaluatedVersion(level psapi.LevelVersion) string {
 	return level.Version.String()
 }
 
-func (evaluations) RecordExemption(a psapi.Attributes) { measure.PodSecurityExempt(evaluated(a)) }
+func (e evaluations) RecordExemption(a psapi.Attributes) { e.metrics.PodSecurityExempt(evaluated(a)) }
 
-func (evaluations) RecordError(fatal bool, a psapi.Attributes) {
+func (e evaluations) RecordError(fatal bool, a psapi.Attributes) {
 	operation, resource, subresource := evaluated(a)
-	measure.PodSecurityError(fatal, operation, resource, subresource)
+	e.metrics.PodSecurityError(fatal, operation, resource, subresource)
 }
 
 // evaluated returns the metric's labels for a write of a pod or of a kind with a pod template.

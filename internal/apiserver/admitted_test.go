@@ -36,7 +36,7 @@ func (m *meddler) Admit(_ context.Context, a *admission.Attributes) error {
 
 func meddled(t *testing.T) (*Server, *meddler) {
 	s, m := newTestServer(t), &meddler{}
-	s.Use(Security{Authorizer: allowAll{}, TokenIssuer: brief{}, Admission: admission.Chain{m}})
+	s.Use(Security{Authorizer: allowAll{}, TokenIssuer: brief{}, Admission: admission.NewChain(nil, m)})
 	return s, m
 }
 

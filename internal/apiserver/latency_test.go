@@ -22,7 +22,7 @@ func TestAuditLogExplainsSlowRequests(t *testing.T) {
 	s.cfg.Audit.Now = func() time.Time { return time.Unix(seconds.Add(1), 0) }
 	c := s.Client(auth.Component("tester"))
 	config := webhook.Config{Client: c, Served: s.Served(), Authorizer: allowAll{}, Resolve: client.NewRoutes(t.Context(), c).Resolve}
-	s.Use(Security{Authorizer: allowAll{}, Admission: admission.Chain{webhook.NewMutating(t.Context(), config), webhook.NewValidating(t.Context(), config)}})
+	s.Use(Security{Authorizer: allowAll{}, Admission: admission.NewChain(nil, webhook.NewMutating(t.Context(), config), webhook.NewValidating(t.Context(), config))})
 	h := newHookServer(t, allowed)
 	mutate(t, c, admissionregistrationv1.MutatingWebhook{Name: "change.example.com", ClientConfig: h.at("/change")})
 	validate(t, c, admissionregistrationv1.ValidatingWebhook{ClientConfig: h.at("/check")})

@@ -6,10 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/apiserver/custom"
-	"github.com/knarr-project/knarr/internal/cel"
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
@@ -113,8 +111,6 @@ func newMetrics() *metrics {
 	m.registry.MustRegister(m.store.collectors()...)
 	m.registry.MustRegister(m.allocation.collectors()...)
 	m.registry.MustRegister(m.writes.collectors()...)
-	m.registry.MustRegister(measure.Collectors()...)
-	m.registry.MustRegister(cel.Collectors()...)
 	m.registry.MustRegister(custom.Collectors()...)
 	m.others = m.newSeries(shape{verb: "other"}, &requestInfo{verb: "other"})
 	return m

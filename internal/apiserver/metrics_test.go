@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/knarr-project/knarr/internal/store"
+
+	"github.com/knarr-project/knarr/internal/admission/measure"
 )
 
 // families are the metrics of upstream's API server v1.36 that dashboards and alerts use, with
@@ -128,6 +130,7 @@ func shown(page string) map[string]string {
 
 func TestMetricsHaveUpstreamsNamesAndLabels(t *testing.T) {
 	s := newTestServer(t, withServices)
+	s.Register(measure.New().Collectors()...) // of an admission chain
 	url, _, _ := running(t, s)
 	post := func(path, body string) {
 		resp, err := http.Post(url+path, "application/json", strings.NewReader(body))

@@ -15,10 +15,10 @@ import (
 
 // policyCounts returns the samples of the policies' counters: "policy binding error_type
 // enforcement_action" and count.
-func policyCounts(t *testing.T) map[string]float64 {
+func policyCounts(t *testing.T, m *measure.Metrics) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(measure.Collectors()...)
+	registry.MustRegister(m.Collectors()...)
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,8 @@ func ignoring(t *testing.T, c client.Interface, name string, again admissionregi
 // TestPolicyMetricsAreUpstreams: the counts are those of upstream's API server v1.36.3 for
 // the same policies.
 func TestPolicyMetricsAreUpstreams(t *testing.T) {
-	c := newPolicyServer(t)
+	m := measure.New()
+	c := newMeasuredPolicyServer(t, m)
 	open := admissionregistrationv1.Ignore
 	const broken = "object.data.nope == 'x'"
 	conditions := []admissionregistrationv1.MatchCondition{{Name: "a", Expression: broken}}
@@ -71,11 +72,11 @@ func TestPolicyMetricsAreUpstreams(t *testing.T) {
 	}
 	ignoring(t, c, "m-two", admissionregistrationv1.NeverReinvocationPolicy,
 		jsonPatch("[JSONPatch{op: 'add', path: '/metadata/labels', value: {'m': 'v'}}]"), jsonPatch("[JSONPatch{op: 'add', path: object.data.nope, value: 'v'}]"))
-	before := policyCounts(t)
+	before := policyCounts(t, m)
 	if made := mustCreate(t, c, configMap("one")); made.Labels["m"] != "v" {
 		t.Errorf("the changes before the failed mutation are lost: %v", made.ObjectMeta)
 	}
-	got := policyCounts(t)
+	got := policyCounts(t, m)
 	maps.DeleteFunc(got, func(key string, n float64) bool { return n == before[key] })
 	for key := range got {
 		got[key] -= before[key]

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/admission/policy"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
@@ -22,10 +23,15 @@ import (
 // newPolicyServer is an API server with only policies in its admission chain.
 func newPolicyServer(t *testing.T) client.Interface {
 	t.Helper()
+	return newMeasuredPolicyServer(t, measure.New())
+}
+
+func newMeasuredPolicyServer(t *testing.T, m *measure.Metrics) client.Interface {
+	t.Helper()
 	s := newTestServer(t)
 	c := s.Client(auth.Component("tester"))
-	config := policy.Config{Client: c, Served: s.Served(), Authorizer: allowAll{}}
-	s.Use(Security{Authorizer: allowAll{}, Admission: admission.Chain{policy.NewMutating(t.Context(), config), policy.NewValidating(t.Context(), config)}})
+	config := policy.Config{Client: c, Served: s.Served(), Authorizer: allowAll{}, Metrics: m}
+	s.Use(Security{Authorizer: allowAll{}, Admission: admission.NewChain(nil, policy.NewMutating(t.Context(), config), policy.NewValidating(t.Context(), config))})
 	if _, err := client.Create(t.Context(), c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"env": "prod"}}}); err != nil {
 		t.Fatal(err)
 	}

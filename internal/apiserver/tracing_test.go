@@ -64,7 +64,7 @@ func TestTraceHasTheSpansOfARequest(t *testing.T) {
 	s := newTestServer(t, func(c *Config) { c.Tracer = tracer })
 	c := s.Client(auth.Component("tester"))
 	hooks := webhook.Config{Client: c, Served: s.Served(), Authorizer: allowAll{}, Resolve: client.NewRoutes(t.Context(), c).Resolve}
-	s.Use(Security{Authorizer: allowAll{}, Admission: admission.Chain{webhook.NewMutating(t.Context(), hooks), webhook.NewValidating(t.Context(), hooks)}})
+	s.Use(Security{Authorizer: allowAll{}, Admission: admission.NewChain(nil, webhook.NewMutating(t.Context(), hooks), webhook.NewValidating(t.Context(), hooks))})
 	if _, err := client.Create(t.Context(), c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -39,8 +39,8 @@ func newHookedAPI(t *testing.T) (wire, client.Interface) {
 	c := s.Client(auth.Component("tester"))
 	hooks := webhook.Config{Client: c, Served: s.Served(), Authorizer: allowAll{}}
 	policies := policy.Config{Client: c, Served: s.Served(), Authorizer: allowAll{}}
-	s.Use(Security{Authorizer: allowAll{}, Admission: admission.Chain{policy.NewMutating(t.Context(), policies), webhook.NewMutating(t.Context(), hooks),
-		policy.NewValidating(t.Context(), policies), webhook.NewValidating(t.Context(), hooks)}})
+	s.Use(Security{Authorizer: allowAll{}, Admission: admission.NewChain(nil, policy.NewMutating(t.Context(), policies), webhook.NewMutating(t.Context(), hooks),
+		policy.NewValidating(t.Context(), policies), webhook.NewValidating(t.Context(), hooks))})
 	h := httptest.NewServer(s.Handler())
 	t.Cleanup(h.Close)
 	a := wire{t, h}

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/admission/webhook"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
@@ -118,8 +119,9 @@ func newHookedServer(t *testing.T, opts ...func(*Config)) (*Server, client.Inter
 	t.Helper()
 	s := newTestServer(t, opts...)
 	c := s.Client(auth.Component("tester"))
-	config := webhook.Config{Client: c, Served: s.Served(), Authorizer: allowAll{}, Resolve: client.NewRoutes(t.Context(), c).Resolve, Egress: s.cfg.Egress}
-	s.Use(Security{Authorizer: allowAll{}, Admission: admission.Chain{webhook.NewMutating(t.Context(), config), webhook.NewValidating(t.Context(), config)}})
+	config := webhook.Config{Client: c, Served: s.Served(), Authorizer: allowAll{}, Resolve: client.NewRoutes(t.Context(), c).Resolve, Egress: s.cfg.Egress, Metrics: measure.New()}
+	s.Register(config.Metrics.Collectors()...)
+	s.Use(Security{Authorizer: allowAll{}, Admission: admission.NewChain(nil, webhook.NewMutating(t.Context(), config), webhook.NewValidating(t.Context(), config))})
 	for _, name := range []string{"default", "other"} {
 		if _, err := client.Create(t.Context(), c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}}}); err != nil {
 			t.Fatal(err)

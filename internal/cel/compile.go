@@ -60,6 +60,9 @@ type Program struct {
 
 // Compiler compiles expressions of one scope. Not safe for concurrent use until its variables are declared.
 type Compiler struct {
+	// Metrics time the compiler and its evaluations; nil: nothing does.
+	Metrics *Metrics
+
 	env       *cel.Env
 	variables *variables
 	programs  []namedProgram
@@ -137,7 +140,7 @@ func newEnvironment(scope Scope, typed Typed) (*cel.Env, error) {
 
 // Compile makes a program of an expression that returns one of the types.
 func (c *Compiler) Compile(expression string, returns Types) Program {
-	defer observe(compilations, time.Now())
+	defer c.Metrics.compiled(time.Now())
 	p := Program{Expression: expression}
 	ast, issues := c.env.Compile(expression)
 	if err := issues.Err(); err != nil {
@@ -218,7 +221,7 @@ func (c *Compiler) In(scope Scope) (*Compiler, error) {
 	if c.variables != nil {
 		fields = c.variables.fields
 	}
-	other.programs = c.programs
+	other.programs, other.Metrics = c.programs, c.Metrics
 	return other, other.share(fields)
 }
 

@@ -109,11 +109,12 @@ type Evaluation struct {
 	input     Input
 	variables ref.Val
 	left      int64
+	metrics   *Metrics
 }
 
 // Evaluate begins an evaluation that may cost as much as the budget.
 func (c *Compiler) Evaluate(ctx context.Context, input Input, budget int64) *Evaluation {
-	e := &Evaluation{ctx: ctx, input: input, left: budget}
+	e := &Evaluation{ctx: ctx, input: input, left: budget, metrics: c.Metrics}
 	if len(c.programs) > 0 {
 		e.variables = c.lazyVariables(e)
 	}
@@ -160,7 +161,7 @@ func (e *Evaluation) Eval(p Program) (ref.Val, error) {
 	}
 	since := time.Now()
 	value, details, err := p.program.ContextEval(e.ctx, e)
-	observe(evaluations, since)
+	e.metrics.evaluated(since)
 	if details == nil {
 		if err == nil {
 			err = errors.New("the cost is not known")

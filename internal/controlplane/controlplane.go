@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/admission/policy"
 	"github.com/knarr-project/knarr/internal/admission/webhook"
 	"github.com/knarr-project/knarr/internal/api"
@@ -372,21 +373,23 @@ func (s *Server) admission(ctx context.Context, authorizer auth.Authorizer, role
 		return admission.Runs(plugin, s.cfg.EnableAdmission, s.cfg.DisableAdmission)
 	})
 	if err != nil {
-		return nil, err
+		return admission.Chain{}, err
 	}
-	policies := policy.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer}
-	mutating := webhook.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer, Resolve: client.NewRoutes(ctx, s.own()).Resolve, Egress: s.egress, Log: s.log.With("component", "admission")}
+	metrics := measure.New()
+	s.api.Register(metrics.Collectors()...)
+	policies := policy.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer, Metrics: metrics}
+	mutating := webhook.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer, Resolve: client.NewRoutes(ctx, s.own()).Resolve, Egress: s.egress, Log: s.log.With("component", "admission"), Metrics: metrics}
 	validating := mutating
 	if mutating.Credentials, err = webhook.LoadCredentials(files.MutatingWebhooks); err != nil {
-		return nil, err
+		return admission.Chain{}, err
 	}
 	if validating.Credentials, err = webhook.LoadCredentials(files.ValidatingWebhooks); err != nil {
-		return nil, err
+		return admission.Chain{}, err
 	}
 	notReady, unreachable := int64(s.cfg.APIServer.NotReadyToleration), int64(s.cfg.APIServer.UnreachableToleration)
 	return admission.Default(ctx, s.own(), admission.Config{
 		NotReadyToleration: &notReady, UnreachableToleration: &unreachable,
-		Authorizer: authorizer, Served: s.api.Served(), Roles: roles, Files: files, Enable: s.cfg.EnableAdmission, Disable: s.cfg.DisableAdmission,
+		Metrics: metrics, Authorizer: authorizer, Served: s.api.Served(), Roles: roles, Files: files, Enable: s.cfg.EnableAdmission, Disable: s.cfg.DisableAdmission,
 		MutatingPolicy: policy.NewMutating(ctx, policies), ValidatingPolicy: policy.NewValidating(ctx, policies),
 		MutatingWebhook: webhook.NewMutating(ctx, mutating), ValidatingWebhook: webhook.NewValidating(ctx, validating),
 	})

@@ -13,6 +13,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/cel"
 )
@@ -53,7 +54,7 @@ func FuzzMutations(f *testing.F) {
 		if apply {
 			policy.Mutations = []admissionregistrationv1.Mutation{{PatchType: admissionregistrationv1.PatchTypeApplyConfiguration, ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: expression}}}
 		}
-		m, err := compileMutations(policy)
+		m, err := compileMutations(measure.New(), policy)
 		if err != nil {
 			return
 		}

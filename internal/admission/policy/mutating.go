@@ -48,6 +48,9 @@ type step struct {
 
 // NewMutating returns the plugin, which reads policies until ctx ends.
 func NewMutating(ctx context.Context, config Config) *Mutating {
+	if config.Metrics == nil {
+		config.Metrics = measure.New()
+	}
 	p := &Mutating{config: config, namespaces: admission.NewNamespaces(ctx, config.Client)}
 	p.params = newParams(ctx, &p.config)
 	s := &p.source
@@ -56,9 +59,9 @@ func NewMutating(ctx context.Context, config Config) *Mutating {
 	s.bindings = client.NewLazy[*admissionregistrationv1.MutatingAdmissionPolicyBinding](ctx, config.Client, nil)
 	s.prepare = func(m *admissionregistrationv1.MutatingAdmissionPolicy) *mutatingRule {
 		return &mutatingRule{
-			rule:     newRule(m.Name, m.Spec.ParamKind, m.Spec.MatchConstraints, m.Spec.MatchConditions, m.Spec.FailurePolicy),
+			rule:     newRule(config.Metrics, m.Name, m.Spec.ParamKind, m.Spec.MatchConstraints, m.Spec.MatchConditions, m.Spec.FailurePolicy),
 			reinvoke: m.Spec.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy,
-			compiled: sync.OnceValues(func() (*mutations, error) { return compileMutations(&m.Spec) }),
+			compiled: sync.OnceValues(func() (*mutations, error) { return compileMutations(config.Metrics, &m.Spec) }),
 		}
 	}
 	s.kinds = func(r *mutatingRule) *admissionregistrationv1.ParamKind { return r.paramKind }
@@ -73,8 +76,8 @@ func NewMutating(ctx context.Context, config Config) *Mutating {
 	return p
 }
 
-func compileMutations(spec *admissionregistrationv1.MutatingAdmissionPolicySpec) (*mutations, error) {
-	compiler, err := newCompiler(cel.Scope{Params: spec.ParamKind != nil, Authorizer: true, Patches: true, Stored: true}, spec.Variables)
+func compileMutations(metrics *measure.Metrics, spec *admissionregistrationv1.MutatingAdmissionPolicySpec) (*mutations, error) {
+	compiler, err := newCompiler(metrics, cel.Scope{Params: spec.ParamKind != nil, Authorizer: true, Patches: true, Stored: true}, spec.Variables)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +214,7 @@ func (p *Mutating) mutate(ctx context.Context, r *mutatingRule, b *binding, w *w
 		if err != nil {
 			outcome = measure.InvalidType
 		}
-		measure.Mutation(r.name, b.name, outcome, time.Since(since))
+		p.config.Metrics.Mutation(r.name, b.name, outcome, time.Since(since))
 		if err != nil {
 			return true, err
 		}

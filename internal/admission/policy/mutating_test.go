@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/admission/measure"
 )
 
 // without serves no kind.
@@ -32,7 +33,7 @@ func TestAFailedMatchFollowsTheFailurePolicy(t *testing.T) {
 	p.params = newParams(t.Context(), &p.config)
 	a := &admission.Attributes{Operation: admission.Create, Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Object: &corev1.ConfigMap{}}
 	for _, failure := range []admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Ignore, admissionregistrationv1.Fail} {
-		r := &mutatingRule{rule: newRule("p", &admissionregistrationv1.ParamKind{APIVersion: "x.io/v1", Kind: "Missing"}, match, nil, &failure)}
+		r := &mutatingRule{rule: newRule(measure.New(), "p", &admissionregistrationv1.ParamKind{APIVersion: "x.io/v1", Kind: "Missing"}, match, nil, &failure)}
 		err := p.apply(t.Context(), r, newWrite(t.Context(), a, &p.config, p.namespaces), nil)
 		if failure == admissionregistrationv1.Ignore {
 			if err != nil {

@@ -23,6 +23,8 @@ type Config struct {
 	Served admission.Served
 	// Authorizer answers the authorization checks of expressions.
 	Authorizer auth.Authorizer
+	// Metrics count the decisions; nil: nothing shows them.
+	Metrics *measure.Metrics
 }
 
 // rule holds the prepared fields that policies of both kinds share.
@@ -65,7 +67,7 @@ func bindingMatcher(m *admissionregistrationv1.MatchResources) *admission.Matche
 	return matcherOf(&all)
 }
 
-func newRule(name string, kind *admissionregistrationv1.ParamKind, match *admissionregistrationv1.MatchResources,
+func newRule(m *measure.Metrics, name string, kind *admissionregistrationv1.ParamKind, match *admissionregistrationv1.MatchResources,
 	conditions []admissionregistrationv1.MatchCondition, failure *admissionregistrationv1.FailurePolicyType,
 ) rule {
 	if match == nil {
@@ -73,7 +75,7 @@ func newRule(name string, kind *admissionregistrationv1.ParamKind, match *admiss
 	}
 	return rule{
 		name: name, paramKind: kind, matcher: matcherOf(match), failOpen: failure != nil && *failure == admissionregistrationv1.Ignore,
-		conditions: admission.NewConditions(measure.Condition{Name: name, Kind: measure.KindPolicy, Type: measure.Validate}, conditions, cel.Scope{Params: kind != nil, Authorizer: true, Stored: true}),
+		conditions: admission.NewConditions(m, measure.Condition{Name: name, Kind: measure.KindPolicy, Type: measure.Validate}, conditions, cel.Scope{Params: kind != nil, Authorizer: true, Stored: true}),
 	}
 }
 

@@ -42,6 +42,9 @@ type validatingRule struct {
 
 // NewValidating returns the plugin, which reads policies until ctx ends.
 func NewValidating(ctx context.Context, config Config) *Validating {
+	if config.Metrics == nil {
+		config.Metrics = measure.New()
+	}
 	p := &Validating{config: config, namespaces: admission.NewNamespaces(ctx, config.Client)}
 	p.params = newParams(ctx, &p.config)
 	s := &p.source
@@ -50,8 +53,8 @@ func NewValidating(ctx context.Context, config Config) *Validating {
 	s.bindings = client.NewLazy[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](ctx, config.Client, nil)
 	s.prepare = func(v *admissionregistrationv1.ValidatingAdmissionPolicy) *validatingRule {
 		return &validatingRule{
-			rule:     newRule(v.Name, v.Spec.ParamKind, v.Spec.MatchConstraints, v.Spec.MatchConditions, v.Spec.FailurePolicy),
-			compiled: sync.OnceValues(func() (*validations, error) { return compileValidations(&v.Spec) }),
+			rule:     newRule(config.Metrics, v.Name, v.Spec.ParamKind, v.Spec.MatchConstraints, v.Spec.MatchConditions, v.Spec.FailurePolicy),
+			compiled: sync.OnceValues(func() (*validations, error) { return compileValidations(config.Metrics, &v.Spec) }),
 		}
 	}
 	s.kinds = func(r *validatingRule) *admissionregistrationv1.ParamKind { return r.paramKind }
@@ -106,14 +109,14 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 // measureCheck counts what a binding did with a write: which of its actions, or that it ignored an
 // error. As upstream, a write without decisions is not counted, and every decision counts as an
 // error.
-func measureCheck(policy string, b *binding, decisions []decision, took time.Duration) {
+func measureCheck(m *measure.Metrics, policy string, b *binding, decisions []decision, took time.Duration) {
 	for _, d := range decisions {
 		if d.failsOpen {
-			measure.Policy(policy, b.name, measure.InvalidType, measure.Allowed, took)
+			m.Policy(policy, b.name, measure.InvalidType, measure.Allowed, took)
 			continue
 		}
 		for _, action := range b.actions {
-			measure.Policy(policy, b.name, measure.InvalidType, strings.ToLower(string(action)), took)
+			m.Policy(policy, b.name, measure.InvalidType, strings.ToLower(string(action)), took)
 		}
 	}
 }
@@ -166,7 +169,7 @@ func (p *Validating) apply(ctx context.Context, r *validatingRule, w *write, out
 				return apierrors.NewInternalError(err)
 			}
 			out.take(w.Attributes, r.name, b, decisions)
-			measureCheck(r.name, b, decisions, time.Since(since))
+			measureCheck(p.config.Metrics, r.name, b, decisions, time.Since(since))
 		}
 	}
 	return nil
@@ -236,8 +239,8 @@ type auditAnnotation struct {
 	cel.Program
 }
 
-func compileValidations(spec *admissionregistrationv1.ValidatingAdmissionPolicySpec) (*validations, error) {
-	compiler, err := newCompiler(cel.Scope{Params: spec.ParamKind != nil, Authorizer: true, Stored: true}, spec.Variables)
+func compileValidations(m *measure.Metrics, spec *admissionregistrationv1.ValidatingAdmissionPolicySpec) (*validations, error) {
+	compiler, err := newCompiler(m, cel.Scope{Params: spec.ParamKind != nil, Authorizer: true, Stored: true}, spec.Variables)
 	if err != nil {
 		return nil, err
 	}
@@ -263,11 +266,12 @@ func compileValidations(spec *admissionregistrationv1.ValidatingAdmissionPolicyS
 	return v, nil
 }
 
-func newCompiler(scope cel.Scope, variables []admissionregistrationv1.Variable) (*cel.Compiler, error) {
+func newCompiler(m *measure.Metrics, scope cel.Scope, variables []admissionregistrationv1.Variable) (*cel.Compiler, error) {
 	compiler, err := cel.New(scope)
 	if err != nil {
 		return nil, err
 	}
+	compiler.Metrics = m.Expressions
 	for _, v := range variables {
 		if _, err := compiler.Declare(v.Name, v.Expression); err != nil {
 			return nil, err

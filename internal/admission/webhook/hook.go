@@ -35,6 +35,8 @@ type Config struct {
 	Egress *egress.Selector
 	// Log records failed calls; nil is slog.Default().
 	Log *slog.Logger
+	// Metrics count the calls; nil: nothing shows them.
+	Metrics *measure.Metrics
 }
 
 // hook is one webhook. It does not change, except for its client.
@@ -54,6 +56,7 @@ type hook struct {
 	reinvoke      bool // reinvocationPolicy IfNeeded
 	client        func() (*caller, error)
 	logger        *slog.Logger // nil: slog.Default()
+	metrics       *measure.Metrics
 }
 
 func (h *hook) log() *slog.Logger {
@@ -75,10 +78,10 @@ func newHook(kind, configuration string, index int, w *admissionregistrationv1.M
 		rules[i].RuleWithOperations = w.Rules[i]
 	}
 	h := &hook{
-		kind: kind, configuration: configuration, index: index, name: w.Name, endpoint: w.ClientConfig, versions: w.AdmissionReviewVersions, timeout: defaultTimeout,
+		metrics: config.Metrics, kind: kind, configuration: configuration, index: index, name: w.Name, endpoint: w.ClientConfig, versions: w.AdmissionReviewVersions, timeout: defaultTimeout,
 		matcher: admission.NewMatcher(admission.Criteria{Rules: rules, MatchPolicy: w.MatchPolicy,
 			NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector}),
-		conditions: admission.NewConditions(measure.Condition{Name: w.Name, Kind: measure.KindWebhook, Type: kind}, w.MatchConditions, cel.Scope{Authorizer: true, Stored: true}),
+		conditions: admission.NewConditions(config.Metrics, measure.Condition{Name: w.Name, Kind: measure.KindWebhook, Type: kind}, w.MatchConditions, cel.Scope{Authorizer: true, Stored: true}),
 	}
 	if w.TimeoutSeconds != nil {
 		h.timeout = time.Duration(*w.TimeoutSeconds) * time.Second
@@ -87,9 +90,7 @@ func newHook(kind, configuration string, index int, w *admissionregistrationv1.M
 	h.dryRunSafe = w.SideEffects != nil && (*w.SideEffects == admissionregistrationv1.SideEffectClassNone || *w.SideEffects == admissionregistrationv1.SideEffectClassNoneOnDryRun)
 	h.reinvoke = w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy
 	h.client = sync.OnceValues(func() (*caller, error) { return newCaller(h.endpoint, config) })
-	if config != nil {
-		h.logger = config.Log
-	}
+	h.logger = config.Log
 	return h
 }
 
@@ -209,7 +210,7 @@ func (h *hook) wants(ctx context.Context, s *shown, namespaces admission.Namespa
 	case err != nil && !h.ignoreFailure:
 		return nil, apierrors.NewForbidden(s.Resource.GroupResource(), s.Name, err)
 	case !ok:
-		measure.WebhookExcluded(h.name, h.kind, string(s.Operation))
+		h.metrics.WebhookExcluded(h.name, h.kind, string(s.Operation))
 		return nil, nil
 	}
 	if s.DryRun && !h.dryRunSafe {
@@ -264,9 +265,9 @@ const maxMeasuredCode = 600
 func (h *hook) measure(s *shown, o outcome, took time.Duration) {
 	operation, code := string(s.Operation), min(o.code, maxMeasuredCode)
 	rejected := o.errorType != "" && (o.errorType != callingError || !h.ignoreFailure)
-	measure.Webhook(h.name, h.kind, operation, code, rejected, took)
+	h.metrics.Webhook(h.name, h.kind, operation, code, rejected, took)
 	if rejected && !o.clientLeft {
-		measure.WebhookRejected(h.name, h.kind, operation, o.errorType, code)
+		h.metrics.WebhookRejected(h.name, h.kind, operation, o.errorType, code)
 	}
 }
 
@@ -286,7 +287,7 @@ func (h *hook) failed(s *shown, kind string, round, place int, err error) error 
 		return nil
 	}
 	h.log().Warn("failed calling webhook, failing open", "webhook", h.name, "err", err)
-	measure.WebhookFailedOpen(h.name, h.kind)
+	h.metrics.WebhookFailedOpen(h.name, h.kind)
 	s.Annotate(fmt.Sprintf("failed-open.%s.webhook.admission.k8s.io/round_%d_index_%d", kind, round, place), h.name)
 	return nil
 }

@@ -31,6 +31,9 @@ var _ admission.Mutator = (*Mutating)(nil)
 
 // NewMutating returns the plugin, which reads configurations until ctx ends.
 func NewMutating(ctx context.Context, config Config) *Mutating {
+	if config.Metrics == nil {
+		config.Metrics = measure.New()
+	}
 	p := &Mutating{config: config, namespaces: admission.NewNamespaces(ctx, config.Client)}
 	p.source.view = client.NewLazy[*admissionregistrationv1.MutatingWebhookConfiguration](ctx, config.Client, nil)
 	p.source.prepare = func(c *admissionregistrationv1.MutatingWebhookConfiguration) []*hook {

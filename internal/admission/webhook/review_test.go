@@ -95,7 +95,7 @@ func TestEveryRefusalIsAnError(t *testing.T) {
 func TestAWebhookWithSideEffectsRefusesDryRuns(t *testing.T) {
 	some := admissionregistrationv1.SideEffectClassSome
 	h := newHook(measure.Mutating, "c", 0, &admissionregistrationv1.MutatingWebhook{Name: "a.b.c", SideEffects: &some, Rules: []admissionregistrationv1.RuleWithOperations{{
-		Operations: []admissionregistrationv1.OperationType{"*"}, Rule: admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}}}}}, &Config{})
+		Operations: []admissionregistrationv1.OperationType{"*"}, Rule: admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}}}}}, &Config{Metrics: measure.New()})
 	for dryRun, want := range map[bool]string{true: `admission webhook "a.b.c" does not support dry run`, false: ""} {
 		a := &admission.Attributes{Operation: admission.Delete, DryRun: dryRun}
 		if _, err := h.wants(t.Context(), show(a, &Config{}), admission.Namespaces{}); text(err) != want {

@@ -25,6 +25,9 @@ var _ admission.Validator = (*Validating)(nil)
 
 // NewValidating returns the plugin, which reads configurations until ctx ends.
 func NewValidating(ctx context.Context, config Config) *Validating {
+	if config.Metrics == nil {
+		config.Metrics = measure.New()
+	}
 	p := &Validating{config: config, namespaces: admission.NewNamespaces(ctx, config.Client)}
 	p.source.view = client.NewLazy[*admissionregistrationv1.ValidatingWebhookConfiguration](ctx, config.Client, nil)
 	p.source.prepare = func(c *admissionregistrationv1.ValidatingWebhookConfiguration) []*hook {
