@@ -1,6 +1,8 @@
 package knarrtest_test
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -11,6 +13,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/knarr-project/knarr/knarrtest"
 )
@@ -31,6 +34,46 @@ func libraryReads(t *testing.T, env *cel.Env) bool {
 		t.Fatal(err)
 	}
 	return value.Value() == true
+}
+
+// sum adds up the series of a counter, or the observations of a histogram, on a cluster's /metrics.
+func sum(t *testing.T, k kubernetes.Interface, name string) (total float64) {
+	t.Helper()
+	page, err := k.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(page)) {
+		if series, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && (series == name || strings.HasPrefix(series, name+"{")) {
+			n, err := strconv.ParseFloat(value[strings.LastIndexByte(value, ' ')+1:], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			total += n
+		}
+	}
+	return total
+}
+
+func TestEachClusterCountsItsOwnWork(t *testing.T) {
+	t.Parallel()
+	busy, idle := knarrtest.Start(t, knarrtest.WithNodes(1)), knarrtest.Start(t, knarrtest.WithControllers())
+	k, other := clientset(t, busy), clientset(t, idle)
+	if _, err := k.CoreV1().Pods("default").Create(t.Context(), pod("a"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pod is scheduled", func() (bool, error) { return sum(t, k, "scheduler_schedule_attempts_total") > 0, nil })
+	eventually(t, "the node is counted", func() (bool, error) { return sum(t, k, "node_collector_zone_size") > 0, nil })
+	for _, name := range []string{
+		"scheduler_schedule_attempts_total", "workqueue_adds_total", "node_collector_zone_size", "pod_security_evaluations_total",
+	} {
+		if sum(t, k, name) == 0 {
+			t.Errorf("%s of the busy cluster is 0", name)
+		}
+		if n := sum(t, other, name); n != 0 {
+			t.Errorf("%s of the idle cluster is %v", name, n)
+		}
+	}
 }
 
 func TestAClusterLeavesTheGlobalsOfLibrariesAlone(t *testing.T) {

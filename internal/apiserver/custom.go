@@ -131,7 +131,7 @@ func (c *customKinds) look(reader cache.Reader, gr schema.GroupResource) *custom
 		return nil // its objects would be those of a built-in kind
 	}
 	via := &converter{client: c.client}
-	k = &customKind{def: custom.NewDefinition(crd, wholeOf(entry), via.call), revision: entry.Revision, endpoints: map[string]*endpoint{}, converter: via}
+	k = &customKind{def: custom.NewDefinition(crd, wholeOf(entry), via.call, c.server.metrics.conversions), revision: entry.Revision, endpoints: map[string]*endpoint{}, converter: via}
 	c.served[gr] = k
 	return k
 }

@@ -117,7 +117,7 @@ func (d *customDocuments) versions(only schema.GroupVersion) map[schema.GroupVer
 				continue
 			}
 			// A separate Definition, so that its schemas are not kept.
-			def := custom.NewDefinition(crd, wholeOf(e), nil)
+			def := custom.NewDefinition(crd, wholeOf(e), nil, nil)
 			if v, ok := def.Version(gv.Version); ok {
 				all[gv] = append(all[gv], v.OpenAPI())
 			}

@@ -35,6 +35,7 @@ type metrics struct {
 	allocation    *allocationMetrics
 	writes        *writeMetrics
 	health        *zpages.HealthMetrics
+	conversions   *custom.Metrics
 
 	// series are the metrics of requests of one shape, so that a request looks up its labels once.
 	// Names of objects are not part of a shape, but resources that do not exist are: maxSeries
@@ -100,7 +101,7 @@ func newMetrics() *metrics {
 		tlsErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: "apiserver_tls_handshake_errors_total",
 			Help: "Number of requests dropped with 'TLS handshake error from' error"}),
 		mutating: inflight.WithLabelValues("mutating"), readOnly: inflight.WithLabelValues("readOnly"),
-		audit: audit.NewMetrics(), security: newSecurityMetrics(), store: newStoreMetrics(), allocation: newAllocationMetrics(), writes: newWriteMetrics(), health: zpages.NewHealthMetrics(),
+		audit: audit.NewMetrics(), security: newSecurityMetrics(), store: newStoreMetrics(), allocation: newAllocationMetrics(), writes: newWriteMetrics(), health: zpages.NewHealthMetrics(), conversions: custom.NewMetrics(),
 	}
 	m.notValidated = m.validated.WithLabelValues("")
 	m.registry.MustRegister(m.requests, m.durations, m.serviceTimes, m.responseSizes, m.bodySizes, m.validated, inflight, m.longRunning, m.watchLists, m.deprecated, m.terminations, m.aborts,
@@ -111,7 +112,7 @@ func newMetrics() *metrics {
 	m.registry.MustRegister(m.store.collectors()...)
 	m.registry.MustRegister(m.allocation.collectors()...)
 	m.registry.MustRegister(m.writes.collectors()...)
-	m.registry.MustRegister(custom.Collectors()...)
+	m.registry.MustRegister(m.conversions.Collectors()...)
 	m.others = m.newSeries(shape{verb: "other"}, &requestInfo{verb: "other"})
 	return m
 }

@@ -63,7 +63,7 @@ func (c *component) observe(ctx context.Context, p Params, to client.Interface) 
 	serve, err := observe.Listen(ctx, net.JoinHostPort(o.BindAddress, strconv.Itoa(o.SecurePort)), observe.Config{
 		Component: c.name, TLS: secure, Authenticator: asked, Authorizer: asked,
 		Health: health, Alive: []zpages.Check{ping}, Ready: []zpages.Check{leads},
-		Collectors: slices.Concat(c.collectors, client.Collectors(), []prometheus.Collector{c.leading}),
+		Collectors: slices.Concat(c.collectors, clientMetrics(), []prometheus.Collector{c.leading}),
 		Configz:    map[string]any{c.configzName: configz}, Settings: p.Settings, Log: log,
 	})
 	if err != nil {

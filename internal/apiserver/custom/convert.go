@@ -31,7 +31,7 @@ func (d *Definition) Convert(u *unstructured.Unstructured, version string) (*uns
 		defer cancel()
 		since := time.Now()
 		out, err := d.convertByWebhook(ctx, u, to)
-		d.observe(from.Version, version, time.Since(since), err)
+		d.metrics.observe(d.CRD.Name, from.Version, version, time.Since(since), err)
 		if err != nil {
 			return nil, err
 		}

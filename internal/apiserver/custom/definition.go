@@ -23,6 +23,7 @@ type Definition struct {
 	versions  []*Version
 	storage   string
 	call      Caller
+	metrics   *Metrics
 	converter *Kept[func() (managedfields.TypeConverter, error)]
 
 	terminates atomic.Bool
@@ -43,9 +44,10 @@ func Outline(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.Cus
 type Caller func(ctx context.Context, config *apiextensionsv1.WebhookClientConfig, request []byte) ([]byte, error)
 
 // NewDefinition takes over the outline of a CustomResourceDefinition, which may be shared but must not change. whole reads the same state of
-// the definition with its schemas, when they are first needed; call is used for webhook conversion.
-func NewDefinition(crd *apiextensionsv1.CustomResourceDefinition, whole func() (*apiextensionsv1.CustomResourceDefinition, error), call Caller) *Definition {
-	d := &Definition{CRD: crd, whole: whole, call: call}
+// the definition with its schemas, when they are first needed; call is used for webhook conversion, and metrics count
+// the calls.
+func NewDefinition(crd *apiextensionsv1.CustomResourceDefinition, whole func() (*apiextensionsv1.CustomResourceDefinition, error), call Caller, metrics *Metrics) *Definition {
+	d := &Definition{CRD: crd, whole: whole, call: call, metrics: metrics}
 	d.Follow(crd)
 	d.converter = NewKept(func() func() (managedfields.TypeConverter, error) { return sync.OnceValues(d.makeConverter) })
 	for i := range crd.Spec.Versions {

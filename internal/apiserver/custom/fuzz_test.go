@@ -29,7 +29,7 @@ func defined(props *apiextensionsv1.JSONSchemaProps, change ...func(*apiextensio
 	for _, fn := range change {
 		fn(c)
 	}
-	return NewDefinition(Outline(c), func() (*apiextensionsv1.CustomResourceDefinition, error) { return c, nil }, nil)
+	return NewDefinition(Outline(c), func() (*apiextensionsv1.CustomResourceDefinition, error) { return c, nil }, nil, nil)
 }
 
 // valid tells whether the API would take the definition.

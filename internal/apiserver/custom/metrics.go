@@ -8,19 +8,34 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics of conversion webhooks, under upstream's names; the collectors are the process's.
-var (
-	conversions = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "apiserver_conversion_webhook_request_total",
-		Help: "Counter for conversion webhook requests with success/failure and failure error type"}, []string{"result", "failure_type"})
-	conversionSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_conversion_webhook_duration_seconds",
-		Help: "Conversion webhook request latency", Buckets: []float64{0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 45, 60}}, []string{"result", "failure_type"})
-	definitionSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_crd_conversion_webhook_duration_seconds",
-		Help: "CRD webhook conversion duration in seconds", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}, []string{"crd_name", "from_version", "to_version", "succeeded"})
-)
+// Metrics count the calls of conversion webhooks, under upstream's names. Safe for concurrent use. A nil Metrics counts nothing.
+type Metrics struct {
+	requests          *prometheus.CounterVec
+	seconds           *prometheus.HistogramVec
+	definitionSeconds *prometheus.HistogramVec
+}
 
-// Collectors are what a registry takes.
-func Collectors() []prometheus.Collector {
-	return []prometheus.Collector{conversions, conversionSeconds, definitionSeconds}
+// NewMetrics returns metrics that count from zero.
+func NewMetrics() *Metrics {
+	return &Metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_conversion_webhook_request_total",
+			Help: "Counter for conversion webhook requests with success/failure and failure error type",
+		}, []string{"result", "failure_type"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "apiserver_conversion_webhook_duration_seconds", Help: "Conversion webhook request latency",
+			Buckets: []float64{0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 45, 60},
+		}, []string{"result", "failure_type"}),
+		definitionSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "apiserver_crd_conversion_webhook_duration_seconds", Help: "CRD webhook conversion duration in seconds",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}, []string{"crd_name", "from_version", "to_version", "succeeded"}),
+	}
+}
+
+// Collectors returns what a registry takes.
+func (m *Metrics) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.requests, m.seconds, m.definitionSeconds}
 }
 
 // conversionError says how a conversion failed.
@@ -39,17 +54,20 @@ const (
 
 func failed(failure string, err error) error { return &conversionError{err, failure} }
 
-// observe notes what came of asking the definition's webhook.
-func (d *Definition) observe(from, to string, took time.Duration, err error) {
-	definitionSeconds.WithLabelValues(d.CRD.Name, from, to, strconv.FormatBool(err == nil)).Observe(took.Seconds())
+// observe counts one conversion by the webhook of a definition.
+func (m *Metrics) observe(definition, from, to string, took time.Duration, err error) {
+	if m == nil {
+		return
+	}
+	m.definitionSeconds.WithLabelValues(definition, from, to, strconv.FormatBool(err == nil)).Observe(took.Seconds())
 	var how *conversionError
 	result, failure := "success", ""
 	switch {
 	case errors.As(err, &how):
 		result, failure = "failure", how.failure
 	case err != nil:
-		return // it was not asked
+		return // the webhook was not called
 	}
-	conversions.WithLabelValues(result, failure).Inc()
-	conversionSeconds.WithLabelValues(result, failure).Observe(took.Seconds())
+	m.requests.WithLabelValues(result, failure).Inc()
+	m.seconds.WithLabelValues(result, failure).Observe(took.Seconds())
 }
