@@ -24,17 +24,20 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// How long devices may take to meet their binding conditions (KEP-5007), as upstream's default; and how long the one write may take that
-// takes them away when they do not.
+// bindDevicesTimeout is how long devices may take to meet their binding conditions (KEP-5007); it
+// is upstream's default. takeBackTimeout bounds the write that takes the devices from the claim
+// after that.
 const (
 	bindDevicesTimeout = 10 * time.Minute
 	takeBackTimeout    = 30 * time.Second
 )
 
-// conflicts is how often a claim is tried that others write too, for example pods that share it. Who has no luck is decided anew.
+// conflicts bounds the retries for a claim that others write too, such as pods that share it. After
+// these the pod is decided again.
 var conflicts = wait.Backoff{Steps: 6, Duration: 10 * time.Millisecond, Factor: 2, Jitter: 1}
 
-// allocator makes true what the DynamicResources plugin decided: claims get their devices, and are reserved for the pod.
+// allocator carries out the decisions of the DynamicResources plugin: claims get their devices and
+// are reserved for the pod.
 type allocator struct {
 	client  client.Interface
 	devices *devices
@@ -47,7 +50,7 @@ func decidedDevices(state framework.State) (framework.DeviceDecisions, bool) {
 	return d, ok
 }
 
-// Reserve shows the next decisions that the devices are taken.
+// Reserve makes the devices unavailable to later decisions.
 func (a *allocator) Reserve(_ context.Context, state framework.State, _ *corev1.Pod, node string) *framework.Status {
 	decided, ok := decidedDevices(state)
 	if !ok {
@@ -62,8 +65,8 @@ func (a *allocator) Reserve(_ context.Context, state framework.State, _ *corev1.
 	return nil
 }
 
-// Unreserve gives devices back that were not written, and the pod's reservations. An allocation that is written stays: the next attempt
-// finds it.
+// Unreserve releases devices that are not written yet, and the pod's reservations. A written
+// allocation stays: the next attempt finds it.
 func (a *allocator) Unreserve(ctx context.Context, state framework.State, pod *corev1.Pod, node string) {
 	decided, ok := decidedDevices(state)
 	if !ok {
@@ -82,7 +85,7 @@ func (a *allocator) Unreserve(ctx context.Context, state framework.State, pod *c
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": claim.UID},
 			"status": map[string]any{"reservedFor": []map[string]any{{"$patch": "delete", "uid": pod.UID}}}})
 		if err == nil {
-			// When it fails, the controller of claims does it once the pod has ended.
+			// If this fails, the controller of claims does it when the pod has ended.
 			_, _ = client.Patch[*resourcev1.ResourceClaim](ctx, a.client, claim.Namespace, claim.Name, types.StrategicMergePatchType, patch, "status")
 		}
 	}
@@ -94,7 +97,7 @@ func (a *allocator) PreBindPreFlight(state framework.State, _ *corev1.Pod, _ str
 	return ok && len(decided.Claims()) > 0
 }
 
-// PreBind writes allocations and reservations, and waits for devices that must be made ready.
+// PreBind writes allocations and reservations, and waits until the devices are ready.
 func (a *allocator) PreBind(ctx context.Context, state framework.State, pod *corev1.Pod, node string) *framework.Status {
 	decided, ok := decidedDevices(state)
 	if !ok {
@@ -116,8 +119,8 @@ func (a *allocator) PreBind(ctx context.Context, state framework.State, pod *cor
 	return nil
 }
 
-// bind writes what the claim gets (nil: it has it already) and that the pod uses it. Who is late looks again at what is there now, as does who got no
-// answer.
+// bind writes the claim's allocation and the pod's reservation. A nil allocation means that the
+// claim already has one. After a conflict or a lost answer it reads the claim again.
 func (a *allocator) bind(ctx context.Context, claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult, pod *corev1.Pod) error {
 	err := untilAnswered(ctx, func() error {
 		return retry.RetryOnConflict(conflicts, func() error { return a.tryBind(ctx, claim, allocation, pod) })
@@ -141,7 +144,7 @@ func (a *allocator) tryBind(ctx context.Context, claim *resourcev1.ResourceClaim
 	case now.UID != claim.UID || now.DeletionTimestamp != nil:
 		return decideAnew(fmt.Sprintf("claim %s got deleted in the meantime", claim.Name))
 	case allocation != nil && same(now.Status.Allocation, allocation) && claimhelper.IsReservedForPod(pod, now, false):
-		return a.seen(ctx, now) // an attempt whose answer was lost has written it
+		return a.seen(ctx, now) // an earlier attempt, whose answer was lost, has written it
 	case allocation != nil && now.Status.Allocation != nil:
 		return decideAnew(fmt.Sprintf("claim %s got allocated elsewhere in the meantime", claim.Name))
 	case allocation == nil && now.Status.Allocation == nil:
@@ -151,7 +154,7 @@ func (a *allocator) tryBind(ctx context.Context, claim *resourcev1.ResourceClaim
 	}
 	now = now.DeepCopy()
 	if allocation != nil && !slices.Contains(now.Finalizers, resourcev1.Finalizer) {
-		// First the protection: a claim must not go while it has devices.
+		// The finalizer comes first: a claim must not be deleted while it has devices.
 		now.Finalizers = append(now.Finalizers, resourcev1.Finalizer)
 		if now, err = client.Update(ctx, a.client, now); err != nil {
 			return err
@@ -170,7 +173,7 @@ func (a *allocator) tryBind(ctx context.Context, claim *resourcev1.ResourceClaim
 	return err
 }
 
-// same tells of the allocation that was decided, but for the time when it was written.
+// same compares allocations, but not the time of writing.
 func same(written, decided *resourcev1.AllocationResult) bool {
 	if written == nil {
 		return false
@@ -180,7 +183,7 @@ func same(written, decided *resourcev1.AllocationResult) bool {
 	return apiequality.Semantic.DeepEqual(&plain, decided)
 }
 
-// seen waits until the View shows a claim that somebody else, or a lost answer, has told of.
+// seen waits until the View shows the version of the claim that was just read.
 func (a *allocator) seen(ctx context.Context, claim *resourcev1.ResourceClaim) error {
 	revision, err := strconv.ParseInt(claim.ResourceVersion, 10, 64)
 	if err != nil {
@@ -189,11 +192,11 @@ func (a *allocator) seen(ctx context.Context, claim *resourcev1.ResourceClaim) e
 	return a.devices.claims.WaitFor(ctx, revision)
 }
 
-// errNotReady: a device has met one of its binding failure conditions.
+// errNotReady means that a device has met one of its binding failure conditions.
 var errNotReady = errors.New("failed binding conditions check")
 
-// waitReady waits until the claim's devices meet their binding conditions. If they never will, the claim loses them and the pod is
-// decided anew.
+// waitReady waits until the claim's devices meet their binding conditions. If they never will, the
+// claim loses its devices and the pod is decided again.
 func (a *allocator) waitReady(ctx context.Context, claim *resourcev1.ResourceClaim, pod *corev1.Pod, node string) error {
 	for {
 		changed := a.devices.next()
@@ -216,7 +219,7 @@ func (a *allocator) waitReady(ctx context.Context, claim *resourcev1.ResourceCla
 			}
 		}
 		if context.Cause(ctx) == nil || errors.Is(err, context.DeadlineExceeded) {
-			// Its own time: that of the waiting may be over.
+			// This write has its own timeout, as ctx may be over.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackTimeout)
 			_, failed := a.takeBack(ctx, claim, pod)
 			cancel()
@@ -228,7 +231,8 @@ func (a *allocator) waitReady(ctx context.Context, claim *resourcev1.ResourceCla
 	}
 }
 
-// devicesReady: all of the claim's devices meet their conditions; an error says that one has failed.
+// devicesReady tells whether all devices of the claim meet their conditions. An error means that
+// one has failed.
 func devicesReady(claim *resourcev1.ResourceClaim) (bool, error) {
 	ready := true
 	for _, r := range claim.Status.Allocation.Devices.Results {
@@ -263,13 +267,13 @@ func statusOf(claim *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAlloca
 	return nil
 }
 
-// onlyFor: nobody but the pod uses the claim.
+// onlyFor tells whether no other pod uses the claim.
 func onlyFor(claim *resourcev1.ResourceClaim, pod *corev1.Pod) bool {
 	return !slices.ContainsFunc(claim.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID != pod.UID })
 }
 
-// makeRoom takes the devices from a claim that nobody else uses and that can not be used where the pod could go: it gets
-// others at the next attempt.
+// makeRoom takes the devices from a claim that no other pod uses and that is not usable where the
+// pod could run. The claim gets other devices in the next attempt.
 func (a *allocator) makeRoom(ctx context.Context, pod *corev1.Pod, inTheWay []*resourcev1.ResourceClaim) error {
 	var failed []error
 	for _, claim := range inTheWay {
@@ -282,8 +286,8 @@ func (a *allocator) makeRoom(ctx context.Context, pod *corev1.Pod, inTheWay []*r
 	return errors.Join(failed...)
 }
 
-// takeBack takes the devices from a claim unless somebody else uses it; it reports whether it did. A conflict is no error: somebody may
-// just have begun to use the claim.
+// takeBack takes the devices from a claim unless another pod uses it, and tells whether it did. A
+// conflict is no error: another pod may just have begun to use the claim.
 func (a *allocator) takeBack(ctx context.Context, claim *resourcev1.ResourceClaim, pod *corev1.Pod) (bool, error) {
 	now, ok := a.devices.claims.Get(claim.Namespace, claim.Name)
 	if !ok || now.UID != claim.UID || now.Status.Allocation == nil || !onlyFor(now, pod) {

@@ -15,7 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// writer is a client of the claims of a View; write answers its updates, by how many there were before.
+// writer is a client of a View's claims. write answers an update, by the number of earlier updates.
 type writer struct {
 	client.Interface
 	view   *claimsByName
@@ -41,7 +41,7 @@ func conflict() error {
 	return apierrors.NewConflict(resourcev1.Resource("resourceclaims"), "c", errors.New("changed"))
 }
 
-// allocatedClaim has a device that must meet a condition, and has not.
+// allocatedClaim returns a claim with a device that does not meet its binding condition.
 func allocatedClaim() *resourcev1.ResourceClaim {
 	c := freeClaim("c")
 	c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
@@ -82,7 +82,7 @@ func TestAClaimThatOthersWriteTooIsTriedAFewTimes(t *testing.T) {
 func TestAPodThatGivesItsDevicesUpSaysWhenItCouldNotGiveThemBack(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer error
-		says   string // beside why it gave up
+		says   string // besides the reason for giving up
 	}{
 		"they were given back":            {},
 		"somebody has changed the claim":  {answer: conflict()},

@@ -20,23 +20,23 @@ import (
 
 var podResource = corev1.SchemeGroupVersion.WithResource("pods")
 
-// cycle is a decided pod on its way to its node.
+// cycle is the binding of a decided pod.
 type cycle struct {
-	p       *queued     // of the scheduler's goroutine: updates of the pod change it
-	pod     *corev1.Pod // as it was decided
+	p       *queued     // owned by the scheduler's goroutine, which updates its pod
+	pod     *corev1.Pod // the pod as it was when decided
 	node    string
 	profile *framework.Profile
 	state   framework.State
 	skipped sets.Set[string] // plugins that have nothing to do for the pod
-	// began is when the attempt did, since when the pod was first queued.
+	// began is the start of the attempt; since is when the pod was first queued.
 	began, since time.Time
 	attempts     int
-	// reserved are the plugins whose Reserve was called, for taking it back.
+	// reserved are the plugins whose Reserve was called. A failure calls their Unreserve.
 	reserved []framework.ReservePlugin
 }
 
-// finish does what follows a decision: Reserve at once, before the next decision; PreBind, which may wait, and the binding
-// beside it. What was reserved is given back when something fails.
+// finish binds a decided pod. It calls Reserve before it returns, so before the next decision.
+// PreBind, which may wait, and the binding run in another goroutine. A failure calls Unreserve.
 func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 	fail := func(err error) {
 		s.metrics.attempted(c.pod, resultError, c.began)
@@ -69,7 +69,7 @@ func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 		s.write(ctx, bind)
 		return
 	}
-	// A pod that waits for its volumes or devices does not take the place of one of the binders; only its binding does.
+	// A pod that waits for volumes or devices does not occupy a binder; only its binding does.
 	s.writing.Add(1)
 	go func() {
 		defer s.writing.Done()
@@ -90,8 +90,9 @@ func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 	}()
 }
 
-// expect writes where the pod will go once what it waits for is there (KEP-5278): others, autoscalers first of all, are not to take the node for
-// unused, and after a restart the pod is tried there first. It goes on without it.
+// expect writes the node's name to the pod's status while the pod waits for volumes or devices
+// (KEP-5278). Autoscalers then see that the node is needed, and after a restart the pod is tried
+// there first. A failure does not stop the binding.
 func (s *Scheduler) expect(ctx context.Context, c *cycle) {
 	if c.pod.Status.NominatedNodeName == c.node {
 		return
@@ -142,7 +143,7 @@ func (s *Scheduler) bind(ctx context.Context, pod *corev1.Pod, node string) erro
 		case unanswered(lookErr):
 			return lookErr
 		case lookErr == nil && now.UID == pod.UID && now.Spec.NodeName == node:
-			return nil // by an attempt whose answer was lost
+			return nil // an earlier attempt, whose answer was lost, has bound it
 		}
 		return err
 	})
@@ -153,10 +154,10 @@ func (s *Scheduler) bind(ctx context.Context, pod *corev1.Pod, node string) erro
 	return nil
 }
 
-// nomination is what becomes of the pod's nominatedNodeName: nil leaves it, "" takes it away.
+// nomination is the new nominatedNodeName of a pod: nil keeps the old one, "" removes it.
 type nomination *string
 
-// report writes the PodScheduled condition and an event.
+// report writes the condition PodScheduled and an event.
 func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, reason, message string, nominated nomination) {
 	s.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", message)
 	condition := corev1.PodCondition{
@@ -189,7 +190,7 @@ func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, reason, message
 	})
 }
 
-// patchStatus merges into the status of exactly this pod; a pod that is gone is no error.
+// patchStatus merges into the status of the pod with this UID. A deleted pod is no error.
 func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, status map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
 	if err != nil {
@@ -202,7 +203,8 @@ func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, status map
 	return err
 }
 
-// evict makes the victims leave: each gets a condition that says why, then is deleted with its own grace period.
+// evict deletes the victims with their own grace periods. Each first gets a condition that says
+// why.
 func (s *Scheduler) evict(ctx context.Context, preemptor *corev1.Pod, v *victims) {
 	for _, pod := range v.pods {
 		if pod.DeletionTimestamp != nil {

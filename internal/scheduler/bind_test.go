@@ -18,7 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// binding is a client that only binds, and knows how many bindings were written at a time.
+// binding is a client that accepts bindings and counts the concurrent ones.
 type binding struct {
 	client.Interface
 	during func()
@@ -42,7 +42,7 @@ func (b *binding) CreateSub(_ context.Context, _ schema.GroupVersionResource, _,
 	return obj, nil
 }
 
-// Patch takes where pods are expected.
+// Patch accepts nominated nodes.
 func (b *binding) Patch(context.Context, schema.GroupVersionResource, string, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (runtime.Object, error) {
 	return &corev1.Pod{}, nil
 }
@@ -73,10 +73,10 @@ func (gate) Reserve(context.Context, framework.State, *corev1.Pod, string) *fram
 	return nil
 }
 func (gate) Unreserve(_ context.Context, _ framework.State, pod *corev1.Pod, _ string) {
-	_ = pod.Name // what real plugins do too
+	_ = pod.Name // real plugins read the pod too
 }
 
-// decided is the pod taken from the queue, on its way to a node through the gate.
+// decided takes the pod from the queue and returns its cycle, with the gate as plugin.
 func decided(s *Scheduler, p *corev1.Pod, g gate) *cycle {
 	s.queue.put(framework.NewPodInfo(p), true, time.Now())
 	q, _ := s.queue.pop(time.Now())
@@ -84,7 +84,8 @@ func decided(s *Scheduler, p *corev1.Pod, g gate) *cycle {
 	return &cycle{p: q, pod: q.info.Pod, node: "n", profile: profile, state: framework.State{}}
 }
 
-// Under the race detector: an update of the pod is the scheduler's goroutine's, what PreBind and the binding look at is not.
+// This test is for the race detector: the scheduler's goroutine updates the pod while PreBind and
+// the binding read their own version.
 func TestAPodMayChangeWhileItIsBeingBound(t *testing.T) {
 	for name, outcome := range map[string]error{"bound": nil, "given up": errors.New("no")} {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +105,7 @@ func TestAPodMayChangeWhileItIsBeingBound(t *testing.T) {
 
 func TestNoMoreBindingsAreWrittenAtATimeThanThereAreBinders(t *testing.T) {
 	const pods = 8
-	c := &binding{during: func() { time.Sleep(time.Millisecond) }} // so that they would meet
+	c := &binding{during: func() { time.Sleep(time.Millisecond) }} // makes concurrent bindings overlap
 	s := New(Config{Client: c, Events: noEvents{}, Binders: 2})
 	g := gate{open: make(chan struct{})}
 	for i := range pods {

@@ -12,17 +12,19 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// cluster is the scheduler's own picture of nodes and the pods on them, assumed ones included. Owned by one goroutine;
-// NodeInfos are copied on write, so that snapshots given away stay as they were.
+// cluster is the scheduler's picture of the nodes and their pods, assumed pods included. One
+// goroutine owns it. It copies a NodeInfo before a change, so snapshots stay unchanged.
 type cluster struct {
-	nodes map[string]*framework.NodeInfo // a node that is not known yet, but has pods, has a nil Node
+	// Node is nil for a node that has pods but is not known yet.
+	nodes map[string]*framework.NodeInfo
 	where map[types.UID]placed
-	// assumed are pods decided but not yet seen bound.
+	// assumed are the pods that are decided, but not yet seen as bound.
 	assumed map[types.UID]*framework.PodInfo
-	// order is the list of nodes by turns of zones; nil when it must be made again.
+	// order lists the nodes with zones alternating; nil if it must be computed again.
 	order    []string
-	snapshot *framework.Snapshot // the last one that was taken
-	// edited are the nodes that have changed since then. The NodeInfo of any other is in a snapshot, and must be cloned before a change.
+	snapshot *framework.Snapshot // the latest one
+	// edited are the nodes that changed since the latest snapshot. All other NodeInfos are part of
+	// a snapshot and must be cloned before a change.
 	edited map[string]bool
 
 	namespaceLabels func(string) labels.Set
@@ -43,7 +45,7 @@ func newCluster(namespaceLabels func(string) labels.Set, selectors func(*corev1.
 	}
 }
 
-// edit gives the NodeInfo for a change.
+// edit returns the NodeInfo for a change.
 func (c *cluster) edit(name string) *framework.NodeInfo {
 	n := c.nodes[name]
 	switch {
@@ -59,7 +61,7 @@ func (c *cluster) edit(name string) *framework.NodeInfo {
 	return n
 }
 
-// setNode adds or replaces a node and says what changed for waiting pods.
+// setNode adds or replaces a node. It returns the events that may matter to waiting pods.
 func (c *cluster) setNode(node *corev1.Node) framework.Events {
 	n := c.edit(node.Name)
 	old := n.Node
@@ -91,7 +93,7 @@ func (c *cluster) removeNode(name string) {
 	}
 }
 
-// setPod puts a bound pod where it is. It replaces an assumed one.
+// setPod counts a bound pod on its node. It replaces an assumed one.
 func (c *cluster) setPod(info *framework.PodInfo) {
 	c.removePod(info)
 	name := info.Pod.Spec.NodeName
@@ -106,7 +108,7 @@ func (c *cluster) assume(info *framework.PodInfo, node string) {
 	c.assumed[info.Pod.UID] = info
 }
 
-// removePod takes a pod off its node; it reports whether it was on one.
+// removePod removes a pod from its node, and tells whether it was on one.
 func (c *cluster) removePod(info *framework.PodInfo) bool {
 	at, ok := c.where[info.Pod.UID]
 	if !ok {
@@ -122,7 +124,7 @@ func (c *cluster) removePod(info *framework.PodInfo) bool {
 	return true
 }
 
-// take is the snapshot of now.
+// take returns the current snapshot.
 func (c *cluster) take() *framework.Snapshot {
 	switch {
 	case c.order == nil:
@@ -132,7 +134,7 @@ func (c *cluster) take() *framework.Snapshot {
 			nodes[i] = c.nodes[name]
 		}
 		c.snapshot = framework.NewSnapshot(nodes, c.namespaceLabels, c.selectors)
-	case len(c.edited) > 0: // as a rule one, on which the last pod was assumed
+	case len(c.edited) > 0: // usually one: the node on which the last pod was assumed
 		changed := make([]*framework.NodeInfo, 0, len(c.edited))
 		for name := range c.edited {
 			if n := c.nodes[name]; n != nil {
@@ -148,7 +150,7 @@ func (c *cluster) take() *framework.Snapshot {
 	return c.snapshot
 }
 
-// byTurns lists nodes so that zones alternate: a search that stops early then sees all zones.
+// byTurns lists the nodes so that zones alternate: a search that stops early has seen all zones.
 func (c *cluster) byTurns() []string {
 	zones := map[string][]string{}
 	for name, n := range c.nodes {

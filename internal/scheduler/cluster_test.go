@@ -11,7 +11,8 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// A snapshot is made of the one before and what has changed since. It must be what a picture made from nothing shows, and stay that.
+// take derives a snapshot from the previous one and the changes. It must equal a snapshot made from
+// scratch, and must not change later.
 func TestSnapshotsShowWhatHasHappened(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCluster(nil, nil)
@@ -68,7 +69,7 @@ func TestSnapshotsShowWhatHasHappened(t *testing.T) {
 	})
 }
 
-// show is all that a snapshot says of nodes and pods.
+// show prints a snapshot's nodes and pods.
 func show(s *framework.Snapshot) string {
 	names := func(nodes []*framework.NodeInfo) (out []string) {
 		for _, n := range nodes {

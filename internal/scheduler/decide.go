@@ -11,26 +11,27 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// Decision is where a pod goes, or why it goes nowhere.
+// Decision is the node for a pod, or the reasons why there is none.
 type Decision struct {
-	// Node is the chosen node; empty when none is feasible.
+	// Node is the chosen node; empty if no node is feasible.
 	Node string
-	// State carries what the plugins computed on to Reserve and PreBind.
+	// State passes the plugins' results on to Reserve and PreBind.
 	State framework.State
 	// Skipped are the plugins that have nothing to do for the pod.
 	Skipped sets.Set[string]
-	// Refusals holds, by node, why it was refused. Nodes that PreFilter left out share the PreFilter's status.
+	// Refusals has the refusal of each node by its name. Nodes that PreFilter excluded share one
+	// status.
 	Refusals map[string]*framework.Status
-	// Whole is set when the pod was refused everywhere at once (by a PreFilter).
+	// Whole is set when a PreFilter plugin refused the pod on all nodes.
 	Whole *framework.Status
-	// Err is a plugin's failure: not a refusal, the pod is tried again after a backoff.
+	// Err is the failure of a plugin. It is not a refusal: the pod is tried again after a backoff.
 	Err error
-	// Nodes is how many nodes there are.
+	// Nodes is the number of nodes in the snapshot.
 	Nodes int
 }
 
-// minNodesToFind is below which all nodes are filtered; above, a part of them is enough (upstream: 50 % minus 1 % per
-// 125 nodes, at least 5 %, never less than 100 nodes).
+// minNodesToFind is the number of nodes up to which all are filtered. In a larger cluster a share
+// is enough, as upstream: 50 % minus 1 % per 125 nodes, at least 5 %, and at least 100 nodes.
 const minNodesToFind = 100
 
 func nodesToFind(all int) int {
@@ -180,7 +181,8 @@ func runFilters(state framework.State, filters []framework.FilterPlugin, pod *fr
 	return nil
 }
 
-// higherNominated are the pods expected on a node whose room the pod must not take.
+// higherNominated returns the nominated pods of the same or a higher priority: the pod must not
+// take their room.
 func higherNominated(expected []*framework.PodInfo, pod *framework.PodInfo) []*framework.PodInfo {
 	var out []*framework.PodInfo
 	for _, e := range expected {
@@ -191,7 +193,7 @@ func higherNominated(expected []*framework.PodInfo, pod *framework.PodInfo) []*f
 	return out
 }
 
-// filterWithNominated asks whether the pod would also fit once the expected pods are there.
+// filterWithNominated runs the filters as if the nominated pods were already on the node.
 func filterWithNominated(in *Input, node *framework.NodeInfo, expected []*framework.PodInfo) *framework.Status {
 	with := node.Clone()
 	for _, e := range expected {
@@ -251,7 +253,7 @@ func (d *Decision) score(in *Input, feasible []*framework.NodeInfo) {
 	d.Node = feasible[pickBest(total, in.Pick)].Name()
 }
 
-// pickBest is one of the places of the highest score.
+// pickBest returns the index of one of the highest scores.
 func pickBest(scores []int64, pick uint64) int {
 	best, equals := slices.Max(scores), uint64(0)
 	for _, s := range scores {
@@ -266,7 +268,7 @@ func pickBest(scores []int64, pick uint64) int {
 	return i
 }
 
-// Message says per reason how many nodes were refused, in upstream's words.
+// Message says how many nodes were refused for each reason, in upstream's words.
 func (d *Decision) Message() string {
 	if d.Err != nil {
 		return d.Err.Error()
@@ -292,7 +294,8 @@ func (d *Decision) Message() string {
 	return prefix + ": " + strings.Join(parts, ", ") + "."
 }
 
-// RefusedBy are the plugins that refused the pod somewhere: what they wait for decides when it is tried again.
+// RefusedBy returns the plugins that refused the pod on any node. Their events decide when the pod
+// is tried again.
 func (d *Decision) RefusedBy() sets.Set[string] {
 	by := sets.New[string]()
 	if d.Whole != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/plugins"
 )
 
-// BenchmarkDecide decides about a plain pod in a cluster of 100 and of 1000 nodes.
+// BenchmarkDecide places a plain pod in clusters of 100 and 1000 nodes.
 func BenchmarkDecide(b *testing.B) {
 	for _, count := range []int{100, 1000} {
 		b.Run(fmt.Sprint(count, "nodes"), func(b *testing.B) {

@@ -81,7 +81,7 @@ func TestDecide(t *testing.T) {
 		nodes []*corev1.Node
 		pods  []*corev1.Pod
 		pod   *corev1.Pod
-		want  string // node, or the message
+		want  string // the node, or the message
 	}{
 		"the node with more room wins": {
 			nodes: []*corev1.Node{node("a", "2"), node("b", "2")}, pods: []*corev1.Pod{pod("x", "1", onNode("a"))},

@@ -16,11 +16,11 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// How many compiled selectors are kept, as upstream.
+// keptSelectors is the number of compiled selectors to keep, as upstream.
 const keptSelectors = 10
 
-// devices is the cluster's dynamic resources. Like storage, its Views are opened when the first pod with a resource claim is seen,
-// and what was decided and is not written yet lies over them. Safe for concurrent use.
+// devices is the cluster's dynamic resources, with decisions on top that are not written yet. As in
+// storage, its Views are opened for the first pod with a resource claim. Safe for concurrent use.
 type devices struct {
 	opened    lazily
 	tell      tell
@@ -43,7 +43,7 @@ func newDevices(ctx context.Context, c client.Interface, tell tell) *devices {
 	return d
 }
 
-// use opens the Views, the first time.
+// use opens the Views at the first call.
 func (d *devices) use() (framework.Devices, error) {
 	if err := d.opened.once(); err != nil {
 		return nil, fmt.Errorf("look at dynamic resources: %w", err)
@@ -61,7 +61,7 @@ func (d *devices) open(ctx context.Context, c client.Interface) error {
 			d.wake()
 			gave := e.Old != nil && e.Old.Status.Allocation != nil && (e.Type == client.Deleted || e.Object.Status.Allocation == nil)
 			switch {
-			case gave: // anybody may take its devices
+			case gave: // any pod may take its devices
 				d.tell(framework.ResourceClaimChanged, hasClaims)
 			case e.Type != client.Deleted:
 				d.tell(framework.ResourceClaimChanged, usesResourceClaim(e.Object))
@@ -73,14 +73,14 @@ func (d *devices) open(ctx context.Context, c client.Interface) error {
 			}
 		}),
 		follow(ctx, d.slices, func(e client.TypedEvent[*resourcev1.ResourceSlice]) {
-			// A slice that goes away can complete a pool.
+			// The deletion of a slice can make a pool complete.
 			d.tell(framework.DevicesChanged, hasClaims)
 		}),
 	)
 	return nil
 }
 
-// usesResourceClaim: the claim is named by the pod, or was made for it.
+// usesResourceClaim returns whether a pod names the claim, or the claim was made for it.
 func usesResourceClaim(claim *resourcev1.ResourceClaim) func(*framework.PodInfo) bool {
 	return func(p *framework.PodInfo) bool {
 		if p.Pod.Namespace != claim.Namespace {
@@ -107,22 +107,22 @@ func (d *devices) wake() {
 	d.changed = make(chan struct{})
 }
 
-// next is closed at the next change of a claim.
+// next returns a channel that is closed at the next change of a claim.
 func (d *devices) next() <-chan struct{} {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.changed
 }
 
-// assume takes devices for a claim until they are written, or given back.
+// assume reserves devices for a claim until forget.
 func (d *devices) assume(claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.inFlight[claim.UID] = allocation
 }
 
-// forget ends what assume began with this very allocation. Meanwhile the claim may have lost its devices and another pod may be getting
-// it others: those stay.
+// forget ends the assumption of exactly this allocation. Meanwhile the claim may have lost its
+// devices, and another pod may have assumed others for it: these stay.
 func (d *devices) forget(claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -131,7 +131,8 @@ func (d *devices) forget(claim *resourcev1.ResourceClaim, allocation *resourcev1
 	}
 }
 
-// Claim reads the View under the lock: what ceases to be in flight meanwhile is so still.
+// Claim reads the View under the lock: a claim that stops being in flight meanwhile still counts as
+// in flight.
 func (d *devices) Claim(namespace, name string) (claim *resourcev1.ResourceClaim, beingAllocated, ok bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -146,7 +147,8 @@ func (d *devices) Classes() []*resourcev1.DeviceClass                { return d.
 func (d *devices) Slices() []*resourcev1.ResourceSlice               { return d.slices.List("", nil) }
 func (d *devices) Selectors() *cel.Cache                             { return d.selectors }
 
-// Allocated counts what claims have. A claim that is written meanwhile is counted once: as it is a set, or as it is in flight.
+// Allocated returns the devices of all claims. A claim that is written meanwhile counts once:
+// devices are a set, or it counts as in flight.
 func (d *devices) Allocated() structured.AllocatedState {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -174,7 +176,7 @@ func newTally() tally {
 func (t tally) add(allocation *resourcev1.AllocationResult) {
 	for _, r := range allocation.Devices.Results {
 		if r.AdminAccess != nil && *r.AdminAccess {
-			continue // it looks at devices that are others'
+			continue // it only watches devices of others
 		}
 		id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
 		if r.ShareID == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/resourceclaim"
 )
 
-// newDevices gives a node devices, all of the class "gpu".
+// newDevices creates devices of the class "gpu" on a node.
 func newDevices(t *testing.T, c *controllertest.Cluster, node string, change func(*resourcev1.Device), names ...string) {
 	s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	s.Spec = resourcev1.ResourceSliceSpec{Driver: "d.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: 1}}
@@ -62,7 +62,8 @@ func ofTemplate(name string) corev1.PodResourceClaim {
 	return corev1.PodResourceClaim{ResourceClaimTemplateName: &name}
 }
 
-// resourceClaimIs waits until the claim has the device (node/device, "" is none) and so many users.
+// resourceClaimIs waits until the claim has the device (node/device; "" means none) and this number
+// of users.
 func resourceClaimIs(t *testing.T, c *controllertest.Cluster, name, device string, users int) *resourcev1.ResourceClaim {
 	t.Helper()
 	var claim *resourcev1.ResourceClaim
@@ -96,7 +97,7 @@ func TestAPodIsBoundOnceItsClaimHasADevice(t *testing.T) {
 	if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) || claim.Status.Allocation.AllocationTimestamp == nil {
 		t.Errorf("the claim is %+v", claim)
 	}
-	// A second pod waits until the first one has ended.
+	// A second pod waits for the end of the first one.
 	newClaimingPod(c, "q", ofTemplate("t"))
 	podIs(t, c, "q", "", "2 cannot allocate all claims. still not schedulable, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.")
 	p, err := client.Get[*corev1.Pod](t.Context(), c.Client, "default", "p")
@@ -194,7 +195,7 @@ func TestAPodWaitsForItsDevicesBindingConditions(t *testing.T) {
 	}
 	report("example.com/broken")
 	podIs(t, c, "p", "", "failed binding conditions check: device x: example.com/broken")
-	resourceClaimIs(t, c, "c", "a/x", 1) // decided anew
+	resourceClaimIs(t, c, "c", "a/x", 1) // decided again
 	report("example.com/attached")
 	podIs(t, c, "p", "a", "")
 }

@@ -37,7 +37,7 @@ func (v *claimsByName) set(c *resourcev1.ResourceClaim) {
 
 func (v *claimsByName) WaitFor(context.Context, int64) error { return nil }
 
-// devicesWith has claims that are theirs only.
+// devicesWith returns devices with these claims.
 func devicesWith(t *testing.T, claims ...*resourcev1.ResourceClaim) (*devices, *claimsByName) {
 	v := &claimsByName{claims: map[string]*resourcev1.ResourceClaim{}}
 	for _, c := range claims {
@@ -68,7 +68,8 @@ func TestForgettingOneAllocationLeavesAnotherOfTheSameClaim(t *testing.T) {
 	}
 }
 
-// Between the moment when a claim is read and the one when it is asked who allocates it, the allocation may get written.
+// The allocation may be written after Claim has read the claim, but before it reads who allocates
+// it.
 func TestAClaimThatGetsItsDevicesIsNeverSeenFree(t *testing.T) {
 	for i := range 1000 {
 		claim := freeClaim(fmt.Sprint("c", i))

@@ -7,7 +7,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// lazily opens Views at their first use, tries again when that failed, and waits for their subscriptions in the end.
+// lazily opens Views at the first use. It retries after a failure, and waits for the subscriptions
+// at the end.
 type lazily struct {
 	open func() error
 	mu   sync.Mutex
@@ -26,7 +27,8 @@ func (l *lazily) once() error {
 	return err
 }
 
-// follow notes subscriptions, and returns when each has seen what there is: of what changes after that, it tells. open calls it.
+// follow keeps subscriptions for wait. It returns when each has seen the existing objects; from
+// then on it reports changes. Only open calls it.
 func (l *lazily) follow(ctx context.Context, subscriptions ...subscription) {
 	for _, sub := range subscriptions {
 		l.ends = append(l.ends, sub.end)
@@ -37,7 +39,7 @@ func (l *lazily) follow(ctx context.Context, subscriptions ...subscription) {
 	}
 }
 
-// wait returns when the subscriptions have ended, which they do with their context.
+// wait returns when the subscriptions have ended. They end with their context.
 func (l *lazily) wait() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,7 +50,7 @@ func (l *lazily) wait() {
 
 type subscription struct{ synced, end <-chan struct{} }
 
-// follow calls fn for the changes of a View, not for what is there already.
+// follow calls fn for the changes of a View, but not for the objects that exist already.
 func follow[T client.Object](ctx context.Context, view client.ViewOf[T], fn func(client.TypedEvent[T])) (sub subscription) {
 	subscribed := make(chan struct{})
 	sub.synced, sub.end = view.Subscribe(ctx, func(e client.TypedEvent[T]) {
@@ -63,7 +65,7 @@ func follow[T client.Object](ctx context.Context, view client.ViewOf[T], fn func
 	return sub
 }
 
-// openAs opens a View into its variable.
+// openAs opens a View and stores it in the variable.
 func openAs[T client.Object](ctx context.Context, c client.Interface, view *client.ViewOf[T]) error {
 	v, err := client.Open[T](ctx, c, client.Scope{})
 	*view = v

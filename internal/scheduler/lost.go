@@ -8,11 +8,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// tooSlow is how long a write is tried that a server is there for, but not done with in time.
+// tooSlow is how long a write is retried while the server answers that it timed out or is
+// unavailable.
 const tooSlow = time.Minute
 
-// untilAnswered tries a write again while nobody knows whether it was made. What was decided stays reserved meanwhile: it may be true already, and a pod that
-// is bound would lose its devices, or another one get them too. The write has to find out what an earlier attempt has done.
+// untilAnswered repeats a write until its outcome is known. Until then the decision stays reserved,
+// because the write may have succeeded: releasing it could take the devices from a bound pod, or
+// give them to a second one. The write itself must recognize the effect of an earlier attempt.
 func untilAnswered(ctx context.Context, write func() error) error {
 	began := time.Now()
 	for {
@@ -28,7 +30,8 @@ func untilAnswered(ctx context.Context, write func() error) error {
 	}
 }
 
-// unanswered: no answer came, or one that does not say whether the request has been, or will be, carried out.
+// unanswered tells whether the outcome of a write is unknown: there was no answer, or an answer
+// that leaves it open.
 func unanswered(err error) bool {
 	var anew decideAnew
 	if err == nil || errors.As(err, &anew) {
@@ -42,7 +45,7 @@ func isStatus(err error) bool {
 	return errors.As(err, &status)
 }
 
-// decideAnew says why a decision can not be carried out any more.
+// decideAnew is the reason why a decision cannot be carried out. The pod is decided again.
 type decideAnew string
 
 func (e decideAnew) Error() string { return string(e) }

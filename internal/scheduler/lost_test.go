@@ -16,10 +16,10 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// deaf is a client to which the first answers to writes do not come, though what it asked for is done.
+// deaf is a client that carries out all writes, but returns no answer to the first ones.
 type deaf struct {
 	client.Interface
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	misses int
 	pod    *corev1.Pod
 	claim  *resourcev1.ResourceClaim
@@ -85,7 +85,7 @@ func TestAnAllocationWhoseAnswerIsLostIsOne(t *testing.T) {
 	claim := freeClaim("c")
 	claim.ResourceVersion = "1"
 	d, views := devicesWith(t, claim)
-	c := &deaf{misses: 2, claim: claim} // the finalizer's and the allocation's
+	c := &deaf{misses: 2, claim: claim} // of the finalizer and of the allocation
 	c.wrote = func() { views.set(c.claim) }
 	a := &allocator{client: c, devices: d}
 	allocation := &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Driver: "d", Pool: "p", Device: "x"}}}}

@@ -12,18 +12,19 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// victims is what must go from a node to make room.
+// victims are the pods to evict from one node.
 type victims struct {
 	node       string
 	pods       []*corev1.Pod // highest priority first
-	violations int           // of disruption budgets
+	violations int           // number of violated disruption budgets
 }
 
-// mostCandidates bounds how many nodes are tried in detail (upstream: 10 % of the nodes, at least 100).
+// mostCandidates is the maximum number of nodes to examine. As upstream, it is 10 % of the nodes,
+// at least 100.
 func mostCandidates(nodes int) int { return max(nodes/10, 100) }
 
-// preempt finds the node where the least harm makes room for the pod, or nil. It is pure. Only nodes whose refusal
-// could be resolved by removing pods of lower priority are tried.
+// preempt chooses the node where evictions do the least harm; nil if there is none. It is pure. It
+// only examines nodes whose refusal could change if pods were removed.
 func preempt(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile, d *Decision, budgets []*policyv1.PodDisruptionBudget) *victims {
 	if d.Whole != nil && d.Whole.Code == framework.UnschedulableAndUnresolvable || !mayPreempt(snapshot, pod.Pod) {
 		return nil
@@ -49,7 +50,8 @@ func preempt(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *fram
 	return best
 }
 
-// mayPreempt: the pod must want to, and must not already be waiting for pods that it made leave.
+// mayPreempt tells whether the pod's policy allows preemption. A pod whose victims are still
+// leaving does not preempt again.
 func mayPreempt(snapshot *framework.Snapshot, pod *corev1.Pod) bool {
 	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == corev1.PreemptNever {
 		return false
@@ -66,8 +68,9 @@ func mayPreempt(snapshot *framework.Snapshot, pod *corev1.Pod) bool {
 	return true
 }
 
-// selectVictims removes all pods of lower priority, sees whether the pod fits, then gives back as many as it can:
-// first those whose removal would violate a disruption budget, the most important ones first.
+// selectVictims removes all pods of lower priority. If the pod then fits, it adds back as many of
+// them as possible. Pods whose removal would violate a disruption budget come first, and the most
+// important pods first among these.
 func selectVictims(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile, node *framework.NodeInfo, budgets []*policyv1.PodDisruptionBudget) *victims {
 	room := node.Clone()
 	var lower []*framework.PodInfo
@@ -104,7 +107,7 @@ func selectVictims(snapshot *framework.Snapshot, pod *framework.PodInfo, profile
 	return v
 }
 
-// moreImportant orders by priority, then by how long the pod has run.
+// moreImportant orders by priority, then by start time.
 func moreImportant(a, b *corev1.Pod) int {
 	if c := cmp.Compare(priority(b), priority(a)); c != 0 {
 		return c
@@ -119,8 +122,8 @@ func started(p *corev1.Pod) *metav1.Time {
 	return &p.CreationTimestamp
 }
 
-// splitByBudgets separates the pods whose removal would violate a PodDisruptionBudget, counting each budget's
-// allowance down.
+// splitByBudgets separates the pods whose eviction would violate a PodDisruptionBudget. Each pod
+// counts against the allowance of its budgets.
 func splitByBudgets(pods []*framework.PodInfo, budgets []*policyv1.PodDisruptionBudget) (violating, rest []*framework.PodInfo) {
 	allowed := make([]int32, len(budgets))
 	for i, b := range budgets {
@@ -148,12 +151,13 @@ func splitByBudgets(pods []*framework.PodInfo, budgets []*policyv1.PodDisruption
 	return violating, rest
 }
 
-// lessHarm: fewest budget violations, then the lowest highest priority, the lowest sum of priorities, the fewest pods,
-// and at last the one whose most important victim started latest.
+// lessHarm compares in this order: fewest budget violations, lowest highest priority, lowest sum of
+// priorities, fewest pods, latest start of the most important pod.
 func lessHarm(a, b *victims) bool {
 	sum := func(v *victims) (s int64) {
 		for _, p := range v.pods {
-			// Shifted to be positive, so that more victims of negative priority are not "less".
+			// The shift makes each summand positive. More victims of negative priority are not
+			// "less".
 			s += int64(priority(p)) + 1<<31
 		}
 		return s

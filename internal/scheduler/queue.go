@@ -10,26 +10,26 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// Times of the queue, as upstream's defaults.
+// Upstream's default times.
 const (
 	initialBackoff     = 1 * time.Second
 	maxBackoff         = 10 * time.Second
 	maxInUnschedulable = 5 * time.Minute
 )
 
-// queued is a pod that waits. It is in exactly one of three places:
+// queued is a pod in the queue. While it waits it is in one of three places:
 //
-//	active         ready to be tried, by priority, then age
-//	backoff        will be active at a time
-//	unschedulable  waits for an event that one of the plugins that refused it asked for (or five minutes)
+//	active         ready; the highest priority first, then the oldest
+//	backoff        becomes active at a certain time
+//	unschedulable  waits for an event that one of the refusing plugins asked for, or five minutes
 type queued struct {
 	info     *framework.PodInfo
-	since    time.Time // first queued; breaks ties of priority
+	since    time.Time // when the pod was first queued; breaks ties of priority
 	attempts int
 	tried    time.Time        // last attempt
-	until    time.Time        // end of the backoff, or when an unschedulable pod is tried anyway
+	until    time.Time        // end of the backoff, or of the wait for an event
 	wants    framework.Events // events that end the wait
-	refused  []string         // plugins that refused it, last time
+	refused  []string         // plugins that refused it in the last attempt
 	place    place
 	index    int // in its heap
 }
@@ -44,20 +44,21 @@ const (
 	inFlight
 )
 
-// String is how metrics call the place.
+// String returns the place's name in metrics.
 func (p place) String() string {
 	return [...]string{"nowhere", "active", "backoff", "unschedulable", "inFlight"}[p]
 }
 
-// attemptFailed is why most pods wait.
+// attemptFailed is the usual reason for which a pod waits.
 const attemptFailed = "ScheduleAttemptFailure"
 
-// queue is owned by the scheduler's goroutine. Time is an input.
+// queue holds the pods to schedule. The scheduler's goroutine owns it. Time is an input.
 type queue struct {
 	pods    map[types.UID]*queued
 	active  podHeap
 	backoff podHeap
-	// missed gathers events that arrived while a pod was being tried, so that none is lost between decision and queueing.
+	// missed has the events that arrived while a pod was being tried, so that none is lost between
+	// the decision and the return to the queue.
 	missed framework.Events
 
 	metrics *Metrics
@@ -86,7 +87,7 @@ func priority(pod *corev1.Pod) int32 {
 	return 0
 }
 
-// put adds a pod or replaces its object. A changed pod that was waiting is tried again.
+// put adds a pod or updates it. A changed pod that waits for an event is tried again.
 func (q *queue) put(info *framework.PodInfo, changed bool, now time.Time) {
 	p, ok := q.pods[info.Pod.UID]
 	if !ok {
@@ -106,7 +107,7 @@ func (q *queue) put(info *framework.PodInfo, changed bool, now time.Time) {
 	}
 }
 
-// remove forgets a pod: bound or deleted.
+// remove removes a bound or deleted pod.
 func (q *queue) remove(uid types.UID) {
 	if p, ok := q.pods[uid]; ok {
 		q.leave(p)
@@ -124,7 +125,7 @@ func (q *queue) leave(p *queued) {
 	p.place = nowhere
 }
 
-// activate, retry and refused tell the metrics why, in upstream's words.
+// activate, retry and refused count the reason in the metrics, in upstream's words.
 func (q *queue) activate(p *queued, why string) {
 	q.leave(p)
 	p.place = active
@@ -132,7 +133,7 @@ func (q *queue) activate(p *queued, why string) {
 	heap.Push(&q.active, p)
 }
 
-// retry makes a pod active, after what is left of its backoff.
+// retry makes a pod active after the rest of its backoff.
 func (q *queue) retry(p *queued, why string, now time.Time) {
 	q.leave(p)
 	p.until = p.tried.Add(backoffOf(p.attempts))
@@ -145,7 +146,7 @@ func (q *queue) retry(p *queued, why string, now time.Time) {
 	heap.Push(&q.backoff, p)
 }
 
-// backoffOf is 1 s after the first attempt, doubling to 10 s.
+// backoffOf is 1 s after the first attempt, and doubles up to 10 s.
 func backoffOf(attempts int) time.Duration {
 	if attempts == 0 {
 		return 0
@@ -159,7 +160,7 @@ func backoffOf(attempts int) time.Duration {
 	return d
 }
 
-// pop takes the next pod to try; ok is false when none is active.
+// pop takes the next pod to try; ok is false if none is active.
 func (q *queue) pop(now time.Time) (p *queued, ok bool) {
 	for len(q.backoff.items) > 0 && !q.backoff.items[0].until.After(now) {
 		q.activate(q.backoff.items[0], "BackoffComplete")
@@ -174,10 +175,11 @@ func (q *queue) pop(now time.Time) (p *queued, ok bool) {
 	return p, true
 }
 
-// refused puts a pod back that found no node. It waits for one of the events, unless one came while it was tried.
+// refused returns a pod that found no node to the queue. It waits for one of the events, unless one
+// came during the attempt.
 func (q *queue) refused(p *queued, wants framework.Events, now time.Time) {
 	if q.pods[p.info.Pod.UID] != p {
-		return // deleted while it was tried
+		return // deleted during the attempt
 	}
 	if q.missed&wants != 0 || wants == 0 {
 		q.retry(p, attemptFailed, now)
@@ -187,17 +189,18 @@ func (q *queue) refused(p *queued, wants framework.Events, now time.Time) {
 	q.metrics.queuedTo(unschedulable, attemptFailed)
 }
 
-// failed puts a pod back whose attempt ended in an error; it is tried again after its backoff.
+// failed returns a pod to the queue whose attempt ended in an error. It is retried after its
+// backoff.
 func (q *queue) failed(p *queued, now time.Time) {
 	if q.pods[p.info.Pod.UID] == p {
 		q.retry(p, attemptFailed, now)
 	}
 }
 
-// happened wakes the pods that wait for an event.
+// happened wakes the pods that wait for the event.
 func (q *queue) happened(e framework.Events, now time.Time) { q.happenedTo(e, nil, now) }
 
-// happenedTo wakes those of the pods that wait for an event which it concerns; nil is all of them.
+// happenedTo wakes those of the waiting pods that the event concerns; nil means all of them.
 func (q *queue) happenedTo(e framework.Events, concerns func(*framework.PodInfo) bool, now time.Time) {
 	q.missed |= e
 	for _, p := range q.pods {
@@ -213,7 +216,7 @@ func (q *queue) happenedTo(e framework.Events, concerns func(*framework.PodInfo)
 	}
 }
 
-// next is when time alone will make a pod active; ok is false when none waits for time.
+// next is the earliest time at which a pod becomes active by itself; ok is false if there is none.
 func (q *queue) next() (at time.Time, ok bool) {
 	if len(q.backoff.items) > 0 {
 		at, ok = q.backoff.items[0].until, true
@@ -226,7 +229,7 @@ func (q *queue) next() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// podHeap is a heap of pods that know their index.
+// podHeap is a heap whose pods know their index.
 type podHeap struct {
 	items []*queued
 	less  func(a, b *queued) bool

@@ -1,9 +1,10 @@
-// Package scheduler binds pods to nodes. It begins with a snapshot and a watch of pods and nodes, keeps its own
-// picture of the cluster in one goroutine, decides by a pure function (Decide), assumes the result at once, and writes
-// the binding beside the next decision.
+// Package scheduler binds pods to nodes. It opens Views of pods and nodes and keeps a picture of
+// the cluster in one goroutine. For each pod it calls a pure function (Decide), counts the pod on
+// its node at once, and writes the binding beside the next decision.
 //
-// The life of a pod here: queued (active, backing off or waiting for an event) → decided and assumed → bound; or
-// refused, with a condition and an event that say why, and perhaps a nomination after preemption.
+// A pod is queued (active, in backoff, or waiting for an event). Then it is decided and assumed on
+// its node, and bound. Or it is refused: a condition and an event say why, and preemption may
+// nominate a node.
 package scheduler
 
 import (
@@ -32,34 +33,35 @@ import (
 type Config struct {
 	Client client.Interface
 	Events client.Recorder
-	// Profiles by scheduler name; empty is the default profile as "default-scheduler".
+	// Profiles has one profile for each scheduler name. Empty means upstream's default profile for
+	// "default-scheduler".
 	Profiles []framework.Profile
-	// Binders is how many bindings are written at a time; 0 is 64.
+	// Binders is the maximum number of concurrent writes; 0 means 64.
 	Binders int
 	Logger  *slog.Logger
 	// Metrics count what the scheduler does; nil: nothing shows them.
 	Metrics *Metrics
 }
 
-// Scheduler runs the loop.
+// Scheduler queues pods, decides about them and binds them. Run owns its state.
 type Scheduler struct {
 	client   client.Interface
 	events   client.Recorder
 	profiles map[string]*framework.Profile
-	wants    map[string]framework.Events // by plugin, what it waits for
+	wants    map[string]framework.Events // by plugin, the events after which its refusal may change
 	log      *slog.Logger
 	metrics  *Metrics
 
-	// The inbox is the only thing that other goroutines touch.
+	// Other goroutines only touch the inbox. mu guards it.
 	mu    sync.Mutex
 	inbox []func(now time.Time)
 	wake  chan struct{}
 
-	// Owned by the goroutine of Run.
+	// The goroutine of Run owns these.
 	cluster   *cluster
 	queue     *queue
 	nominated map[string][]*framework.PodInfo
-	gated     map[types.UID]string // pods that are not to be tried yet, with their schedulers' names
+	gated     map[types.UID]string // scheduler names of the pods with scheduling gates
 	nextStart int
 	budgets   client.ViewOf[*policyv1.PodDisruptionBudget]
 	storage   *storage
@@ -69,7 +71,7 @@ type Scheduler struct {
 	writing sync.WaitGroup
 }
 
-// New prepares a scheduler; Run starts it.
+// New makes a scheduler; Run starts it.
 func New(cfg Config) *Scheduler {
 	if len(cfg.Profiles) == 0 {
 		cfg.Profiles = []framework.Profile{plugins.Default(corev1.DefaultSchedulerName)}
@@ -100,7 +102,7 @@ func New(cfg Config) *Scheduler {
 	return s
 }
 
-// Run schedules until ctx ends, and returns when the writes under way have ended.
+// Run schedules until ctx ends. It returns when all writes have ended.
 func (s *Scheduler) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
@@ -138,7 +140,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 }
 
-// post hands a change to the scheduler's goroutine.
+// post queues a change for the scheduler's goroutine.
 func (s *Scheduler) post(change func(now time.Time)) {
 	s.mu.Lock()
 	s.inbox = append(s.inbox, change)
@@ -160,7 +162,7 @@ func (s *Scheduler) drain() {
 	}
 }
 
-// one tries the next pod; false means that none is ready.
+// one tries the next pod. It returns false if no pod is ready.
 func (s *Scheduler) one(ctx context.Context) bool {
 	began := time.Now()
 	p, ok := s.queue.pop(began)
@@ -188,7 +190,7 @@ func (s *Scheduler) one(ctx context.Context) bool {
 	return true
 }
 
-// write runs fn beside the loop, at most as many at a time as there are binders.
+// write runs fn in another goroutine. It waits while all binders are busy.
 func (s *Scheduler) write(ctx context.Context, fn func()) {
 	if s.takeBinder(ctx) != nil {
 		return
@@ -201,7 +203,7 @@ func (s *Scheduler) write(ctx context.Context, fn func()) {
 	}()
 }
 
-// takeBinder waits until one of the binders is free; giveBinder gives it back.
+// takeBinder waits for a free binder; giveBinder releases it.
 func (s *Scheduler) takeBinder(ctx context.Context) error {
 	select {
 	case s.binders <- struct{}{}:
@@ -213,7 +215,7 @@ func (s *Scheduler) takeBinder(ctx context.Context) error {
 
 func (s *Scheduler) giveBinder() { <-s.binders }
 
-// unassume takes back a decision whose binding failed.
+// unassume undoes a decision whose binding failed.
 func (s *Scheduler) unassume(ctx context.Context, p *queued, err error, now time.Time) {
 	s.log.Info("binding failed", "pod", p.info.Pod.Namespace+"/"+p.info.Pod.Name, "error", err)
 	if _, waits := s.queue.pods[p.info.Pod.UID]; waits && ctx.Err() == nil {
@@ -263,7 +265,7 @@ func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Pr
 		s.metrics.preemptions.Inc()
 		watch.lap("PostFilter", statusUnschedulable)
 		if pod.Status.NominatedNodeName != "" && mayPreempt(snapshot, pod) {
-			nominated = new(string) // it is not expected there any more
+			nominated = new(string) // the pod is not expected on the node any more
 			s.forgetNomination(p.info)
 		}
 		message += " "
@@ -315,7 +317,7 @@ func (s *Scheduler) forgetNomination(info *framework.PodInfo) {
 	}
 }
 
-// onPod runs in the scheduler's goroutine for every change of a pod.
+// onPod handles a change of a pod, in the scheduler's goroutine.
 func (s *Scheduler) onPod(old, pod *corev1.Pod, deleted bool, now time.Time) {
 	wasGated := s.gated[pod.UID] != ""
 	delete(s.gated, pod.UID)
@@ -334,7 +336,7 @@ func (s *Scheduler) onPod(old, pod *corev1.Pod, deleted bool, now time.Time) {
 		s.onBoundPod(old, pod, now)
 	case s.mine(pod):
 		info := framework.NewPodInfo(pod)
-		_, assumed := s.cluster.assumed[pod.UID] // then it counts there already
+		_, assumed := s.cluster.assumed[pod.UID] // if so, it already counts on its node
 		if node := pod.Status.NominatedNodeName; node != "" && !assumed && s.nominatedOn(info) == "" {
 			s.nominate(info, node)
 		}
@@ -355,7 +357,7 @@ func (s *Scheduler) onBoundPod(old, pod *corev1.Pod, now time.Time) {
 	at, known := s.cluster.where[pod.UID]
 	s.forgetNomination(info)
 	if known && at.node == pod.Spec.NodeName && old != nil && old.Spec.NodeName != "" && !placementChanged(old, pod) {
-		return // most updates of a bound pod are status: nothing that counts here
+		return // most updates of a bound pod change only fields that do not matter here
 	}
 	s.cluster.setPod(info)
 	e := framework.PodAssigned
@@ -374,13 +376,13 @@ func (s *Scheduler) nominatedOn(info *framework.PodInfo) string {
 	return ""
 }
 
-// mine: the pod is for one of the profiles and ready to be scheduled (KEP-3521: no gates).
+// mine tells whether the pod is for one of the profiles and has no scheduling gates (KEP-3521).
 func (s *Scheduler) mine(pod *corev1.Pod) bool {
 	_, ok := s.profiles[pod.Spec.SchedulerName]
 	return ok && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
 }
 
-// waitsForGates: the pod will be for one of the profiles.
+// waitsForGates tells whether the pod is for one of the profiles, but still has scheduling gates.
 func (s *Scheduler) waitsForGates(pod *corev1.Pod) bool {
 	_, ok := s.profiles[pod.Spec.SchedulerName]
 	return ok && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) > 0
@@ -396,7 +398,7 @@ func placementChanged(old, pod *corev1.Pod) bool {
 		!equality.Semantic.DeepEqual(old.Status.ContainerStatuses, pod.Status.ContainerStatuses) && resized(old, pod)
 }
 
-// resized: what the node has allocated to the containers counts too (KEP-1287).
+// resized tells whether the node has allocated other resources to the containers (KEP-1287).
 func resized(old, pod *corev1.Pod) bool {
 	for i := range pod.Status.ContainerStatuses {
 		if i >= len(old.Status.ContainerStatuses) ||

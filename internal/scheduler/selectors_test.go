@@ -11,7 +11,7 @@ import (
 	knarrcel "github.com/knarr-project/knarr/internal/cel"
 )
 
-// selects tells what a selector says of a device.
+// selects tells whether a selector matches a device.
 func selects(t *testing.T, expression string) (bool, error) {
 	t.Helper()
 	knarrcel.BoundSharedEnvironments()
@@ -32,8 +32,8 @@ func selects(t *testing.T, expression string) (bool, error) {
 	return matches, err
 }
 
-// TestQuantitiesOfSelectorsEnd: the library would compute ten to the power of a thousand millions, for anybody who may make a claim. A scheduler of its own has no API server beside it that
-// bounds that for the whole process.
+// The library would compute 10 to the power of a thousand million for any user who may create a
+// claim. A scheduler in a process of its own has no API server beside it that sets this bound.
 func TestQuantitiesOfSelectorsEnd(t *testing.T) {
 	for expression, want := range map[string]string{
 		`device.capacity["d.example.com"].memory.isGreaterThan(quantity("40Gi"))`:        "",

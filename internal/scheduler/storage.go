@@ -16,14 +16,15 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// Indexes of the Views.
+// Names of the indexes of the Views.
 const (
 	byClass = "scheduler-storage-class"
 	byNode  = "scheduler-node"
 )
 
-// storage is the cluster's volumes. Its Views are opened when the first pod with a claim is seen: a cluster without volumes
-// pays nothing for them. What was decided and is not written yet lies over them. Safe for concurrent use.
+// storage is the cluster's volumes, with decisions on top that are not written yet. Its Views are
+// opened for the first pod with a claim: a cluster without volumes does not pay for them. Safe for
+// concurrent use.
 type storage struct {
 	opened   lazily
 	tell     tell
@@ -41,10 +42,10 @@ type storage struct {
 	changed        chan struct{} // closed when a claim or a volume changes
 }
 
-// tell wakes the waiting pods that an event concerns; concerns may be nil for all.
+// tell wakes the waiting pods that an event concerns; a nil function means all of them.
 type tell func(e framework.Events, concerns func(*framework.PodInfo) bool)
 
-// happenedTo hands an event to the scheduler's goroutine.
+// happenedTo passes an event to the scheduler's goroutine.
 func (s *Scheduler) happenedTo(e framework.Events, concerns func(*framework.PodInfo) bool) {
 	s.post(func(now time.Time) { s.queue.happenedTo(e, concerns, now) })
 }
@@ -58,7 +59,7 @@ func newStorage(ctx context.Context, c client.Interface, tell tell) *storage {
 	return s
 }
 
-// use opens the Views, the first time.
+// use opens the Views at the first call.
 func (s *storage) use() (framework.Storage, error) {
 	if err := s.opened.once(); err != nil {
 		return nil, fmt.Errorf("look at volumes: %w", err)
@@ -80,7 +81,8 @@ func (s *storage) open(ctx context.Context, c client.Interface) error {
 	return nil
 }
 
-// subscribe tells of changes that may help pods with claims. What is there already was seen by whoever had the Views opened.
+// subscribe reports changes that may help pods with claims. It skips existing objects: the pod for
+// which the Views are opened sees them.
 func (s *storage) subscribe(ctx context.Context) {
 	hasClaims := func(p *framework.PodInfo) bool { return len(p.Claims) > 0 }
 	s.opened.follow(ctx,
@@ -125,7 +127,7 @@ func (s *storage) subscribe(ctx context.Context) {
 	)
 }
 
-// wake lets those look again who wait for claims to be bound.
+// wake wakes the pods that wait for their claims to be bound.
 func (s *storage) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,14 +135,14 @@ func (s *storage) wake() {
 	s.changed = make(chan struct{})
 }
 
-// next is closed at the next change of a claim or a volume.
+// next returns a channel that is closed at the next change of a claim or a volume.
 func (s *storage) next() <-chan struct{} {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.changed
 }
 
-// assume shows the objects in the place of what the API server has, until forget.
+// assume shows these objects instead of the API server's, until forget.
 func (s *storage) assume(volumes []*corev1.PersistentVolume, claims []*corev1.PersistentVolumeClaim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +154,8 @@ func (s *storage) assume(volumes []*corev1.PersistentVolume, claims []*corev1.Pe
 	}
 }
 
-// forget ends what these objects were assumed to be: they are written, or never will be. What another pod has assumed since stays.
+// forget ends the assumption of these objects: they are written, or never will be. Objects that
+// another pod has assumed since then stay.
 func (s *storage) forget(volumes []*corev1.PersistentVolume, claims []*corev1.PersistentVolumeClaim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

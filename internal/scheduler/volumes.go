@@ -12,14 +12,16 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// How long a pod waits for its volumes before it is decided anew, and how often it looks though nothing was heard.
+// bindVolumesTimeout is how long a pod waits for its volumes before it is decided again. lookAgain
+// is how often it checks without news.
 const (
 	bindVolumesTimeout = 10 * time.Minute
 	lookAgain          = time.Second
 )
 
-// volumeBinder makes true what the VolumeBinding plugin decided: claims get the volumes that were found, or the node to be
-// provisioned for; the binding waits until they are bound. The controller of claims, and provisioners, do the rest.
+// volumeBinder carries out the decisions of the VolumeBinding plugin: a claim gets the volume that
+// was found, or the node for which to provision one. The pod's binding waits until the claims are
+// bound. The controller of claims and provisioners do the rest.
 type volumeBinder struct {
 	client  client.Interface
 	storage *storage
@@ -27,7 +29,7 @@ type volumeBinder struct {
 	nodes   func(name string) (*corev1.Node, bool)
 }
 
-// reservedVolumes is what Reserve has assumed, for PreBind to write.
+// reservedVolumes has the objects that Reserve assumed and PreBind writes.
 type reservedVolumes struct {
 	found   framework.VolumesFor
 	volumes []*corev1.PersistentVolume
@@ -38,7 +40,7 @@ const reservedKey = framework.VolumeBinding + "/reserved"
 
 func (*volumeBinder) Name() string { return framework.VolumeBinding }
 
-// Reserve shows the next decisions that the volumes are taken.
+// Reserve makes the volumes unavailable to later decisions.
 func (b *volumeBinder) Reserve(_ context.Context, state framework.State, _ *corev1.Pod, node string) *framework.Status {
 	decisions, ok := state[framework.VolumeBinding].(framework.VolumeDecisions)
 	if !ok {
@@ -70,20 +72,20 @@ func (b *volumeBinder) Reserve(_ context.Context, state framework.State, _ *core
 	return nil
 }
 
-// Unreserve takes back what was assumed. What is written stays: the next attempt finds it.
+// Unreserve ends the assumptions. Written objects stay: the next attempt finds them.
 func (b *volumeBinder) Unreserve(_ context.Context, state framework.State, _ *corev1.Pod, _ string) {
 	if r, ok := state[reservedKey].(*reservedVolumes); ok {
 		b.storage.forget(r.volumes, r.claims)
 	}
 }
 
-// PreBindPreFlight implements framework.PreBindPlugin: claims that are bound already need nothing.
+// PreBindPreFlight implements framework.PreBindPlugin: claims that are already bound need nothing.
 func (b *volumeBinder) PreBindPreFlight(state framework.State, _ *corev1.Pod, _ string) bool {
 	r, ok := state[reservedKey].(*reservedVolumes)
 	return ok && len(r.found.Static)+len(r.found.Provision) > 0
 }
 
-// PreBind writes what was reserved, and waits until all claims are bound.
+// PreBind writes the reserved objects and waits until all claims are bound.
 func (b *volumeBinder) PreBind(ctx context.Context, state framework.State, pod *corev1.Pod, node string) *framework.Status {
 	r, ok := state[reservedKey].(*reservedVolumes)
 	if !ok || len(r.found.Static)+len(r.found.Provision) == 0 {
@@ -123,11 +125,12 @@ func (b *volumeBinder) write(ctx context.Context, r *reservedVolumes) error {
 			return err
 		}
 	}
-	b.storage.forget(r.volumes, r.claims) // the Views show it now
+	b.storage.forget(r.volumes, r.claims) // the Views show the objects now
 	return nil
 }
 
-// bound reports whether all is bound. An error says that it will not be: the pod must be decided anew.
+// bound tells whether all claims are bound. An error means that they never will be, and the pod
+// must be decided again.
 func (b *volumeBinder) bound(r *reservedVolumes, pod *corev1.Pod, nodeName string) (bool, error) {
 	if p, ok := b.pods(pod.Namespace, pod.Name); !ok || p.UID != pod.UID {
 		return false, fmt.Errorf("pod does not exist any more")
@@ -170,7 +173,7 @@ func (b *volumeBinder) provisioned(wanted *corev1.PersistentVolumeClaim, node *c
 		return false, fmt.Errorf("persistentvolumeclaim %q not found", wanted.Name)
 	}
 	if c.Annotations[volumehelper.AnnSelectedNode] != node.Name {
-		// Its provisioner has taken the node away: there is no room after all.
+		// Its provisioner removed the node's name: there is no room for the volume.
 		return false, fmt.Errorf("provisioning failed for PVC %q", c.Name)
 	}
 	if c.Spec.VolumeName == "" {

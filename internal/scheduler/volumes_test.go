@@ -18,7 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler"
 )
 
-// start is an API server with a scheduler, controllers, and nodes.
+// start runs an API server with a scheduler, controllers and nodes.
 func start(t *testing.T, nodes []string, controllers ...controller.Starter) *controllertest.Cluster {
 	c := controllertest.New(t)
 	for _, name := range nodes {
@@ -45,7 +45,7 @@ func newClaim(c *controllertest.Cluster, name, class string) *corev1.PersistentV
 	}})
 }
 
-// newVolume is a volume on a node; claim is whom it is for, nil for anybody.
+// newVolume creates a volume on a node for a claim; nil means for any claim.
 func newVolume(c *controllertest.Cluster, name, class, node string, claim *corev1.PersistentVolumeClaim) {
 	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
 		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -71,7 +71,8 @@ func newPod(c *controllertest.Cluster, name string, claims ...string) *corev1.Po
 	return controllertest.Create(c, p)
 }
 
-// podIs waits until the pod is on the node, or, without one, until its condition says why it is not.
+// podIs waits until the pod is on the node. Without a node it waits for the message of the pod's
+// condition.
 func podIs(t *testing.T, c *controllertest.Cluster, name, node, message string) {
 	t.Helper()
 	c.Eventually("the pod is on "+node+message, func() string {
@@ -98,7 +99,7 @@ func selected(t *testing.T, c *controllertest.Cluster, claim, node string) {
 	})
 }
 
-// expected waits until the pod says that it is to go to the node.
+// expected waits until the pod's status names the node.
 func expected(t *testing.T, c *controllertest.Cluster, name, node string) {
 	t.Helper()
 	c.Eventually("the pod is expected on "+node, func() string {
@@ -145,7 +146,7 @@ func TestAClaimIsProvisionedForThePodsNode(t *testing.T) {
 		t.Errorf("%v: bound to %q before there is a volume", err, fresh.Spec.NodeName)
 	}
 	expected(t, c, "p", "a")
-	newVolume(c, "v", "csi", "a", claim) // what a provisioner does
+	newVolume(c, "v", "csi", "a", claim) // as a provisioner does
 	podIs(t, c, "p", "a", "")
 	expected(t, c, "p", "")
 }

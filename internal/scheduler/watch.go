@@ -16,7 +16,8 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// watch opens the Views and posts their events to the inbox. Nodes and bound pods are there before the first decision.
+// watch opens the Views and posts their events to the inbox. When it returns, all nodes and bound
+// pods have been posted.
 func (s *Scheduler) watch(ctx context.Context) (done []<-chan struct{}, err error) {
 	namespaces, err := client.Open[*corev1.Namespace](ctx, s.client, client.Scope{})
 	if err != nil {
@@ -81,13 +82,14 @@ func (s *Scheduler) watch(ctx context.Context) (done []<-chan struct{}, err erro
 	return done, nil
 }
 
-// binder is a plugin that keeps something for a decided pod and makes it true before the pod is bound.
+// binder is a plugin that reserves resources for a decided pod, and writes them before the pod is
+// bound.
 type binder interface {
 	framework.ReservePlugin
 	framework.PreBindPlugin
 }
 
-// addBinders gives the profiles that have the deciding half of a plugin its acting half.
+// addBinders adds the acting half of a plugin to each profile that has its deciding half.
 func (s *Scheduler) addBinders(binders ...binder) {
 	for _, b := range binders {
 		for _, p := range s.profiles {
@@ -98,7 +100,7 @@ func (s *Scheduler) addBinders(binders ...binder) {
 	}
 }
 
-// workloads are the Views that tell which group a pod belongs to, for default spreading.
+// workloads are the Views that tell to which group a pod belongs, for default spreading.
 type workloads struct {
 	services     client.ViewOf[*corev1.Service]
 	replicaSets  client.ViewOf[*appsv1.ReplicaSet]
@@ -120,7 +122,7 @@ func openSelectors(ctx context.Context, c client.Interface) (w workloads, err er
 	return w, err
 }
 
-// of is the conjunction of the selectors of the pod's Services and of its controller; nil when there are none.
+// of joins the selectors of the pod's Services and its controller; nil if there are none.
 func (w workloads) of(pod *corev1.Pod) labels.Selector {
 	var all labels.Requirements
 	podLabels := labels.Set(pod.Labels)

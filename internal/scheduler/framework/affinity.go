@@ -59,7 +59,8 @@ func (p *PodInfo) compileWeighted(terms []corev1.WeightedPodAffinityTerm) []Term
 	return out
 }
 
-// compileTerm makes a term's selectors. matchLabelKeys add requirements with the pod's own label values (KEP-3633).
+// compileTerm makes a term's selectors. matchLabelKeys add requirements with the pod's own label
+// values (KEP-3633).
 func compileTerm(pod *corev1.Pod, term *corev1.PodAffinityTerm) (Term, error) {
 	selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package framework is what scheduling plugins see: an immutable Snapshot of the cluster, the pod, and the
-// extension points of upstream's scheduling framework (KEP-624) as Go interfaces. Everything here is pure; what acts on
-// the cluster is in the scheduler package.
+// Package framework has what scheduling plugins see: an immutable Snapshot of the cluster, the pod,
+// and the extension points of upstream's scheduling framework (KEP-624) as Go interfaces.
+// Everything here is pure; the scheduler package acts on the cluster.
 //
-// The order of a cycle: PreFilter, Filter for each node, (PostFilter when none is left), PreScore, Score for each
-// feasible node, NormalizeScore, Reserve, Permit; then the binding cycle: PreBind, Bind, PostBind. Unreserve undoes
-// Reserve in reverse order.
+// The order of a cycle: PreFilter, Filter for each node, PostFilter if no node is left, PreScore,
+// Score for each feasible node, NormalizeScore, Reserve, Permit. Then the binding cycle: PreBind,
+// Bind, PostBind. Unreserve undoes Reserve in reverse order.
 package framework
 
 import (
@@ -15,19 +15,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// MaxNodeScore is the best score that NormalizeScore may leave.
+// MaxNodeScore is the highest score after NormalizeScore.
 const MaxNodeScore int64 = 100
 
-// Code says what a plugin decided.
+// Code is the kind of a plugin's answer.
 type Code int
 
-// Codes have the values of upstream's framework, which the WebAssembly guest ABI uses too.
+// The codes have the values of upstream's framework. The ABI for WebAssembly guests uses them too.
 const (
 	Success Code = iota
 	Error
-	// Unschedulable: not now; removing pods may help.
+	// Unschedulable means not now: removing pods may help.
 	Unschedulable
-	// UnschedulableAndUnresolvable: removing pods does not help.
+	// UnschedulableAndUnresolvable means that removing pods does not help.
 	UnschedulableAndUnresolvable
 	Wait
 	Skip
@@ -42,21 +42,21 @@ type Status struct {
 	Err     error
 }
 
-// Refuse says that the pod can not run here now.
+// Refuse makes a refusal that may end when pods are removed.
 func Refuse(reasons ...string) *Status { return &Status{Code: Unschedulable, Reasons: reasons} }
 
-// RefuseAlways says that the pod can not run here, whichever pods were removed.
+// RefuseAlways makes a refusal that does not depend on other pods.
 func RefuseAlways(reasons ...string) *Status {
 	return &Status{Code: UnschedulableAndUnresolvable, Reasons: reasons}
 }
 
-// Fail says that the plugin could not decide.
+// Fail makes the status of a plugin that could not decide.
 func Fail(err error) *Status { return &Status{Code: Error, Err: err, Reasons: []string{err.Error()}} }
 
 // OK reports success.
 func (s *Status) OK() bool { return s == nil || s.Code == Success }
 
-// Skipped reports that the plugin has nothing to say about the pod.
+// Skipped reports that the plugin does not apply to the pod.
 func (s *Status) Skipped() bool { return s != nil && s.Code == Skip }
 
 // Rejected reports a refusal, as opposed to a failure.
@@ -71,7 +71,8 @@ func (s *Status) String() string {
 	return fmt.Sprintf("%s: %v", s.Plugin, s.Reasons)
 }
 
-// State carries what a plugin's PreFilter or PreScore computed to its later calls in the same cycle, by plugin name.
+// State has the results of the plugins' PreFilter and PreScore for their later calls in the same
+// cycle, by the plugin's name.
 type State map[string]any
 
 // Events are the changes that may make an unschedulable pod schedulable.
@@ -83,7 +84,7 @@ const (
 	NodeLabels
 	NodeTaints
 	NodeDeleted
-	PodAssigned // a pod was bound to a node, or a bound pod's labels changed
+	PodAssigned // a pod was bound, or a bound pod's labels changed
 	PodRemoved  // a bound pod ended or was deleted
 	PodScaledDown
 	SelfChanged // the pod itself was updated
@@ -99,10 +100,10 @@ const (
 	DevicesChanged
 )
 
-// Any is every event.
+// Any means every event.
 const Any Events = 1<<31 - 1
 
-// eventNames are upstream's.
+// eventNames has upstream's names.
 var eventNames = map[Events]string{
 	NodeAdded:            "NodeAdd",
 	NodeAllocatable:      "NodeUpdateNodeAllocatable",
@@ -125,7 +126,7 @@ var eventNames = map[Events]string{
 	DevicesChanged:       "ResourceSliceUpdate",
 }
 
-// Name is how metrics call the first of the events.
+// Name returns the first event's name in metrics.
 func (e Events) Name() string {
 	if name, ok := eventNames[e&-e]; ok {
 		return name
@@ -133,12 +134,13 @@ func (e Events) Name() string {
 	return "Unknown"
 }
 
-// Plugin is what every plugin is.
+// Plugin is the part that all plugins share.
 type Plugin interface {
 	Name() string
 }
 
-// PreFilterPlugin looks at the pod once a cycle. It may narrow the nodes to a set (nil is all of them), or skip its own Filter.
+// PreFilterPlugin examines the pod once in a cycle. It may restrict the nodes to a set (nil allows
+// all), or skip its own Filter.
 type PreFilterPlugin interface {
 	Plugin
 	PreFilter(state State, pod *PodInfo, snapshot *Snapshot) (sets.Set[string], *Status)
@@ -150,53 +152,56 @@ type FilterPlugin interface {
 	Filter(state State, pod *PodInfo, node *NodeInfo) *Status
 }
 
-// Requeuer names the events after which a pod that this plugin refused is worth another try.
+// Requeuer names the events after which a refused pod may fit.
 type Requeuer interface {
 	Plugin
 	RequeueOn() Events
 }
 
-// PreScorePlugin looks at the feasible nodes once a cycle.
+// PreScorePlugin examines the feasible nodes once in a cycle.
 type PreScorePlugin interface {
 	Plugin
 	PreScore(state State, pod *PodInfo, snapshot *Snapshot, nodes []*NodeInfo) *Status
 }
 
-// ScorePlugin scores a node, higher is better.
+// ScorePlugin scores a node; higher is better.
 type ScorePlugin interface {
 	Plugin
 	Score(state State, pod *PodInfo, node *NodeInfo) (int64, *Status)
 }
 
-// NormalizePlugin brings scores into 0..MaxNodeScore. Scores are in the order of nodes.
+// NormalizePlugin scales scores to 0..MaxNodeScore. Scores are in the order of nodes.
 type NormalizePlugin interface {
 	ScorePlugin
 	Normalize(state State, pod *PodInfo, nodes []*NodeInfo, scores []int64)
 }
 
-// ReservePlugin keeps resources for the pod between the decision and the binding. Reserve is called by the scheduler's goroutine before
-// the next decision and must not wait; Unreserve may be called by another one. Both are left out when the plugin's PreFilter has skipped.
+// ReservePlugin reserves resources for the pod between the decision and the binding. The
+// scheduler's goroutine calls Reserve before the next decision, so it must not wait. Any goroutine
+// may call Unreserve. Neither is called if the plugin's PreFilter has skipped.
 type ReservePlugin interface {
 	Plugin
 	Reserve(ctx context.Context, state State, pod *corev1.Pod, nodeName string) *Status
 	Unreserve(ctx context.Context, state State, pod *corev1.Pod, nodeName string)
 }
 
-// PreBindPlugin does what must be done before the binding is written; it may wait. It is left out when its PreFilter has skipped.
+// PreBindPlugin prepares the binding before it is written; it may wait. It is not called if the
+// plugin's PreFilter has skipped.
 type PreBindPlugin interface {
 	Plugin
 	PreBind(ctx context.Context, state State, pod *corev1.Pod, nodeName string) *Status
-	// PreBindPreFlight tells whether PreBind will have anything to do; then the pod says which node it is to go to while it waits.
+	// PreBindPreFlight tells whether PreBind has anything to do. If so, the pod's status names the
+	// node while it waits.
 	PreBindPreFlight(state State, pod *corev1.Pod, nodeName string) bool
 }
 
-// Weighted is a score plugin and its weight in the sum.
+// Weighted is a score plugin with its weight in the sum.
 type Weighted struct {
 	ScorePlugin
 	Weight int64
 }
 
-// Profile is the plugins of one scheduler name, each list in its order.
+// Profile has the plugins of one scheduler name, each list in its order.
 type Profile struct {
 	SchedulerName string
 	PreFilters    []PreFilterPlugin

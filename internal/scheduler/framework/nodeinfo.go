@@ -11,13 +11,14 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 )
 
-// What a container without a request counts as when nodes are scored (not when they are filtered), as upstream.
+// The requests that a container without any counts with when nodes are scored, as upstream. They do
+// not count when nodes are filtered.
 const (
 	defaultMilliCPU int64 = 100
 	defaultMemory   int64 = 200 << 20
 )
 
-// Resources is an amount of each resource: CPU in thousandths, the rest in bytes or counts.
+// Resources is an amount of each resource: CPU in thousandths, the others in bytes or counts.
 type Resources struct {
 	MilliCPU         int64
 	Memory           int64
@@ -72,44 +73,45 @@ type Term struct {
 	Weight            int64 // of preferred terms
 }
 
-// Matches reports whether a pod with these labels in this namespace is meant by the term.
+// Matches reports whether the term selects a pod with these labels in this namespace.
 func (t *Term) Matches(namespace string, podLabels, namespaceLabels labels.Set) bool {
 	inNamespace := t.Namespaces[namespace] || t.NamespaceSelector != nil && t.NamespaceSelector.Matches(namespaceLabels)
 	return inNamespace && t.Selector.Matches(podLabels)
 }
 
-// PodInfo is a pod and what is computed from it once.
+// PodInfo is a pod with the values that are computed from it once.
 type PodInfo struct {
 	Pod      *corev1.Pod
 	Requests Resources
-	// Scored is Requests with defaults for containers that request nothing.
+	// Scored is Requests with defaults for containers without requests.
 	Scored Resources
 	Ports  []HostPort
 
 	RequiredAffinity, RequiredAntiAffinity   []Term
 	PreferredAffinity, PreferredAntiAffinity []Term
-	// NodeAffinity is the node selector and the required node affinity together.
+	// NodeAffinity joins the node selector and the required node affinity.
 	NodeAffinity nodeaffinity.RequiredNodeAffinity
 	// Claims are the PersistentVolumeClaims of the pod's volumes.
 	Claims []VolumeClaim
-	// Invalid is why the pod's affinity can not be compiled; it is then unschedulable.
+	// Invalid is the error in the pod's affinity; such a pod is unschedulable.
 	Invalid error
 }
 
-// VolumeClaim names the PersistentVolumeClaim of one of the pod's volumes. That of an ephemeral volume is made for the pod.
+// VolumeClaim names the PersistentVolumeClaim of one of the pod's volumes. The claim of an
+// ephemeral volume is made for the pod.
 type VolumeClaim struct {
 	Name      string
 	Ephemeral bool
 }
 
-// HostPort is a port of the node that the pod wants.
+// HostPort is a port of the node that the pod asks for.
 type HostPort struct {
 	IP       string
 	Protocol corev1.Protocol
 	Port     int32
 }
 
-// Conflicts reports whether two pods can not have these ports on one node.
+// Conflicts reports whether two pods with these ports cannot share a node.
 func (p HostPort) Conflicts(o HostPort) bool {
 	if p.Port != o.Port || p.Protocol != o.Protocol {
 		return false
@@ -117,7 +119,7 @@ func (p HostPort) Conflicts(o HostPort) bool {
 	return p.IP == o.IP || p.IP == "0.0.0.0" || o.IP == "0.0.0.0"
 }
 
-// NewPodInfo computes what scheduling needs of a pod.
+// NewPodInfo computes the values that scheduling needs of a pod.
 func NewPodInfo(pod *corev1.Pod) *PodInfo {
 	p := &PodInfo{Pod: pod, NodeAffinity: nodeaffinity.GetRequiredNodeAffinity(pod)}
 	p.Requests = ResourcesOf(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
@@ -150,7 +152,7 @@ func NewPodInfo(pod *corev1.Pod) *PodInfo {
 	return p
 }
 
-// UsesClaim reports whether one of the pod's volumes is this claim.
+// UsesClaim reports whether one of the pod's volumes uses this claim.
 func (p *PodInfo) UsesClaim(namespace, name string) bool {
 	return p.Pod.Namespace == namespace && slices.ContainsFunc(p.Claims, func(c VolumeClaim) bool { return c.Name == name })
 }
@@ -176,20 +178,22 @@ func restartableInit(pod *corev1.Pod) []corev1.Container {
 	return out
 }
 
-// NodeInfo is a node, the pods on it (assumed ones included) and their sums. Immutable once in a Snapshot.
+// NodeInfo is a node with its pods (assumed ones included) and the sums of their requests. It is
+// immutable once it is part of a Snapshot.
 type NodeInfo struct {
 	Node        *corev1.Node
 	Allocatable Resources
 	Requested   Resources
 	Scored      Resources
 	Pods        []*PodInfo
-	// WithAffinity are those of Pods that have affinity or anti-affinity terms, WithAntiAffinity those with required anti-affinity.
+	// WithAffinity are the Pods with affinity or anti-affinity terms; WithAntiAffinity are those
+	// with required anti-affinity.
 	WithAffinity     []*PodInfo
 	WithAntiAffinity []*PodInfo
 	Images           map[string]int64 // bytes by name
 }
 
-// NewNodeInfo is a node without pods. node may be nil when only its pods are known yet.
+// NewNodeInfo makes a node without pods. A nil node means that only its pods are known yet.
 func NewNodeInfo(node *corev1.Node) *NodeInfo {
 	n := &NodeInfo{}
 	n.SetNode(node)
@@ -211,10 +215,10 @@ func (n *NodeInfo) SetNode(node *corev1.Node) {
 	}
 }
 
-// Name of the node.
+// Name returns the node's name.
 func (n *NodeInfo) Name() string { return n.Node.Name }
 
-// Clone is a copy whose pods may be changed.
+// Clone returns a copy whose pods may be changed.
 func (n *NodeInfo) Clone() *NodeInfo {
 	c := *n
 	c.Requested.Scalar = maps.Clone(n.Requested.Scalar)
@@ -238,7 +242,7 @@ func (n *NodeInfo) AddPod(p *PodInfo) {
 	n.Scored.Add(&p.Scored, 1)
 }
 
-// RemovePod takes the pod with this UID off the node.
+// RemovePod removes the pod with this UID, and tells whether it was there.
 func (n *NodeInfo) RemovePod(p *PodInfo) bool {
 	same := func(o *PodInfo) bool { return o.Pod.UID == p.Pod.UID }
 	i := slices.IndexFunc(n.Pods, same)

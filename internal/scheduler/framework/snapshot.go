@@ -7,19 +7,22 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Snapshot is the cluster as one decision sees it. Immutable: With makes another one.
+// Snapshot is the cluster at the time of one decision. It is immutable: With makes a changed copy.
 type Snapshot struct {
-	Nodes  []*NodeInfo    // in a fair order: zones take turns
+	Nodes  []*NodeInfo    // with zones alternating
 	byName map[string]int // shared by snapshots of the same nodes
-	// NamespaceLabels gives a namespace's labels, for namespace selectors.
+	// NamespaceLabels returns a namespace's labels, for namespace selectors.
 	NamespaceLabels func(namespace string) labels.Set
-	// Selectors gives the selectors of the Services and workloads that a pod belongs to, for default spreading.
+	// Selectors returns the selectors of the Services and workloads of a pod, for default
+	// spreading.
 	Selectors func(pod *corev1.Pod) labels.Selector
-	// Storage is what is known of volumes, opened when a pod with claims is seen first; nil where there is nothing to know.
+	// Storage returns the cluster's volumes. The first pod with claims opens them. It is nil where
+	// there are no volumes.
 	Storage func() (Storage, error)
-	// Devices is what is known of dynamic resources, opened when a pod with resource claims is seen first; nil as above.
+	// Devices returns the dynamic resources. The first pod with resource claims opens them. It is
+	// nil where there are none.
 	Devices func() (Devices, error)
-	// anyAffinity and anyAntiAffinity are the nodes that have pods with such terms.
+	// anyAffinity and anyAntiAffinity are the nodes with pods that have such terms.
 	anyAffinity, anyAntiAffinity []*NodeInfo
 }
 
@@ -42,13 +45,13 @@ func (s *Snapshot) Node(name string) (*NodeInfo, bool) {
 	return s.Nodes[i], true
 }
 
-// NodesWithAffinity are the nodes that have pods with affinity terms of any sort.
+// NodesWithAffinity returns the nodes with pods that have affinity terms of any kind.
 func (s *Snapshot) NodesWithAffinity() []*NodeInfo { return s.anyAffinity }
 
-// NodesWithAntiAffinity are the nodes that have pods with required anti-affinity.
+// NodesWithAntiAffinity returns the nodes with pods that have required anti-affinity.
 func (s *Snapshot) NodesWithAntiAffinity() []*NodeInfo { return s.anyAntiAffinity }
 
-// With is the snapshot with some nodes replaced; those that it does not have are left out.
+// With returns the snapshot with some nodes replaced. It ignores nodes that it does not have.
 func (s *Snapshot) With(nodes ...*NodeInfo) *Snapshot {
 	with := *s
 	with.Nodes = slices.Clone(s.Nodes)
@@ -70,7 +73,8 @@ func (s *Snapshot) With(nodes ...*NodeInfo) *Snapshot {
 
 func hasAffinity(n *NodeInfo) bool { return len(n.WithAffinity) > 0 || len(n.WithAntiAffinity) > 0 }
 
-// findAffinity looks for the nodes that have pods with affinity terms. The lists that it makes are not changed any more, so snapshots share them.
+// findAffinity computes the nodes with pods that have affinity terms. The lists do not change
+// afterwards, so snapshots share them.
 func (s *Snapshot) findAffinity() {
 	s.anyAffinity, s.anyAntiAffinity = nil, nil
 	for _, n := range s.Nodes {

@@ -5,27 +5,28 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// Storage is the cluster's volumes as decisions see them: what was decided for other pods and is not written yet is in it
-// (assumed). Objects are shared and read-only.
+// Storage is the cluster's volumes as decisions see them. Decisions for other pods that are not
+// written yet count as if they were (assumed). Objects are shared and read-only.
 type Storage interface {
 	Claim(namespace, name string) (*corev1.PersistentVolumeClaim, bool)
 	Volume(name string) (*corev1.PersistentVolume, bool)
-	// VolumesOf are the volumes of a class.
+	// VolumesOf returns the volumes of a class.
 	VolumesOf(class string) []*corev1.PersistentVolume
 	Class(name string) (*storagev1.StorageClass, bool)
 	CSINode(name string) (*storagev1.CSINode, bool)
 	CSIDriver(name string) (*storagev1.CSIDriver, bool)
-	// Capacities tell how much room there is for volumes of a class.
+	// Capacities returns the available capacities for volumes of a class.
 	Capacities(class string) []*storagev1.CSIStorageCapacity
-	// Attachments are the volumes that are attached to a node, or about to be.
+	// Attachments returns the volumes that are attached to a node, or will be.
 	Attachments(node string) []*storagev1.VolumeAttachment
 }
 
-// VolumesFor are the volumes that a pod needs on the node it gets: what VolumeBinding found, and binds once the pod is to go there.
+// VolumesFor are the volumes that VolumeBinding found for a pod on one node. It binds them if the
+// pod goes there.
 type VolumesFor struct {
 	// Static pairs claims with volumes that exist.
 	Static []ClaimedVolume
-	// Provision are claims whose class's provisioner is to make a volume for the node.
+	// Provision are the claims for which the class's provisioner will make a volume.
 	Provision []*corev1.PersistentVolumeClaim
 }
 
@@ -35,10 +36,11 @@ type ClaimedVolume struct {
 	Volume *corev1.PersistentVolume
 }
 
-// VolumeBinding is the name of the plugin that binds volumes; its State is a VolumeDecisions.
+// VolumeBinding is the name of the plugin that binds volumes. Its entry in State is a
+// VolumeDecisions.
 const VolumeBinding = "VolumeBinding"
 
-// VolumeDecisions holds, by node, what VolumeBinding found there.
+// VolumeDecisions returns the volumes that VolumeBinding found on a node.
 type VolumeDecisions interface {
 	On(node string) VolumesFor
 }

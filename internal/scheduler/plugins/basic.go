@@ -1,5 +1,6 @@
-// Package plugins holds the built-in scheduling plugins: upstream's default profile, one file per concern. Every plugin
-// is a pure function of the snapshot and the pod. Names, reasons and weights are upstream's.
+// Package plugins has the built-in scheduling plugins, which are upstream's default profile: one
+// file for each concern. Every plugin is a pure function of the snapshot and the pod. Names,
+// reasons and weights are upstream's.
 package plugins
 
 import (
@@ -16,7 +17,7 @@ type plugin string
 
 func (p plugin) Name() string { return string(p) }
 
-// nodeName: the pod names its node.
+// nodeName refuses all nodes but the one in the pod's spec.
 type nodeName struct{ plugin }
 
 func (nodeName) Filter(_ framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
@@ -28,7 +29,7 @@ func (nodeName) Filter(_ framework.State, pod *framework.PodInfo, node *framewor
 
 func (nodeName) RequeueOn() framework.Events { return framework.NodeAdded }
 
-// nodeUnschedulable: the node is cordoned.
+// nodeUnschedulable refuses cordoned nodes.
 type nodeUnschedulable struct{ plugin }
 
 func (nodeUnschedulable) Filter(_ framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
@@ -46,7 +47,8 @@ func (nodeUnschedulable) RequeueOn() framework.Events {
 	return framework.NodeAdded | framework.NodeTaints | framework.SelfChanged
 }
 
-// taintToleration: taints repel pods that do not tolerate them; PreferNoSchedule taints lower the score.
+// taintToleration refuses nodes with taints that the pod does not tolerate. PreferNoSchedule taints
+// lower the score.
 type taintToleration struct{ plugin }
 
 func tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
@@ -88,7 +90,7 @@ func (taintToleration) Normalize(_ framework.State, _ *framework.PodInfo, _ []*f
 	scale(scores, true)
 }
 
-// nodePorts: host ports taken.
+// nodePorts refuses nodes where one of the pod's host ports is taken.
 type nodePorts struct{ plugin }
 
 func (nodePorts) PreFilter(_ framework.State, pod *framework.PodInfo, _ *framework.Snapshot) (sets.Set[string], *framework.Status) {
@@ -113,7 +115,7 @@ func (nodePorts) Filter(_ framework.State, pod *framework.PodInfo, node *framewo
 
 func (nodePorts) RequeueOn() framework.Events { return framework.NodeAdded | framework.PodRemoved }
 
-// nodeAffinity: node selector and node affinity.
+// nodeAffinity checks the node selector and the node affinity.
 type nodeAffinity struct{ plugin }
 
 func (nodeAffinity) PreFilter(_ framework.State, pod *framework.PodInfo, _ *framework.Snapshot) (sets.Set[string], *framework.Status) {
@@ -125,8 +127,8 @@ func (nodeAffinity) PreFilter(_ framework.State, pod *framework.PodInfo, _ *fram
 	return namedNodes(pod.Pod), nil
 }
 
-// namedNodes is the set of nodes that the required affinity names one by one in matchFields (as DaemonSet pods do), nil
-// when some term leaves it open.
+// namedNodes returns the nodes that the required affinity names in matchFields, as that of
+// DaemonSet pods does. It is nil if some term names none.
 func namedNodes(pod *corev1.Pod) sets.Set[string] {
 	affinity := pod.Spec.Affinity
 	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -149,7 +151,8 @@ func namedNodes(pod *corev1.Pod) sets.Set[string] {
 }
 
 func (nodeAffinity) Filter(_ framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
-	// The library would make requirements of the selector, and look at the labels for each.
+	// The library is slower: it would compile the selector and look up the label for each
+	// requirement.
 	for label, value := range pod.Pod.Spec.NodeSelector {
 		if is, ok := node.Node.Labels[label]; !ok || is != value {
 			return framework.RefuseAlways(notSelected)
@@ -196,7 +199,7 @@ func (nodeAffinity) Normalize(_ framework.State, _ *framework.PodInfo, _ []*fram
 	scale(scores, false)
 }
 
-// scale brings scores into 0..MaxNodeScore in proportion to the largest; reverse makes the largest 0.
+// scale scales scores to 0..MaxNodeScore in proportion to the largest; reverse makes the largest 0.
 func scale(scores []int64, reverse bool) {
 	var most int64
 	for _, s := range scores {

@@ -18,25 +18,27 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// dynamicResources: the pod's ResourceClaims must be usable on the node, and those that have no devices yet must be able to
-// get them there. Which devices serve a claim is decided by upstream's published allocator (ADR 20).
+// dynamicResources checks that the pod's allocated ResourceClaims are usable on the node, and that
+// the others can get devices there. Upstream's published allocator chooses the devices (ADR 20).
 type dynamicResources struct{ plugin }
 
-// How long the search for devices on one node may take, as upstream's default: it can be exponential in a claim's requests.
+// allocationTimeout bounds the search for devices on one node, as upstream's default: the search
+// can take exponential time in the requests of a claim.
 const allocationTimeout = 10 * time.Second
 
-// deviceFeatures are those that are on by default in v1.36.
+// deviceFeatures are on by default in v1.36.
 var deviceFeatures = structured.Features{
 	AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true, PartitionableDevices: true, PrioritizedList: true,
 }
 
-// claimsOfPod is what PreFilter finds out about a pod's claims.
+// claimsOfPod is what PreFilter found out about a pod's claims.
 type claimsOfPod struct {
 	claims      []*resourcev1.ResourceClaim
 	unallocated []*resourcev1.ResourceClaim
-	// usable says on which nodes the allocated claims can be used; those without a selector can be everywhere.
+	// usable selects the nodes where an allocated claim is usable. A claim without a selector is
+	// usable on all nodes.
 	usable    map[*resourcev1.ResourceClaim]*nodeaffinity.NodeSelector
-	allocator structured.Allocator // nil when all is allocated
+	allocator structured.Allocator // nil if all claims are allocated
 	decided   map[string]map[string]*resourcev1.AllocationResult
 	inTheWay  []*resourcev1.ResourceClaim
 }
@@ -62,7 +64,7 @@ func (p dynamicResources) PreFilter(state framework.State, pod *framework.PodInf
 			return nil, status
 		}
 		if claim == nil || slices.Contains(c.claims, claim) {
-			continue // not needed; or named twice
+			continue // not needed, or named twice
 		}
 		c.claims = append(c.claims, claim)
 		if claim.Status.Allocation == nil {
@@ -85,7 +87,8 @@ func (p dynamicResources) PreFilter(state framework.State, pod *framework.PodInf
 	return nil, nil
 }
 
-// usableResourceClaim finds a claim of the pod, nil if it needs none; the status says why it can not be used now.
+// usableResourceClaim finds a claim of the pod; nil if the pod needs none. The status says why the
+// claim is not usable now.
 func usableResourceClaim(devices framework.Devices, pod *corev1.Pod, ref *corev1.PodResourceClaim) (*resourcev1.ResourceClaim, *framework.Status) {
 	name, mustCheckOwner, err := claimhelper.Name(pod, ref)
 	if err != nil {
@@ -111,7 +114,7 @@ func usableResourceClaim(devices framework.Devices, pod *corev1.Pod, ref *corev1
 	return claim, nil
 }
 
-// prepare makes the allocator for the claims that have no devices yet.
+// prepare makes the allocator for the unallocated claims.
 func (c *claimsOfPod) prepare(devices framework.Devices) *framework.Status {
 	for _, claim := range c.unallocated {
 		for _, r := range claim.Spec.Devices.Requests {
@@ -148,7 +151,7 @@ func classesExist(devices framework.Devices, r *resourcev1.DeviceRequest) *frame
 	return nil
 }
 
-// classLister is how the allocator looks up classes.
+// classLister gives the allocator access to device classes.
 type classLister struct{ devices framework.Devices }
 
 func (l classLister) List() ([]*resourcev1.DeviceClass, error) { return l.devices.Classes(), nil }
@@ -198,7 +201,7 @@ func (p dynamicResources) Filter(state framework.State, _ *framework.PodInfo, no
 	return nil
 }
 
-// PreScore: only alternatives make a difference.
+// PreScore skips unless a request has alternatives.
 func (p dynamicResources) PreScore(state framework.State, _ *framework.PodInfo, _ *framework.Snapshot, _ []*framework.NodeInfo) *framework.Status {
 	if c, ok := state[p.Name()].(*claimsOfPod); ok {
 		for _, claim := range c.unallocated {
@@ -210,7 +213,7 @@ func (p dynamicResources) PreScore(state framework.State, _ *framework.PodInfo, 
 	return &framework.Status{Code: framework.Skip}
 }
 
-// Score prefers nodes where the first of alternative devices are to be had.
+// Score prefers nodes that can serve the earlier alternatives.
 func (p dynamicResources) Score(state framework.State, _ *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
 	c := state[p.Name()].(*claimsOfPod)
 	var score int64

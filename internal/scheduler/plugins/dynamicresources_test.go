@@ -19,7 +19,7 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/plugins"
 )
 
-// rack is dynamic resources as the plugin sees them.
+// rack is an in-memory framework.Devices.
 type rack struct {
 	claims map[string]*resourcev1.ResourceClaim
 	flying map[types.UID]bool
@@ -47,7 +47,8 @@ func (r *rack) Allocated() structured.AllocatedState {
 	return structured.AllocatedState{AllocatedDevices: r.taken, AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](), AggregatedCapacity: structured.NewConsumedCapacityCollection()}
 }
 
-// newRack has the node's devices ("a": "x y"), the class "gpu" for all and "big" for those named so.
+// newRack has these devices on each node ("a": "x y"). Class "gpu" selects all of them, "big" those
+// with that name.
 func newRack(devices map[string]string, taken ...string) *rack {
 	r := &rack{claims: map[string]*resourcev1.ResourceClaim{}, class: map[string]*resourcev1.DeviceClass{}, taken: sets.New[structured.DeviceID](), flying: map[types.UID]bool{}}
 	for node, names := range devices {
@@ -97,7 +98,7 @@ func asAdmin(c *resourcev1.ResourceClaim) {
 	c.Spec.Devices.Requests[0].Exactly.AdminAccess = &yes
 }
 
-// bigOrAny wants a big device, or any if there is none.
+// bigOrAny requests a big device, or any other one if there is none.
 func bigOrAny(c *resourcev1.ResourceClaim) {
 	sub := func(name, class string) resourcev1.DeviceSubRequest {
 		return resourcev1.DeviceSubRequest{Name: name, DeviceClassName: class, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1}
@@ -128,7 +129,7 @@ func TestDevicesDecideWhereAPodCanGo(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rack *rack
 		pod  *corev1.Pod
-		want string // node and devices, or the message
+		want string // the node and the devices, or the message
 	}{
 		"a claim that is not made of its template yet": {rack: newRack(nil), pod: template, want: `0/2 nodes are available: pod "ns/p": ResourceClaim not created yet.`},
 		"a claim that is not there": {rack: newRack(nil), pod: claiming("c"),

@@ -7,18 +7,19 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// interPodAffinity: pods that want to be near, or away from, others. Its rules work both ways for anti-affinity: a pod
-// is also refused where a pod already there does not want it.
+// interPodAffinity keeps pods near to or away from others. Anti-affinity works both ways: a pod is
+// also refused where an existing pod's anti-affinity excludes it.
 type interPodAffinity struct{ plugin }
 
 // domain is one value of a topology key.
 type domain struct{ key, value string }
 
 type affinityState struct {
-	// affinity and anti count, per domain, pods that match the incoming pod's terms; existing counts the
-	// pods whose anti-affinity is against the incoming pod.
+	// affinity and anti count the pods that match the incoming pod's terms, by domain. existing
+	// counts the pods whose anti-affinity excludes the incoming pod.
 	affinity, anti, existing map[domain]int
-	// selfMatch: the pod matches its own affinity terms, so that the first of a group can start.
+	// selfMatch means that the pod matches its own affinity terms; then the first pod of a group
+	// can start.
 	selfMatch bool
 }
 
@@ -109,8 +110,8 @@ func (interPodAffinity) Filter(state framework.State, pod *framework.PodInfo, no
 	return s.near(pod, node)
 }
 
-// near checks the required affinity: every topology key must be there, and hold matching pods, unless no pod of the
-// cluster matches and the pod matches itself.
+// near checks the required affinity. The node needs every topology key, and matching pods in each
+// domain. If no pod of the cluster matches, a pod that matches itself fits.
 func (s *affinityState) near(pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
 	found := true
 	for i := range pod.RequiredAffinity {
@@ -152,7 +153,8 @@ func (interPodAffinity) PreScore(state framework.State, pod *framework.PodInfo, 
 			prefer.add(node, pod.PreferredAntiAffinity, other, otherNamespace, -1)
 			prefer.add(node, other.PreferredAffinity, pod, podNamespace, 1)
 			prefer.add(node, other.PreferredAntiAffinity, pod, podNamespace, -1)
-			// A pod already there that needs this one near counts with weight 1 (hardPodAffinityWeight).
+			// An existing pod that requires this one nearby counts with weight 1
+			// (hardPodAffinityWeight).
 			prefer.add(node, other.RequiredAffinity, pod, podNamespace, 1)
 		}
 	}

@@ -6,10 +6,10 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// quiet is for helpers of k8s.io/api that want a logger for comparison operators of taints.
+// quiet is the logger that helpers of k8s.io/api require for comparison operators of taints.
 var quiet = logr.Discard()
 
-// Default is upstream's default profile, in upstream's order and with its weights.
+// Default returns upstream's default profile, in upstream's order and with its weights.
 func Default(schedulerName string) framework.Profile {
 	var (
 		unschedulable = nodeUnschedulable{"NodeUnschedulable"}

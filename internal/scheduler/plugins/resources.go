@@ -9,7 +9,8 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// resourcesFit: the node must have room; a node with more room left scores higher (LeastAllocated).
+// resourcesFit refuses nodes without room. A node with more room left scores higher
+// (LeastAllocated).
 type resourcesFit struct{ plugin }
 
 func (resourcesFit) Filter(_ framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
@@ -57,7 +58,7 @@ func (resourcesFit) Score(_ framework.State, pod *framework.PodInfo, node *frame
 	return (cpu + memory) / 2, nil
 }
 
-// balanced: a node whose CPU and memory would be used in like parts scores higher.
+// balanced prefers nodes whose CPU and memory would be used in similar proportions.
 type balanced struct{ plugin }
 
 func (balanced) Score(_ framework.State, pod *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
@@ -72,25 +73,26 @@ func (balanced) Score(_ framework.State, pod *framework.PodInfo, node *framework
 	return int64((1 - math.Abs(cpu-memory)/2) * float64(framework.MaxNodeScore)), nil
 }
 
-// imageLocality: a node that has the pod's large images already scores higher; an image that is on few nodes counts
-// less, so that not everything is drawn to the first node.
+// imageLocality prefers nodes that already have the pod's large images. An image counts less if
+// only few nodes have it, so that pods do not all go to the first node.
 type imageLocality struct{ plugin }
 
-// Sizes between which image locality counts, per container.
+// An image counts with at least the first size and at most the second one, for each container.
 const (
 	minImageBytes int64 = 23 << 20
 	maxImageBytes int64 = 1000 << 20
 )
 
-// wantedImages are the images of a pod's containers that some node has; one that two containers have is there twice.
+// wantedImages are the images of the pod's containers that some node has. An image that two
+// containers use counts twice.
 type wantedImages struct {
 	images     []wantedImage
 	containers int64
 }
 
 type wantedImage struct {
-	names  [2]string // as the pod says it, and in full
-	spread float64   // the share of the nodes that have it
+	names  [2]string // as in the pod, and with the tag
+	spread float64   // share of the nodes that have it
 }
 
 func (imageLocality) PreScore(state framework.State, pod *framework.PodInfo, snapshot *framework.Snapshot, _ []*framework.NodeInfo) *framework.Status {
@@ -105,7 +107,7 @@ func (imageLocality) PreScore(state framework.State, pod *framework.PodInfo, sna
 					have++
 				}
 			}
-			if have > 0 { // else it is worth nothing anywhere
+			if have > 0 { // otherwise it counts for nothing anywhere
 				image.spread = float64(have) / float64(len(snapshot.Nodes))
 				wanted.images = append(wanted.images, image)
 			}
@@ -145,7 +147,7 @@ func (w *wantedImage) bytes(n *framework.NodeInfo) int64 {
 	return n.Images[w.names[1]]
 }
 
-// normalizedImage adds the tag that an image name without one means.
+// normalizedImage adds the default tag to an image name without one.
 func normalizedImage(image string) string {
 	for i := len(image) - 1; i >= 0 && image[i] != '/'; i-- {
 		if image[i] == ':' || image[i] == '@' {

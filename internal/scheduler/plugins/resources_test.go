@@ -24,7 +24,7 @@ func TestANodeThatHasThePodsImagesScoresHigher(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		init, main []string
-		want       [4]int64 // per node
+		want       [4]int64 // of each node
 		skipped    bool
 	}{
 		"one image, whose tag is meant":  {main: []string{"web"}, want: [4]int64{23, 23, 0, 0}},

@@ -11,8 +11,9 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// topologySpread: pods of a group are spread over domains (KEP-895, with minDomains, node inclusion policies and
-// matchLabelKeys). Pods without constraints of their own are spread softly over hosts and zones.
+// topologySpread spreads the pods of a group over domains (KEP-895, with minDomains, node inclusion
+// policies and matchLabelKeys). Pods without constraints of their own prefer to spread over hosts
+// and zones.
 type topologySpread struct{ plugin }
 
 type constraint struct {
@@ -23,7 +24,7 @@ type constraint struct {
 	honorAffinity    bool
 	honorTaints      bool
 	selfMatch        int
-	count            map[string]int // matching pods by domain
+	count            map[string]int // number of matching pods by domain
 	domains          sets.Set[string]
 	leastInAnyDomain int
 }
@@ -69,7 +70,8 @@ func constraints(pod *framework.PodInfo, snapshot *framework.Snapshot, action co
 	return out, nil
 }
 
-// fill counts matching pods per domain among the nodes that the constraint's policies include.
+// fill counts the matching pods in each domain, among the nodes that the constraint's policies
+// include.
 func (c *constraint) fill(pod *framework.PodInfo, nodes []*framework.NodeInfo) {
 	c.count, c.domains = map[string]int{}, sets.New[string]()
 	if c.selector.Matches(labels.Set(pod.Pod.Labels)) {
@@ -124,7 +126,8 @@ func (topologySpread) PreFilter(state framework.State, pod *framework.PodInfo, s
 	return nil, nil
 }
 
-// withAllKeys are the nodes that have every constraint's topology key; others take no part.
+// withAllKeys returns the nodes that have the topology keys of all constraints; other nodes do not
+// count.
 func withAllKeys(nodes []*framework.NodeInfo, list []*constraint) []*framework.NodeInfo {
 	var out []*framework.NodeInfo
 	for _, n := range nodes {
@@ -170,8 +173,9 @@ func (topologySpread) PreScore(state framework.State, pod *framework.PodInfo, sn
 	return nil
 }
 
-// Score is the number of matching pods near the node, weighted by the logarithm of the number of domains, so that keys
-// with few domains do not drown those with many. Less is better; Normalize turns it round.
+// Score is the number of matching pods in the node's domains, weighted by the logarithm of the
+// number of domains. The weight keeps keys with few domains from dominating. Less is better;
+// Normalize reverses it.
 func (topologySpread) Score(state framework.State, _ *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
 	soft, _ := state["PodTopologySpread/score"].([]*constraint)
 	var sum float64

@@ -17,11 +17,11 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// volumeBinding: volumes that are bound must be reachable from the node; for claims that wait for their first consumer there must be
-// one on the node, or a provisioner that can make one.
+// volumeBinding checks that bound volumes are reachable from the node. For a claim that waits for
+// its first consumer, the node needs a matching volume or a provisioner that can make one.
 type volumeBinding struct{ plugin }
 
-// volumesOfPod is what PreFilter finds out about a pod's claims.
+// volumesOfPod is what PreFilter found out about a pod's claims.
 type volumesOfPod struct {
 	storage framework.Storage
 	bound   []*corev1.PersistentVolumeClaim
@@ -64,7 +64,7 @@ func (p volumeBinding) PreFilter(state framework.State, pod *framework.PodInfo, 
 	if immediate {
 		return nil, framework.RefuseAlways("pod has unbound immediate PersistentVolumeClaims")
 	}
-	// Small claims first, so that a large volume is not wasted on them.
+	// Small claims choose first: this saves large volumes.
 	slices.SortStableFunc(v.delayed, func(a, b *corev1.PersistentVolumeClaim) int {
 		return a.Spec.Resources.Requests.Storage().Cmp(*b.Spec.Resources.Requests.Storage())
 	})
@@ -72,7 +72,7 @@ func (p volumeBinding) PreFilter(state framework.State, pod *framework.PodInfo, 
 	return nil, nil
 }
 
-// usableClaim finds a claim of the pod; the status says why it can not be used yet.
+// usableClaim finds a claim of the pod. The status says why the claim is not usable yet.
 func usableClaim(storage framework.Storage, pod *corev1.Pod, ref framework.VolumeClaim) (*corev1.PersistentVolumeClaim, *framework.Status) {
 	claim, ok := storage.Claim(pod.Namespace, ref.Name)
 	switch {
@@ -93,7 +93,7 @@ func usableClaim(storage framework.Storage, pod *corev1.Pod, ref framework.Volum
 	return claim, nil
 }
 
-// fullyBound: claim and volume know of each other.
+// fullyBound tells whether claim and volume refer to each other.
 func fullyBound(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeName != "" && metav1.HasAnnotation(claim.ObjectMeta, volumehelper.AnnBindCompleted)
 }
@@ -126,7 +126,7 @@ func (p volumeBinding) Filter(state framework.State, _ *framework.PodInfo, node 
 	return nil
 }
 
-// reachable says why a bound volume can not be used on the node; "" if all can.
+// reachable says why a bound volume is not usable on the node; "" means that all are.
 func (v *volumesOfPod) reachable(node *corev1.Node) string {
 	for _, claim := range v.bound {
 		volume, ok := v.storage.Volume(claim.Spec.VolumeName)
@@ -145,7 +145,7 @@ func (v *volumesOfPod) find(node *corev1.Node) (found framework.VolumesFor, reas
 	taken := map[string]*corev1.PersistentVolume{}
 	for _, claim := range v.delayed {
 		if selected, ok := claim.Annotations[volumehelper.AnnSelectedNode]; ok {
-			// A provisioner is at it already, for this node or another one.
+			// A provisioner already works on it, for this node or for another one.
 			if selected != node.Name {
 				return found, reasonNoVolume, nil
 			}
@@ -172,7 +172,7 @@ func (v *volumesOfPod) find(node *corev1.Node) (found framework.VolumesFor, reas
 	return found, "", nil
 }
 
-// canProvision says why no volume can be made for the claim on the node.
+// canProvision says why no volume can be made for the claim on the node; "" means that it can.
 func (v *volumesOfPod) canProvision(claim *corev1.PersistentVolumeClaim, node *corev1.Node) (reason string, err error) {
 	name := volumehelper.GetPersistentVolumeClaimClass(claim)
 	class, ok := v.storage.Class(name)
@@ -184,7 +184,7 @@ func (v *volumesOfPod) canProvision(claim *corev1.PersistentVolumeClaim, node *c
 	}
 	driver, ok := v.storage.CSIDriver(class.Provisioner)
 	if !ok || driver.Spec.StorageCapacity == nil || !*driver.Spec.StorageCapacity {
-		return "", nil // it does not tell how much room there is
+		return "", nil // the driver does not report capacity
 	}
 	size, ok := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if !ok {
@@ -199,7 +199,7 @@ func (v *volumesOfPod) canProvision(claim *corev1.PersistentVolumeClaim, node *c
 	return reasonNoSpace, nil
 }
 
-// allowsTopology: the class makes volumes for the node.
+// allowsTopology tells whether the class makes volumes for the node.
 func allowsTopology(class *storagev1.StorageClass, node *corev1.Node) bool {
 	if len(class.AllowedTopologies) == 0 {
 		return true

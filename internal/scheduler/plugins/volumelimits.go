@@ -11,7 +11,8 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// volumeLimits: a node takes only so many volumes of a CSI driver as its CSINode says.
+// volumeLimits refuses nodes that would exceed the number of volumes that their CSINode allows for
+// a driver.
 type volumeLimits struct{ plugin }
 
 func (p volumeLimits) PreFilter(state framework.State, pod *framework.PodInfo, snapshot *framework.Snapshot) (sets.Set[string], *framework.Status) {
@@ -26,7 +27,8 @@ func (p volumeLimits) PreFilter(state framework.State, pod *framework.PodInfo, s
 	return nil, nil
 }
 
-// csiVolume is a volume as its driver knows it. One that is still to be made has its claim for a handle.
+// csiVolume is a volume as its driver knows it. The claim serves as handle for a volume that does
+// not exist yet.
 type csiVolume struct{ driver, handle string }
 
 func (p volumeLimits) Filter(state framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
@@ -62,7 +64,7 @@ func (p volumeLimits) Filter(state framework.State, pod *framework.PodInfo, node
 	return nil
 }
 
-// limitsOf are the numbers of volumes that the node takes, by driver.
+// limitsOf returns the maximum number of volumes on the node, by driver.
 func limitsOf(storage framework.Storage, node string) map[string]int {
 	csi, ok := storage.CSINode(node)
 	if !ok {
@@ -77,7 +79,7 @@ func limitsOf(storage framework.Storage, node string) map[string]int {
 	return limits
 }
 
-// attachedTo are the volumes of the pods on the node, and what is attached beside them.
+// attachedTo returns the volumes of the node's pods, and all others that are attached to the node.
 func attachedTo(storage framework.Storage, node *framework.NodeInfo) sets.Set[csiVolume] {
 	out := sets.New[csiVolume]()
 	for _, other := range node.Pods {
@@ -111,7 +113,7 @@ func attachedVolume(storage framework.Storage, a *storagev1.VolumeAttachment) (c
 	return csiVolume{}, false
 }
 
-// volumeOf is the CSI volume of a claim, if it is or will be one.
+// volumeOf returns the CSI volume of a claim, whether it exists or will be provisioned.
 func volumeOf(storage framework.Storage, claim *corev1.PersistentVolumeClaim) (csiVolume, bool) {
 	if claim.Spec.VolumeName != "" {
 		if v, ok := storage.Volume(claim.Spec.VolumeName); ok {

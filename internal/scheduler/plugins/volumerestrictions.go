@@ -10,11 +10,11 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// volumeRestrictions: a disk that can be mounted once is not mounted twice on a node, and a claim that is for one pod
-// (ReadWriteOncePod, KEP-2485) has no second one anywhere.
+// volumeRestrictions refuses a second mount of a disk that can be mounted once on a node. It also
+// refuses a second pod for a claim with ReadWriteOncePod (KEP-2485), on all nodes.
 type volumeRestrictions struct{ plugin }
 
-// restricted is what PreFilter finds out: the pod's claims for one pod are in use.
+// restricted is the result of PreFilter: another pod uses one of the pod's ReadWriteOncePod claims.
 type restricted struct{ inUse bool }
 
 func (p volumeRestrictions) PreFilter(state framework.State, pod *framework.PodInfo, snapshot *framework.Snapshot) (sets.Set[string], *framework.Status) {
@@ -42,7 +42,7 @@ func (p volumeRestrictions) PreFilter(state framework.State, pod *framework.PodI
 	return nil, nil
 }
 
-// exclusiveClaims are those of the pod's claims that are for one pod.
+// exclusiveClaims returns the pod's ReadWriteOncePod claims.
 func exclusiveClaims(pod *framework.PodInfo, snapshot *framework.Snapshot) ([]string, *framework.Status) {
 	if len(pod.Claims) == 0 || snapshot.Storage == nil {
 		return nil, nil
@@ -54,7 +54,7 @@ func exclusiveClaims(pod *framework.PodInfo, snapshot *framework.Snapshot) ([]st
 	var out []string
 	for _, ref := range pod.Claims {
 		if ref.Ephemeral {
-			continue // one pod's by its nature
+			continue // it belongs to one pod anyway
 		}
 		claim, ok := storage.Claim(pod.Pod.Namespace, ref.Name)
 		if !ok {
@@ -89,7 +89,8 @@ func isDisk(v corev1.Volume) bool {
 	return v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.RBD != nil || v.ISCSI != nil
 }
 
-// sameDisk: both volumes are the same disk, and it can not be mounted for both: most can if both only read.
+// sameDisk tells whether both volumes are the same disk and cannot be mounted together. Most disks
+// can if both mounts are read-only.
 func sameDisk(a, b *corev1.Volume) bool {
 	switch {
 	case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:

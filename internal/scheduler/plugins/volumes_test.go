@@ -17,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/plugins"
 )
 
-// shelf is storage as the plugins see it.
+// shelf is an in-memory framework.Storage.
 type shelf struct {
 	claims      map[string]*corev1.PersistentVolumeClaim
 	volumes     map[string]*corev1.PersistentVolume
@@ -214,8 +214,9 @@ func TestVolumesDecideWhereAPodCanGo(t *testing.T) {
 		nodes   []*corev1.Node
 		pods    map[string][]*corev1.Pod
 		pod     *corev1.Pod
-		want    string // node, or the message
-		bind    string // the claims and volumes that are to be bound; a claim alone is to be provisioned
+		want    string // the node, or the message
+		// bind lists the bindings as claim=volume. A claim alone is provisioned.
+		bind string
 	}{
 		"a claim that is not there": {pod: pod("p", "c"), want: `0/2 nodes are available: persistentvolumeclaim "c" not found.`},
 		"an ephemeral volume's claim that is not made yet": {pod: withEphemeral("p"),

@@ -10,10 +10,10 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// volumeZone: a bound volume that is labelled with zones or regions is only for nodes in them.
+// volumeZone keeps a pod in the zones and regions of its bound volumes' labels.
 type volumeZone struct{ plugin }
 
-// zoneLabels maps the labels that count to their present names.
+// zoneLabels maps each label that counts to its current name.
 var zoneLabels = map[string]string{
 	corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
 	corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
@@ -21,7 +21,7 @@ var zoneLabels = map[string]string{
 	corev1.LabelTopologyRegion:          corev1.LabelTopologyRegion,
 }
 
-// zoneOfVolume: nodes must have one of the values at the label.
+// zoneOfVolume is a requirement: a node's label must have one of the values.
 type zoneOfVolume struct {
 	label  string
 	values sets.Set[string]
@@ -42,7 +42,7 @@ func (p volumeZone) PreFilter(state framework.State, pod *framework.PodInfo, sna
 		case !ok:
 			return nil, framework.RefuseAlways(fmt.Sprintf("persistentvolumeclaim %q not found", ref.Name))
 		case claim.Spec.VolumeName == "":
-			continue // VolumeBinding's
+			continue // VolumeBinding decides about it
 		}
 		volume, ok := storage.Volume(claim.Spec.VolumeName)
 		if !ok {
