@@ -76,7 +76,7 @@ func (a *allocator) Unreserve(ctx context.Context, state framework.State, pod *c
 	for _, claim := range decided.Claims() {
 		if allocation := found[claim.Name]; allocation != nil {
 			a.devices.forget(claim, allocation)
-			a.devices.tell(framework.ResourceClaimChanged, func(p *framework.PodInfo) bool { return len(p.Pod.Spec.ResourceClaims) > 0 })
+			a.devices.wakePods(framework.ResourceClaimChanged, func(p *framework.PodInfo) bool { return len(p.Pod.Spec.ResourceClaims) > 0 })
 		}
 		now, ok := a.devices.claims.Get(claim.Namespace, claim.Name)
 		if !ok || now.UID != claim.UID || !claimhelper.IsReservedForPod(pod, now, false) {
@@ -122,7 +122,7 @@ func (a *allocator) PreBind(ctx context.Context, state framework.State, pod *cor
 // bind writes the claim's allocation and the pod's reservation. A nil allocation means that the
 // claim already has one. After a conflict or a lost answer it reads the claim again.
 func (a *allocator) bind(ctx context.Context, claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult, pod *corev1.Pod) error {
-	err := untilAnswered(ctx, func() error {
+	err := retryUntilAnswered(ctx, func() error {
 		return retry.RetryOnConflict(conflicts, func() error { return a.tryBind(ctx, claim, allocation, pod) })
 	})
 	if err != nil {
@@ -130,7 +130,7 @@ func (a *allocator) bind(ctx context.Context, claim *resourcev1.ResourceClaim, a
 	}
 	if allocation != nil {
 		a.devices.forget(claim, allocation) // the View shows it now
-		a.devices.tell(framework.ResourceClaimChanged, usesResourceClaim(claim))
+		a.devices.wakePods(framework.ResourceClaimChanged, usesResourceClaim(claim))
 	}
 	return nil
 }
@@ -142,13 +142,13 @@ func (a *allocator) tryBind(ctx context.Context, claim *resourcev1.ResourceClaim
 	}
 	switch {
 	case now.UID != claim.UID || now.DeletionTimestamp != nil:
-		return decideAnew(fmt.Sprintf("claim %s got deleted in the meantime", claim.Name))
+		return decideAgain(fmt.Sprintf("claim %s got deleted in the meantime", claim.Name))
 	case allocation != nil && same(now.Status.Allocation, allocation) && claimhelper.IsReservedForPod(pod, now, false):
-		return a.seen(ctx, now) // an earlier attempt, whose answer was lost, has written it
+		return a.waitShown(ctx, now) // an earlier attempt, whose answer was lost, has written it
 	case allocation != nil && now.Status.Allocation != nil:
-		return decideAnew(fmt.Sprintf("claim %s got allocated elsewhere in the meantime", claim.Name))
+		return decideAgain(fmt.Sprintf("claim %s got allocated elsewhere in the meantime", claim.Name))
 	case allocation == nil && now.Status.Allocation == nil:
-		return decideAnew(fmt.Sprintf("claim %s got deallocated elsewhere in the meantime", claim.Name))
+		return decideAgain(fmt.Sprintf("claim %s got deallocated elsewhere in the meantime", claim.Name))
 	case allocation == nil && claimhelper.IsReservedForPod(pod, now, false):
 		return nil
 	}
@@ -183,11 +183,11 @@ func same(written, decided *resourcev1.AllocationResult) bool {
 	return apiequality.Semantic.DeepEqual(&plain, decided)
 }
 
-// seen waits until the View shows the version of the claim that was just read.
-func (a *allocator) seen(ctx context.Context, claim *resourcev1.ResourceClaim) error {
+// waitShown waits until the View shows the version of the claim that was just read.
+func (a *allocator) waitShown(ctx context.Context, claim *resourcev1.ResourceClaim) error {
 	revision, err := strconv.ParseInt(claim.ResourceVersion, 10, 64)
 	if err != nil {
-		return decideAnew(err.Error())
+		return decideAgain(err.Error())
 	}
 	return a.devices.claims.WaitFor(ctx, revision)
 }
@@ -212,7 +212,7 @@ func (a *allocator) waitReady(ctx context.Context, claim *resourcev1.ResourceCla
 			select {
 			case <-changed:
 				continue
-			case <-time.After(lookAgain):
+			case <-time.After(pollInterval):
 				continue
 			case <-ctx.Done():
 				err = ctx.Err()

@@ -51,7 +51,7 @@ func allocatedClaim() *resourcev1.ResourceClaim {
 	return c
 }
 
-func TestAClaimThatOthersWriteTooIsTriedAFewTimes(t *testing.T) {
+func TestAllocationIsRetriedAFewTimesAfterConflicts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		conflicts int
 		reserved  bool
@@ -79,13 +79,13 @@ func TestAClaimThatOthersWriteTooIsTriedAFewTimes(t *testing.T) {
 	}
 }
 
-func TestAPodThatGivesItsDevicesUpSaysWhenItCouldNotGiveThemBack(t *testing.T) {
+func TestAFailureToTakeBackDevicesIsReported(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer error
 		says   string // besides the reason for giving up
 	}{
 		"they were given back":            {},
-		"somebody has changed the claim":  {answer: conflict()},
+		"the claim was changed":  {answer: conflict()},
 		"the write was not answered well": {answer: errors.New("no room"), says: "it keeps its devices: take the devices from claim c: no room"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -73,7 +73,7 @@ func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 	s.writing.Add(1)
 	go func() {
 		defer s.writing.Done()
-		s.expect(ctx, c)
+		s.nominateWaiting(ctx, c)
 		watch := s.metrics.stopwatch(c.profile, time.Now())
 		err := c.preBind(ctx)
 		watch.lap("PreBind", outcomeOf(err))
@@ -81,19 +81,19 @@ func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 			fail(err)
 			return
 		}
-		if err := s.takeBinder(ctx); err != nil {
+		if err := s.acquireBinder(ctx); err != nil {
 			fail(err)
 			return
 		}
-		defer s.giveBinder()
+		defer s.releaseBinder()
 		bind()
 	}()
 }
 
-// expect writes the node's name to the pod's status while the pod waits for volumes or devices
+// nominateWaiting writes the node's name to the pod's status while the pod waits for volumes or devices
 // (KEP-5278). Autoscalers then see that the node is needed, and after a restart the pod is tried
 // there first. A failure does not stop the binding.
-func (s *Scheduler) expect(ctx context.Context, c *cycle) {
+func (s *Scheduler) nominateWaiting(ctx context.Context, c *cycle) {
 	if c.pod.Status.NominatedNodeName == c.node {
 		return
 	}
@@ -133,14 +133,14 @@ func (s *Scheduler) bind(ctx context.Context, pod *corev1.Pod, node string) erro
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
 	}
-	err := untilAnswered(ctx, func() error {
+	err := retryUntilAnswered(ctx, func() error {
 		_, err := s.client.CreateSub(ctx, podResource, pod.Namespace, pod.Name, "binding", binding, metav1.CreateOptions{})
 		if !apierrors.IsConflict(err) {
 			return err
 		}
 		now, lookErr := client.Get[*corev1.Pod](ctx, s.client, pod.Namespace, pod.Name)
 		switch {
-		case unanswered(lookErr):
+		case outcomeUnknown(lookErr):
 			return lookErr
 		case lookErr == nil && now.UID == pod.UID && now.Spec.NodeName == node:
 			return nil // an earlier attempt, whose answer was lost, has bound it

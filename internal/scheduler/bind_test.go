@@ -86,7 +86,7 @@ func decided(s *Scheduler, p *corev1.Pod, g gate) *cycle {
 
 // This test is for the race detector: the scheduler's goroutine updates the pod while PreBind and
 // the binding read their own version.
-func TestAPodMayChangeWhileItIsBeingBound(t *testing.T) {
+func TestAPodMayChangeDuringItsBinding(t *testing.T) {
 	for name, outcome := range map[string]error{"bound": nil, "given up": errors.New("no")} {
 		t.Run(name, func(t *testing.T) {
 			c := &binding{}
@@ -103,9 +103,9 @@ func TestAPodMayChangeWhileItIsBeingBound(t *testing.T) {
 	}
 }
 
-func TestNoMoreBindingsAreWrittenAtATimeThanThereAreBinders(t *testing.T) {
+func TestBindersLimitConcurrentBindings(t *testing.T) {
 	const pods = 8
-	c := &binding{during: func() { time.Sleep(time.Millisecond) }} // makes concurrent bindings overlap
+	c := &binding{during: func() { time.Sleep(time.Millisecond) }}
 	s := New(Config{Client: c, Events: noEvents{}, Binders: 2})
 	g := gate{open: make(chan struct{})}
 	for i := range pods {
@@ -118,12 +118,12 @@ func TestNoMoreBindingsAreWrittenAtATimeThanThereAreBinders(t *testing.T) {
 	}
 }
 
-func TestAPodThatWaitsForABinderIsGivenUpWhenTheSchedulerEnds(t *testing.T) {
+func TestAPodStopsWaitingForABinderWhenTheSchedulerEnds(t *testing.T) {
 	c := &binding{}
 	s := New(Config{Client: c, Events: noEvents{}, Binders: 1})
 	ctx, cancel := context.WithCancel(t.Context())
 	g := gate{open: make(chan struct{})}
-	if err := s.takeBinder(ctx); err != nil {
+	if err := s.acquireBinder(ctx); err != nil {
 		t.Fatal(err)
 	}
 	s.finish(ctx, decided(s, pod("p", ""), g))

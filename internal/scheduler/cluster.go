@@ -124,11 +124,11 @@ func (c *cluster) removePod(info *framework.PodInfo) bool {
 	return true
 }
 
-// take returns the current snapshot.
-func (c *cluster) take() *framework.Snapshot {
+// takeSnapshot returns the current snapshot.
+func (c *cluster) takeSnapshot() *framework.Snapshot {
 	switch {
 	case c.order == nil:
-		c.order = c.byTurns()
+		c.order = c.alternatingZones()
 		nodes := make([]*framework.NodeInfo, len(c.order))
 		for i, name := range c.order {
 			nodes[i] = c.nodes[name]
@@ -150,8 +150,8 @@ func (c *cluster) take() *framework.Snapshot {
 	return c.snapshot
 }
 
-// byTurns lists the nodes so that zones alternate: a search that stops early has seen all zones.
-func (c *cluster) byTurns() []string {
+// alternatingZones lists the nodes so that zones alternate: a search that stops early has seen all zones.
+func (c *cluster) alternatingZones() []string {
 	zones := map[string][]string{}
 	for name, n := range c.nodes {
 		if n.Node != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// take derives a snapshot from the previous one and the changes. It must equal a snapshot made from
+// takeSnapshot derives a snapshot from the previous one and the changes. It must equal a snapshot made from
 // scratch, and must not change later.
-func TestSnapshotsShowWhatHasHappened(t *testing.T) {
+func TestSnapshotsShowAllChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCluster(nil, nil)
 		nodes, pods := map[string]*corev1.Node{}, map[string]*corev1.Pod{}
@@ -46,7 +46,7 @@ func TestSnapshotsShowWhatHasHappened(t *testing.T) {
 					delete(pods, p)
 				}
 			case 5:
-				taken = append(taken, c.take())
+				taken = append(taken, c.takeSnapshot())
 				whole := newCluster(nil, nil)
 				for _, n := range nodes {
 					whole.setNode(n)
@@ -54,8 +54,8 @@ func TestSnapshotsShowWhatHasHappened(t *testing.T) {
 				for _, p := range pods {
 					whole.setPod(framework.NewPodInfo(p))
 				}
-				is := show(c.take())
-				if want := show(whole.take()); is != want {
+				is := show(c.takeSnapshot())
+				if want := show(whole.takeSnapshot()); is != want {
 					t.Fatalf("the snapshot shows\n%s\nthere is\n%s", is, want)
 				}
 				shown = append(shown, is)

@@ -73,7 +73,7 @@ func snapshotOf(nodes []*corev1.Node, pods []*corev1.Pod) *framework.Snapshot {
 	for _, p := range pods {
 		c.setPod(framework.NewPodInfo(p))
 	}
-	return c.take()
+	return c.takeSnapshot()
 }
 
 func TestDecide(t *testing.T) {
@@ -83,15 +83,15 @@ func TestDecide(t *testing.T) {
 		pod   *corev1.Pod
 		want  string // the node, or the message
 	}{
-		"the node with more room wins": {
+		"the node with more room is chosen": {
 			nodes: []*corev1.Node{node("a", "2"), node("b", "2")}, pods: []*corev1.Pod{pod("x", "1", onNode("a"))},
 			pod: pod("p", "500m"), want: "b",
 		},
-		"per reason it says how many nodes were refused": {
+		"the message counts the refused nodes for each reason": {
 			nodes: []*corev1.Node{node("a", "1"), node("b", "1", tainted), node("c", "1", func(n *corev1.Node) { n.Spec.Unschedulable = true })},
 			pod:   pod("p", "2"), want: "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable.",
 		},
-		"a host port that is taken refuses": {
+		"a node whose host port is taken is refused": {
 			nodes: []*corev1.Node{node("a", "2")},
 			pods:  []*corev1.Pod{pod("x", "", onNode("a"), func(p *corev1.Pod) { p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}} })},
 			pod:   pod("p", "", func(p *corev1.Pod) { p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}} }),
@@ -107,14 +107,14 @@ func TestDecide(t *testing.T) {
 			}),
 			want: "a",
 		},
-		"a node selector that no node matches": {
+		"nodes that do not match the node selector are refused": {
 			nodes: []*corev1.Node{node("a", "2")}, pod: pod("p", "", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"x": "y"} }),
 			want: "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.",
 		},
 		"anti-affinity keeps the second pod away": {
 			nodes: []*corev1.Node{node("a", "2"), node("b", "1")}, pods: []*corev1.Pod{pod("x", "", onNode("a"))}, pod: pod("p", "", antiAffinity), want: "b",
 		},
-		"the anti-affinity of a pod already there counts too": {
+		"the anti-affinity of an existing pod is respected": {
 			nodes: []*corev1.Node{node("a", "2")}, pods: []*corev1.Pod{pod("x", "", onNode("a"), antiAffinity)}, pod: pod("p", ""),
 			want: "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules.",
 		},
@@ -126,11 +126,11 @@ func TestDecide(t *testing.T) {
 				p.Spec.Affinity.PodAntiAffinity = nil
 			}), want: "a",
 		},
-		"hard spreading goes to the emptier zone": {
+		"DoNotSchedule spreading chooses the emptier zone": {
 			nodes: []*corev1.Node{node("a", "4", inZone("1")), node("b", "1", inZone("2"))},
 			pods:  []*corev1.Pod{pod("x", "", onNode("a"))}, pod: pod("p", "", spreadZones), want: "b",
 		},
-		"no nodes at all": {pod: pod("p", ""), want: "no nodes available to schedule pods"},
+		"a cluster without nodes has its own message": {pod: pod("p", ""), want: "no nodes available to schedule pods"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			profile := plugins.Default(corev1.DefaultSchedulerName)
@@ -210,7 +210,7 @@ func TestPreemptionDoesTheLeastHarm(t *testing.T) {
 	}
 }
 
-func TestFewVictimsAreGivenBack(t *testing.T) {
+func TestPreemptionEvictsAsFewPodsAsPossible(t *testing.T) {
 	profile := plugins.Default(corev1.DefaultSchedulerName)
 	snapshot := snapshotOf([]*corev1.Node{node("a", "2")}, []*corev1.Pod{
 		pod("one", "1", onNode("a"), withPriority(5)), pod("two", "500m", onNode("a"), withPriority(4)), pod("three", "500m", onNode("a"), withPriority(3)),
@@ -223,23 +223,23 @@ func TestFewVictimsAreGivenBack(t *testing.T) {
 	}
 }
 
-func TestSnapshotsStayAsTheyWere(t *testing.T) {
+func TestSnapshotsDoNotChange(t *testing.T) {
 	c := newCluster(nil, nil)
 	c.setNode(node("a", "2"))
-	before := c.take()
+	before := c.takeSnapshot()
 	for i := range 3 {
 		c.assume(framework.NewPodInfo(pod(fmt.Sprint(i), "100m")), "a")
 	}
 	if n := before.Nodes[0]; len(n.Pods) != 0 || n.Requested.MilliCPU != 0 {
 		t.Errorf("an old snapshot changed: %d pods, %dm", len(n.Pods), n.Requested.MilliCPU)
 	}
-	after := c.take().Nodes[0]
+	after := c.takeSnapshot().Nodes[0]
 	if len(after.Pods) != 3 || after.Requested.MilliCPU != 300 {
 		t.Errorf("the new snapshot has %d pods, %dm", len(after.Pods), after.Requested.MilliCPU)
 	}
 }
 
-func TestOneOfTheBestIsPicked(t *testing.T) {
+func TestPickBestChoosesAmongTheHighestScores(t *testing.T) {
 	scores := []int64{3, 7, 1, 7, 7, 0}
 	for pick, want := range []int{1, 3, 4, 1, 3} {
 		if got := pickBest(scores, uint64(pick)); got != want {

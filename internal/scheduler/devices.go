@@ -22,8 +22,8 @@ const keptSelectors = 10
 // devices is the cluster's dynamic resources, with decisions on top that are not written yet. As in
 // storage, its Views are opened for the first pod with a resource claim. Safe for concurrent use.
 type devices struct {
-	opened    lazily
-	tell      tell
+	opened    lazyViews
+	wakePods  wakeFunc
 	claims    client.ViewOf[*resourcev1.ResourceClaim]
 	classes   client.ViewOf[*resourcev1.DeviceClass]
 	slices    client.ViewOf[*resourcev1.ResourceSlice]
@@ -34,9 +34,9 @@ type devices struct {
 	changed  chan struct{}                              // closed when a claim changes
 }
 
-func newDevices(ctx context.Context, c client.Interface, tell tell) *devices {
+func newDevices(ctx context.Context, c client.Interface, wakePods wakeFunc) *devices {
 	d := &devices{
-		tell: tell, selectors: cel.NewCache(keptSelectors, cel.Features{EnableConsumableCapacity: true}),
+		wakePods: wakePods, selectors: cel.NewCache(keptSelectors, cel.Features{EnableConsumableCapacity: true}),
 		inFlight: map[types.UID]*resourcev1.AllocationResult{}, changed: make(chan struct{}),
 	}
 	d.opened.open = func() error { return d.open(ctx, c) }
@@ -45,7 +45,7 @@ func newDevices(ctx context.Context, c client.Interface, tell tell) *devices {
 
 // use opens the Views at the first call.
 func (d *devices) use() (framework.Devices, error) {
-	if err := d.opened.once(); err != nil {
+	if err := d.opened.openOnce(); err != nil {
 		return nil, fmt.Errorf("look at dynamic resources: %w", err)
 	}
 	return d, nil
@@ -58,23 +58,23 @@ func (d *devices) open(ctx context.Context, c client.Interface) error {
 	hasClaims := func(p *framework.PodInfo) bool { return len(p.Pod.Spec.ResourceClaims) > 0 }
 	d.opened.follow(ctx,
 		follow(ctx, d.claims, func(e client.TypedEvent[*resourcev1.ResourceClaim]) {
-			d.wake()
-			gave := e.Old != nil && e.Old.Status.Allocation != nil && (e.Type == client.Deleted || e.Object.Status.Allocation == nil)
+			d.notify()
+			released := e.Old != nil && e.Old.Status.Allocation != nil && (e.Type == client.Deleted || e.Object.Status.Allocation == nil)
 			switch {
-			case gave: // any pod may take its devices
-				d.tell(framework.ResourceClaimChanged, hasClaims)
+			case released: // any pod may take its devices
+				d.wakePods(framework.ResourceClaimChanged, hasClaims)
 			case e.Type != client.Deleted:
-				d.tell(framework.ResourceClaimChanged, usesResourceClaim(e.Object))
+				d.wakePods(framework.ResourceClaimChanged, usesResourceClaim(e.Object))
 			}
 		}),
 		follow(ctx, d.classes, func(e client.TypedEvent[*resourcev1.DeviceClass]) {
 			if e.Type != client.Deleted {
-				d.tell(framework.DeviceClassChanged, hasClaims)
+				d.wakePods(framework.DeviceClassChanged, hasClaims)
 			}
 		}),
 		follow(ctx, d.slices, func(e client.TypedEvent[*resourcev1.ResourceSlice]) {
 			// The deletion of a slice can make a pool complete.
-			d.tell(framework.DevicesChanged, hasClaims)
+			d.wakePods(framework.DevicesChanged, hasClaims)
 		}),
 	)
 	return nil
@@ -100,7 +100,7 @@ func usesResourceClaim(claim *resourcev1.ResourceClaim) func(*framework.PodInfo)
 	}
 }
 
-func (d *devices) wake() {
+func (d *devices) notify() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	close(d.changed)

@@ -84,7 +84,7 @@ func resourceClaimIs(t *testing.T, c *controllertest.Cluster, name, device strin
 	return claim
 }
 
-func TestAPodIsBoundOnceItsClaimHasADevice(t *testing.T) {
+func TestAPodIsBoundAfterItsClaimGotADevice(t *testing.T) {
 	c := start(t, []string{"a", "b"}, resourceclaim.Controller)
 	newDeviceClass(t, c)
 	controllertest.Create(c, &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t"}, Spec: resourcev1.ResourceClaimTemplateSpec{Spec: requests()}})
@@ -122,7 +122,7 @@ func TestPodsShareAClaimAndItsNode(t *testing.T) {
 	resourceClaimIs(t, c, "shared", "b/x", 4)
 }
 
-func TestADeviceIsGivenOnceHoweverManyPodsCome(t *testing.T) {
+func TestADeviceIsAllocatedOnceAmongManyPods(t *testing.T) {
 	c := start(t, []string{"a", "b"}, resourceclaim.Controller)
 	newDeviceClass(t, c)
 	newDevices(t, c, "a", nil, "x", "y")
@@ -159,7 +159,7 @@ func TestADeviceIsGivenOnceHoweverManyPodsCome(t *testing.T) {
 	}
 }
 
-func TestAClaimWhoseDevicesAreAwayGetsOthers(t *testing.T) {
+func TestAClaimWithUnreachableDevicesGetsOthers(t *testing.T) {
 	c := start(t, []string{"a"}, resourceclaim.Controller)
 	newDeviceClass(t, c)
 	newDevices(t, c, "a", nil, "x")

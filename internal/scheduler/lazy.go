@@ -7,16 +7,16 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// lazily opens Views at the first use. It retries after a failure, and waits for the subscriptions
+// lazyViews opens Views at the first use. It retries after a failure, and waits for the subscriptions
 // at the end.
-type lazily struct {
+type lazyViews struct {
 	open func() error
 	mu   sync.Mutex
 	done bool
 	ends []<-chan struct{}
 }
 
-func (l *lazily) once() error {
+func (l *lazyViews) openOnce() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.done {
@@ -29,7 +29,7 @@ func (l *lazily) once() error {
 
 // follow keeps subscriptions for wait. It returns when each has seen the existing objects; from
 // then on it reports changes. Only open calls it.
-func (l *lazily) follow(ctx context.Context, subscriptions ...subscription) {
+func (l *lazyViews) follow(ctx context.Context, subscriptions ...subscription) {
 	for _, sub := range subscriptions {
 		l.ends = append(l.ends, sub.end)
 		select {
@@ -40,7 +40,7 @@ func (l *lazily) follow(ctx context.Context, subscriptions ...subscription) {
 }
 
 // wait returns when the subscriptions have ended. They end with their context.
-func (l *lazily) wait() {
+func (l *lazyViews) wait() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, end := range l.ends {

@@ -197,11 +197,11 @@ func (q *queue) failed(p *queued, now time.Time) {
 	}
 }
 
-// happened wakes the pods that wait for the event.
-func (q *queue) happened(e framework.Events, now time.Time) { q.happenedTo(e, nil, now) }
+// wake wakes the pods that wait for the event.
+func (q *queue) wake(e framework.Events, now time.Time) { q.wakeMatching(e, nil, now) }
 
-// happenedTo wakes those of the waiting pods that the event concerns; nil means all of them.
-func (q *queue) happenedTo(e framework.Events, concerns func(*framework.PodInfo) bool, now time.Time) {
+// wakeMatching wakes those of the waiting pods that the event concerns; nil means all of them.
+func (q *queue) wakeMatching(e framework.Events, concerns func(*framework.PodInfo) bool, now time.Time) {
 	q.missed |= e
 	for _, p := range q.pods {
 		if p.place != unschedulable {

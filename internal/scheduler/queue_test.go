@@ -7,7 +7,7 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-func TestQueueGivesHigherPriorityFirstThenTheOlder(t *testing.T) {
+func TestQueueOrdersByPriorityThenAge(t *testing.T) {
 	q, now := newQueue(NewMetrics()), time.Unix(1000, 0)
 	q.put(framework.NewPodInfo(pod("old", "")), false, now)
 	q.put(framework.NewPodInfo(pod("young", "")), false, now.Add(time.Second))
@@ -19,16 +19,16 @@ func TestQueueGivesHigherPriorityFirstThenTheOlder(t *testing.T) {
 	}
 }
 
-func TestRefusedPodsWaitForTheEventsThatMayHelp(t *testing.T) {
+func TestRefusedPodsWaitForEventsThatMayHelp(t *testing.T) {
 	q, now := newQueue(NewMetrics()), time.Unix(1000, 0)
 	q.put(framework.NewPodInfo(pod("p", "")), false, now)
 	p, _ := q.pop(now)
 	q.refused(p, framework.NodeAdded, now)
-	q.happened(framework.PodRemoved, now.Add(time.Minute))
+	q.wake(framework.PodRemoved, now.Add(time.Minute))
 	if _, ok := q.pop(now.Add(time.Minute)); ok {
 		t.Fatal("woken by an event that does not help")
 	}
-	q.happened(framework.NodeAdded, now.Add(time.Minute))
+	q.wake(framework.NodeAdded, now.Add(time.Minute))
 	if _, ok := q.pop(now.Add(time.Minute)); !ok {
 		t.Fatal("not woken by the event that helps")
 	}
@@ -38,7 +38,7 @@ func TestAnEventDuringTheAttemptIsNotLost(t *testing.T) {
 	q, now := newQueue(NewMetrics()), time.Unix(1000, 0)
 	q.put(framework.NewPodInfo(pod("p", "")), false, now)
 	p, _ := q.pop(now)
-	q.happened(framework.NodeAdded, now)
+	q.wake(framework.NodeAdded, now)
 	q.refused(p, framework.NodeAdded, now)
 	if _, ok := q.pop(now); ok {
 		t.Fatal("tried again without backoff")
@@ -51,18 +51,18 @@ func TestAnEventDuringTheAttemptIsNotLost(t *testing.T) {
 	}
 }
 
-func TestARefusedPodIsTriedAnywayAfterFiveMinutes(t *testing.T) {
+func TestARefusedPodIsRetriedAfterFiveMinutes(t *testing.T) {
 	q, now := newQueue(NewMetrics()), time.Unix(1000, 0)
 	q.put(framework.NewPodInfo(pod("p", "")), false, now)
 	p, _ := q.pop(now)
 	q.refused(p, framework.NodeAdded, now)
-	q.happened(0, now.Add(maxInUnschedulable))
+	q.wake(0, now.Add(maxInUnschedulable))
 	if _, ok := q.pop(now.Add(maxInUnschedulable)); !ok {
 		t.Fatal("still waiting")
 	}
 }
 
-func TestAPodThatIsTriedIsNotCountedAmongTheRefused(t *testing.T) {
+func TestAPodBeingTriedDoesNotCountAsRefused(t *testing.T) {
 	q, now := newQueue(NewMetrics()), time.Unix(1000, 0)
 	s := &Scheduler{queue: q, cluster: newCluster(nil, nil)}
 	q.put(framework.NewPodInfo(pod("p", "")), false, now)
@@ -72,7 +72,7 @@ func TestAPodThatIsTriedIsNotCountedAmongTheRefused(t *testing.T) {
 	if n := s.sizes().refused; len(n) != 1 {
 		t.Fatalf("refused: %v", n)
 	}
-	q.happened(framework.NodeAdded, now.Add(time.Minute))
+	q.wake(framework.NodeAdded, now.Add(time.Minute))
 	if _, ok := q.pop(now.Add(time.Minute)); !ok {
 		t.Fatal("not tried again")
 	}

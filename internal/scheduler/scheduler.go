@@ -118,7 +118,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	defer timer.Stop()
 	for {
 		s.drain()
-		if s.one(ctx) {
+		if s.scheduleOne(ctx) {
 			continue
 		}
 		timer.Reset(time.Hour)
@@ -135,7 +135,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 			return nil
 		case <-s.wake:
 		case <-timer.C:
-			s.queue.happened(0, time.Now())
+			s.queue.wake(0, time.Now())
 		}
 	}
 }
@@ -162,15 +162,15 @@ func (s *Scheduler) drain() {
 	}
 }
 
-// one tries the next pod. It returns false if no pod is ready.
-func (s *Scheduler) one(ctx context.Context) bool {
+// scheduleOne tries the next pod. It returns false if no pod is ready.
+func (s *Scheduler) scheduleOne(ctx context.Context) bool {
 	began := time.Now()
 	p, ok := s.queue.pop(began)
 	if !ok {
 		return false
 	}
 	profile := s.profiles[p.info.Pod.Spec.SchedulerName]
-	snapshot := s.cluster.take()
+	snapshot := s.cluster.takeSnapshot()
 	if len(snapshot.Nodes) > 0 {
 		s.nextStart = (s.nextStart + 1) % len(snapshot.Nodes)
 	}
@@ -192,19 +192,19 @@ func (s *Scheduler) one(ctx context.Context) bool {
 
 // write runs fn in another goroutine. It waits while all binders are busy.
 func (s *Scheduler) write(ctx context.Context, fn func()) {
-	if s.takeBinder(ctx) != nil {
+	if s.acquireBinder(ctx) != nil {
 		return
 	}
 	s.writing.Add(1)
 	go func() {
 		defer s.writing.Done()
-		defer s.giveBinder()
+		defer s.releaseBinder()
 		fn()
 	}()
 }
 
-// takeBinder waits for a free binder; giveBinder releases it.
-func (s *Scheduler) takeBinder(ctx context.Context) error {
+// acquireBinder waits for a free binder; releaseBinder releases it.
+func (s *Scheduler) acquireBinder(ctx context.Context) error {
 	select {
 	case s.binders <- struct{}{}:
 		return nil
@@ -213,7 +213,7 @@ func (s *Scheduler) takeBinder(ctx context.Context) error {
 	}
 }
 
-func (s *Scheduler) giveBinder() { <-s.binders }
+func (s *Scheduler) releaseBinder() { <-s.binders }
 
 // unassume undoes a decision whose binding failed.
 func (s *Scheduler) unassume(ctx context.Context, p *queued, err error, now time.Time) {
@@ -223,7 +223,7 @@ func (s *Scheduler) unassume(ctx context.Context, p *queued, err error, now time
 	}
 	if _, ok := s.cluster.assumed[p.info.Pod.UID]; ok {
 		s.cluster.removePod(p.info)
-		s.queue.happened(framework.PodRemoved, now)
+		s.queue.wake(framework.PodRemoved, now)
 	}
 	s.queue.failed(p, now)
 }
@@ -330,11 +330,11 @@ func (s *Scheduler) onPod(old, pod *corev1.Pod, deleted bool, now time.Time) {
 		info := framework.NewPodInfo(pod)
 		s.forgetNomination(info)
 		if s.cluster.removePod(info) || pod.Status.NominatedNodeName != "" {
-			s.queue.happened(framework.PodRemoved, now)
+			s.queue.wake(framework.PodRemoved, now)
 		}
 	case pod.Spec.NodeName != "":
 		s.onBoundPod(old, pod, now)
-	case s.mine(pod):
+	case s.isSchedulable(pod):
 		info := framework.NewPodInfo(pod)
 		_, assumed := s.cluster.assumed[pod.UID] // if so, it already counts on its node
 		if node := pod.Status.NominatedNodeName; node != "" && !assumed && s.nominatedOn(info) == "" {
@@ -343,7 +343,7 @@ func (s *Scheduler) onPod(old, pod *corev1.Pod, deleted bool, now time.Time) {
 		s.queue.put(info, old == nil || schedulingChanged(old, pod), now)
 	default:
 		s.queue.remove(pod.UID)
-		if s.waitsForGates(pod) {
+		if s.isGated(pod) {
 			s.gated[pod.UID] = pod.Spec.SchedulerName
 			if !wasGated {
 				s.metrics.queuedTo(unschedulable, "UnschedulablePodAdd")
@@ -364,7 +364,7 @@ func (s *Scheduler) onBoundPod(old, pod *corev1.Pod, now time.Time) {
 	if known && (info.Requests.MilliCPU < at.info.Requests.MilliCPU || info.Requests.Memory < at.info.Requests.Memory) {
 		e |= framework.PodScaledDown
 	}
-	s.queue.happened(e, now)
+	s.queue.wake(e, now)
 }
 
 func (s *Scheduler) nominatedOn(info *framework.PodInfo) string {
@@ -376,14 +376,14 @@ func (s *Scheduler) nominatedOn(info *framework.PodInfo) string {
 	return ""
 }
 
-// mine tells whether the pod is for one of the profiles and has no scheduling gates (KEP-3521).
-func (s *Scheduler) mine(pod *corev1.Pod) bool {
+// isSchedulable tells whether the pod is for one of the profiles and has no scheduling gates (KEP-3521).
+func (s *Scheduler) isSchedulable(pod *corev1.Pod) bool {
 	_, ok := s.profiles[pod.Spec.SchedulerName]
 	return ok && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
 }
 
-// waitsForGates tells whether the pod is for one of the profiles, but still has scheduling gates.
-func (s *Scheduler) waitsForGates(pod *corev1.Pod) bool {
+// isGated tells whether the pod is for one of the profiles, but still has scheduling gates.
+func (s *Scheduler) isGated(pod *corev1.Pod) bool {
 	_, ok := s.profiles[pod.Spec.SchedulerName]
 	return ok && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) > 0
 }

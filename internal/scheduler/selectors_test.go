@@ -34,7 +34,7 @@ func selects(t *testing.T, expression string) (bool, error) {
 
 // The library would compute 10 to the power of a thousand million for any user who may create a
 // claim. A scheduler in a process of its own has no API server beside it that sets this bound.
-func TestQuantitiesOfSelectorsEnd(t *testing.T) {
+func TestSelectorsWithHugeQuantitiesFail(t *testing.T) {
 	for expression, want := range map[string]string{
 		`device.capacity["d.example.com"].memory.isGreaterThan(quantity("40Gi"))`:        "",
 		`quantity("1e-1000000000").isGreaterThan(quantity("1"))`:                         "has an exponent that is not between",

@@ -26,8 +26,8 @@ const (
 // opened for the first pod with a claim: a cluster without volumes does not pay for them. Safe for
 // concurrent use.
 type storage struct {
-	opened   lazily
-	tell     tell
+	opened   lazyViews
+	wakePods wakeFunc
 	claims   client.ViewOf[*corev1.PersistentVolumeClaim]
 	volumes  client.ViewOf[*corev1.PersistentVolume]
 	classes  client.ViewOf[*storagev1.StorageClass]
@@ -42,17 +42,17 @@ type storage struct {
 	changed        chan struct{} // closed when a claim or a volume changes
 }
 
-// tell wakes the waiting pods that an event concerns; a nil function means all of them.
-type tell func(e framework.Events, concerns func(*framework.PodInfo) bool)
+// wakeFunc wakes the waiting pods that an event concerns; a nil function means all of them.
+type wakeFunc func(e framework.Events, concerns func(*framework.PodInfo) bool)
 
-// happenedTo passes an event to the scheduler's goroutine.
-func (s *Scheduler) happenedTo(e framework.Events, concerns func(*framework.PodInfo) bool) {
-	s.post(func(now time.Time) { s.queue.happenedTo(e, concerns, now) })
+// wakeMatching passes an event to the scheduler's goroutine.
+func (s *Scheduler) wakeMatching(e framework.Events, concerns func(*framework.PodInfo) bool) {
+	s.post(func(now time.Time) { s.queue.wakeMatching(e, concerns, now) })
 }
 
-func newStorage(ctx context.Context, c client.Interface, tell tell) *storage {
+func newStorage(ctx context.Context, c client.Interface, wakePods wakeFunc) *storage {
 	s := &storage{
-		tell: tell, assumedVolumes: map[string]*corev1.PersistentVolume{}, assumedClaims: map[string]*corev1.PersistentVolumeClaim{},
+		wakePods: wakePods, assumedVolumes: map[string]*corev1.PersistentVolume{}, assumedClaims: map[string]*corev1.PersistentVolumeClaim{},
 		changed: make(chan struct{}),
 	}
 	s.opened.open = func() error { return s.open(ctx, c) }
@@ -61,7 +61,7 @@ func newStorage(ctx context.Context, c client.Interface, tell tell) *storage {
 
 // use opens the Views at the first call.
 func (s *storage) use() (framework.Storage, error) {
-	if err := s.opened.once(); err != nil {
+	if err := s.opened.openOnce(); err != nil {
 		return nil, fmt.Errorf("look at volumes: %w", err)
 	}
 	return s, nil
@@ -87,48 +87,48 @@ func (s *storage) subscribe(ctx context.Context) {
 	hasClaims := func(p *framework.PodInfo) bool { return len(p.Claims) > 0 }
 	s.opened.follow(ctx,
 		follow(ctx, s.claims, func(e client.TypedEvent[*corev1.PersistentVolumeClaim]) {
-			s.wake()
+			s.notify()
 			if e.Type != client.Deleted {
-				s.tell(framework.ClaimChanged, func(p *framework.PodInfo) bool { return p.UsesClaim(e.Object.Namespace, e.Object.Name) })
+				s.wakePods(framework.ClaimChanged, func(p *framework.PodInfo) bool { return p.UsesClaim(e.Object.Namespace, e.Object.Name) })
 			}
 		}),
 		follow(ctx, s.volumes, func(e client.TypedEvent[*corev1.PersistentVolume]) {
-			s.wake()
+			s.notify()
 			if e.Type == client.Deleted {
 				return
 			}
 			if ref := e.Object.Spec.ClaimRef; ref != nil {
-				s.tell(framework.VolumeChanged, func(p *framework.PodInfo) bool { return p.UsesClaim(ref.Namespace, ref.Name) })
+				s.wakePods(framework.VolumeChanged, func(p *framework.PodInfo) bool { return p.UsesClaim(ref.Namespace, ref.Name) })
 				return
 			}
-			s.tell(framework.VolumeChanged, hasClaims)
+			s.wakePods(framework.VolumeChanged, hasClaims)
 		}),
 		follow(ctx, s.classes, func(e client.TypedEvent[*storagev1.StorageClass]) {
 			if e.Type != client.Deleted {
-				s.tell(framework.StorageClassChanged, hasClaims)
+				s.wakePods(framework.StorageClassChanged, hasClaims)
 			}
 		}),
 		follow(ctx, s.csiNodes, func(e client.TypedEvent[*storagev1.CSINode]) {
 			if e.Type != client.Deleted && (e.Old == nil || !equality.Semantic.DeepEqual(e.Old.Spec, e.Object.Spec)) {
-				s.tell(framework.CSINodeChanged, hasClaims)
+				s.wakePods(framework.CSINodeChanged, hasClaims)
 			}
 		}),
-		follow(ctx, s.drivers, func(e client.TypedEvent[*storagev1.CSIDriver]) { s.tell(framework.CSIDriverChanged, hasClaims) }),
+		follow(ctx, s.drivers, func(e client.TypedEvent[*storagev1.CSIDriver]) { s.wakePods(framework.CSIDriverChanged, hasClaims) }),
 		follow(ctx, s.capacity, func(e client.TypedEvent[*storagev1.CSIStorageCapacity]) {
 			if e.Type != client.Deleted {
-				s.tell(framework.CapacityChanged, hasClaims)
+				s.wakePods(framework.CapacityChanged, hasClaims)
 			}
 		}),
 		follow(ctx, s.attached, func(e client.TypedEvent[*storagev1.VolumeAttachment]) {
 			if e.Type == client.Deleted {
-				s.tell(framework.AttachmentRemoved, hasClaims)
+				s.wakePods(framework.AttachmentRemoved, hasClaims)
 			}
 		}),
 	)
 }
 
-// wake wakes the pods that wait for their claims to be bound.
-func (s *storage) wake() {
+// notify wakes the goroutines of pods that wait for their claims to be bound.
+func (s *storage) notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.changed)

@@ -12,11 +12,11 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// bindVolumesTimeout is how long a pod waits for its volumes before it is decided again. lookAgain
+// bindVolumesTimeout is how long a pod waits for its volumes before it is decided again. pollInterval
 // is how often it checks without news.
 const (
 	bindVolumesTimeout = 10 * time.Minute
-	lookAgain          = time.Second
+	pollInterval       = time.Second
 )
 
 // volumeBinder carries out the decisions of the VolumeBinding plugin: a claim gets the volume that
@@ -107,7 +107,7 @@ func (b *volumeBinder) PreBind(ctx context.Context, state framework.State, pod *
 		}
 		select {
 		case <-changed:
-		case <-time.After(lookAgain):
+		case <-time.After(pollInterval):
 		case <-ctx.Done():
 			return framework.Fail(fmt.Errorf("binding volumes: %w", ctx.Err()))
 		}

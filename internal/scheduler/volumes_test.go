@@ -99,8 +99,8 @@ func selected(t *testing.T, c *controllertest.Cluster, claim, node string) {
 	})
 }
 
-// expected waits until the pod's status names the node.
-func expected(t *testing.T, c *controllertest.Cluster, name, node string) {
+// nominatedIs waits until the pod's status names the node.
+func nominatedIs(t *testing.T, c *controllertest.Cluster, name, node string) {
 	t.Helper()
 	c.Eventually("the pod is expected on "+node, func() string {
 		p, err := client.Get[*corev1.Pod](t.Context(), c.Client, "default", name)
@@ -111,7 +111,7 @@ func expected(t *testing.T, c *controllertest.Cluster, name, node string) {
 	})
 }
 
-func TestAPodIsBoundOnceItsClaimHasTheVolumeThatWasFound(t *testing.T) {
+func TestAPodIsBoundAfterItsClaimGotTheChosenVolume(t *testing.T) {
 	c := start(t, []string{"a", "b"}, volume.Binder)
 	newClass(c, "local", "kubernetes.io/no-provisioner", storagev1.VolumeBindingWaitForFirstConsumer)
 	claim := newClaim(c, "data", "local")
@@ -125,7 +125,7 @@ func TestAPodIsBoundOnceItsClaimHasTheVolumeThatWasFound(t *testing.T) {
 	}
 }
 
-func TestAPodWaitsUntilItsClaimIsBoundToAnyVolume(t *testing.T) {
+func TestAPodWaitsUntilItsImmediateClaimIsBound(t *testing.T) {
 	c := start(t, []string{"a"}, volume.Binder)
 	newClass(c, "now", "example.com/csi", storagev1.VolumeBindingImmediate)
 	newPod(c, "p", "data")
@@ -145,13 +145,13 @@ func TestAClaimIsProvisionedForThePodsNode(t *testing.T) {
 	if fresh, err := client.Get[*corev1.Pod](t.Context(), c.Client, "default", p.Name); err != nil || fresh.Spec.NodeName != "" {
 		t.Errorf("%v: bound to %q before there is a volume", err, fresh.Spec.NodeName)
 	}
-	expected(t, c, "p", "a")
+	nominatedIs(t, c, "p", "a")
 	newVolume(c, "v", "csi", "a", claim) // as a provisioner does
 	podIs(t, c, "p", "a", "")
-	expected(t, c, "p", "")
+	nominatedIs(t, c, "p", "")
 }
 
-func TestAProvisionerThatHasNoRoomHasThePodDecidedAnew(t *testing.T) {
+func TestAPodIsDecidedAgainIfItsProvisionerHasNoRoom(t *testing.T) {
 	c := start(t, []string{"a"}, volume.Binder)
 	newClass(c, "csi", "example.com/csi", storagev1.VolumeBindingWaitForFirstConsumer)
 	claim := newClaim(c, "data", "csi")
@@ -171,16 +171,16 @@ func TestAProvisionerThatHasNoRoomHasThePodDecidedAnew(t *testing.T) {
 	podIs(t, c, "p", "a", "")
 }
 
-func TestAPodWhoseClaimGoesAwayIsExpectedNowhereAnyMore(t *testing.T) {
+func TestADeletedClaimRemovesThePodsNomination(t *testing.T) {
 	c := start(t, []string{"a"}, volume.Binder)
 	newClass(c, "csi", "example.com/csi", storagev1.VolumeBindingWaitForFirstConsumer)
 	newClaim(c, "data", "csi")
 	newPod(c, "p", "data")
-	expected(t, c, "p", "a")
+	nominatedIs(t, c, "p", "a")
 	if err := client.Delete[*corev1.PersistentVolumeClaim](t.Context(), c.Client, "default", "data", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	expected(t, c, "p", "")
+	nominatedIs(t, c, "p", "")
 	podIs(t, c, "p", "", `persistentvolumeclaim "data" not found`)
 }
 

@@ -45,8 +45,8 @@ func (s *Scheduler) watch(ctx context.Context) (done []<-chan struct{}, err erro
 	if err != nil {
 		return nil, err
 	}
-	s.storage = newStorage(ctx, s.client, s.happenedTo)
-	s.allocator = &allocator{client: s.client, devices: newDevices(ctx, s.client, s.happenedTo)}
+	s.storage = newStorage(ctx, s.client, s.wakeMatching)
+	s.allocator = &allocator{client: s.client, devices: newDevices(ctx, s.client, s.wakeMatching)}
 	s.cluster.storage, s.cluster.devices = s.storage.use, s.allocator.devices.use
 	s.addBinders(&volumeBinder{
 		client: s.client, storage: s.storage,
@@ -57,9 +57,9 @@ func (s *Scheduler) watch(ctx context.Context) (done []<-chan struct{}, err erro
 		s.post(func(now time.Time) {
 			if e.Type == client.Deleted {
 				s.cluster.removeNode(e.Object.Name)
-				s.queue.happened(framework.NodeDeleted, now)
+				s.queue.wake(framework.NodeDeleted, now)
 			} else if change := s.cluster.setNode(e.Object); change != 0 {
-				s.queue.happened(change, now)
+				s.queue.wake(change, now)
 			}
 		})
 	})
@@ -68,7 +68,7 @@ func (s *Scheduler) watch(ctx context.Context) (done []<-chan struct{}, err erro
 	})
 	_, namespacesDone := namespaces.Subscribe(ctx, func(e client.TypedEvent[*corev1.Namespace]) {
 		if e.Old != nil && !maps.Equal(e.Old.Labels, e.Object.Labels) {
-			s.post(func(now time.Time) { s.queue.happened(framework.PodAssigned, now) })
+			s.post(func(now time.Time) { s.queue.wake(framework.PodAssigned, now) })
 		}
 	})
 	done = []<-chan struct{}{nodesDone, podsDone, namespacesDone}

@@ -2,7 +2,7 @@ package framework
 
 import "testing"
 
-func TestEveryEventHasANameOfItsOwn(t *testing.T) {
+func TestEventsHaveUniqueNames(t *testing.T) {
 	seen := map[string]Events{}
 	for e := NodeAdded; e <= DevicesChanged; e <<= 1 {
 		name := e.Name()

@@ -122,7 +122,7 @@ func claiming(names ...string) *corev1.Pod {
 	return p
 }
 
-func TestDevicesDecideWhereAPodCanGo(t *testing.T) {
+func TestDevicesRestrictNodes(t *testing.T) {
 	template := claiming()
 	tn := "t"
 	template.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c", ResourceClaimTemplateName: &tn}}
@@ -131,24 +131,24 @@ func TestDevicesDecideWhereAPodCanGo(t *testing.T) {
 		pod  *corev1.Pod
 		want string // the node and the devices, or the message
 	}{
-		"a claim that is not made of its template yet": {rack: newRack(nil), pod: template, want: `0/2 nodes are available: pod "ns/p": ResourceClaim not created yet.`},
-		"a claim that is not there": {rack: newRack(nil), pod: claiming("c"),
+		"a claim not yet made from its template refuses": {rack: newRack(nil), pod: template, want: `0/2 nodes are available: pod "ns/p": ResourceClaim not created yet.`},
+		"a missing claim refuses": {rack: newRack(nil), pod: claiming("c"),
 			want: `0/2 nodes are available: resourceclaim.resource.k8s.io "c" not found.`},
-		"a claim that is being deleted": {rack: newRack(nil).with(resourceClaim("c", "gpu", func(c *resourcev1.ResourceClaim) { c.DeletionTimestamp = &metav1.Time{} })), pod: claiming("c"),
+		"a claim being deleted refuses": {rack: newRack(nil).with(resourceClaim("c", "gpu", func(c *resourcev1.ResourceClaim) { c.DeletionTimestamp = &metav1.Time{} })), pod: claiming("c"),
 			want: `0/2 nodes are available: resourceclaim "c" is being deleted.`},
-		"a class that is not there": {rack: newRack(nil).with(resourceClaim("c", "none")), pod: claiming("c"),
+		"a missing class refuses": {rack: newRack(nil).with(resourceClaim("c", "none")), pod: claiming("c"),
 			want: "0/2 nodes are available: request r: device class none does not exist."},
-		"no node has devices":                          {rack: newRack(nil).with(resourceClaim("c", "gpu")), pod: claiming("c"), want: "0/2 nodes are available: 2 cannot allocate all claims."},
-		"one node has a device":                        {rack: newRack(map[string]string{"b": "x"}).with(resourceClaim("c", "gpu")), pod: claiming("c"), want: "b c=b/x"},
-		"devices that others have are not to be had":   {rack: newRack(map[string]string{"a": "x", "b": "x"}, "a/x").with(resourceClaim("c", "gpu")), pod: claiming("c"), want: "b c=b/x"},
-		"administrators may look at others' devices":   {rack: newRack(map[string]string{"a": "x"}, "a/x").with(resourceClaim("c", "gpu", asAdmin)), pod: claiming("c"), want: "a c=a/x"},
-		"the class selects among devices":              {rack: newRack(map[string]string{"a": "x", "b": "x big1"}).with(resourceClaim("c", "big")), pod: claiming("c"), want: "b c=b/big1"},
-		"two of a kind":                                {rack: newRack(map[string]string{"a": "x", "b": "x y"}).with(resourceClaim("c", "gpu", count(2))), pod: claiming("c"), want: "b c=b/x c=b/y"},
-		"two claims get different devices":             {rack: newRack(map[string]string{"a": "x", "b": "x y"}).with(resourceClaim("c", "gpu"), resourceClaim("d", "gpu")), pod: claiming("c", "d"), want: "b c=b/x d=b/y"},
-		"a claim with devices goes where they are":     {rack: newRack(map[string]string{"a": "x"}).with(resourceClaim("c", "gpu", allocatedOn("b"))), pod: claiming("c"), want: "b"},
-		"a claim's devices are on a node that is away": {rack: newRack(nil).with(resourceClaim("c", "gpu", allocatedOn("z"))), pod: claiming("c"), want: "0/2 nodes are available: 2 resourceclaim not available on the node."},
-		"of alternatives the first is preferred":       {rack: newRack(map[string]string{"a": "x", "b": "big1"}).with(resourceClaim("c", "", bigOrAny)), pod: claiming("c"), want: "b c=b/big1"},
-		"an alternative will do":                       {rack: newRack(map[string]string{"a": "x"}).with(resourceClaim("c", "", bigOrAny)), pod: claiming("c"), want: "a c=a/x"},
+		"nodes without devices are refused":                    {rack: newRack(nil).with(resourceClaim("c", "gpu")), pod: claiming("c"), want: "0/2 nodes are available: 2 cannot allocate all claims."},
+		"the node with a device is chosen":                     {rack: newRack(map[string]string{"b": "x"}).with(resourceClaim("c", "gpu")), pod: claiming("c"), want: "b c=b/x"},
+		"allocated devices are not available":                  {rack: newRack(map[string]string{"a": "x", "b": "x"}, "a/x").with(resourceClaim("c", "gpu")), pod: claiming("c"), want: "b c=b/x"},
+		"admin access works on allocated devices":              {rack: newRack(map[string]string{"a": "x"}, "a/x").with(resourceClaim("c", "gpu", asAdmin)), pod: claiming("c"), want: "a c=a/x"},
+		"the class selects among devices":                      {rack: newRack(map[string]string{"a": "x", "b": "x big1"}).with(resourceClaim("c", "big")), pod: claiming("c"), want: "b c=b/big1"},
+		"a request for two devices gets both":                  {rack: newRack(map[string]string{"a": "x", "b": "x y"}).with(resourceClaim("c", "gpu", count(2))), pod: claiming("c"), want: "b c=b/x c=b/y"},
+		"two claims get different devices":                     {rack: newRack(map[string]string{"a": "x", "b": "x y"}).with(resourceClaim("c", "gpu"), resourceClaim("d", "gpu")), pod: claiming("c", "d"), want: "b c=b/x d=b/y"},
+		"the pod follows the devices of an allocated claim":    {rack: newRack(map[string]string{"a": "x"}).with(resourceClaim("c", "gpu", allocatedOn("b"))), pod: claiming("c"), want: "b"},
+		"devices of an allocated claim on another node refuse": {rack: newRack(nil).with(resourceClaim("c", "gpu", allocatedOn("z"))), pod: claiming("c"), want: "0/2 nodes are available: 2 resourceclaim not available on the node."},
+		"the first alternative is preferred":                   {rack: newRack(map[string]string{"a": "x", "b": "big1"}).with(resourceClaim("c", "", bigOrAny)), pod: claiming("c"), want: "b c=b/big1"},
+		"a later alternative is used if needed":                {rack: newRack(map[string]string{"a": "x"}).with(resourceClaim("c", "", bigOrAny)), pod: claiming("c"), want: "a c=a/x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := decideDevices(tc.rack, tc.pod); got != tc.want {
@@ -156,7 +156,7 @@ func TestDevicesDecideWhereAPodCanGo(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a claim that another pod is getting devices for", func(t *testing.T) {
+	t.Run("a claim that another pod is allocating refuses", func(t *testing.T) {
 		r := newRack(map[string]string{"a": "x"}).with(resourceClaim("c", "gpu"))
 		r.flying["c"] = true
 		if got := decideDevices(r, claiming("c")); got != "0/2 nodes are available: resource claim ns/c is in the process of being allocated." {
@@ -183,7 +183,7 @@ func decideDevices(r *rack, p *corev1.Pod) string {
 	return strings.Join(append([]string{d.Node}, out...), " ")
 }
 
-func TestPodsWithoutClaimsDoNotLookAtDevices(t *testing.T) {
+func TestPodsWithoutClaimsDoNotOpenDevices(t *testing.T) {
 	snapshot := snapshotOf(nil, []*corev1.Node{node("a", nil)}, nil)
 	snapshot.Devices = func() (framework.Devices, error) { return nil, errors.New("devices were looked at") }
 	profile := plugins.Default(corev1.DefaultSchedulerName)

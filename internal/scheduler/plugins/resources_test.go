@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-func TestANodeThatHasThePodsImagesScoresHigher(t *testing.T) {
+func TestNodesWithThePodsImagesScoreHigher(t *testing.T) {
 	withImages := func(name string, images ...corev1.ContainerImage) *framework.NodeInfo {
 		return framework.NewNodeInfo(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Images: images}})
 	}
@@ -27,11 +27,11 @@ func TestANodeThatHasThePodsImagesScoresHigher(t *testing.T) {
 		want       [4]int64 // of each node
 		skipped    bool
 	}{
-		"one image, whose tag is meant":  {main: []string{"web"}, want: [4]int64{23, 23, 0, 0}},
-		"an init container's counts too": {init: []string{"init:1"}, main: []string{"web"}, want: [4]int64{24, 11, 0, 0}},
-		"two containers of one image":    {main: []string{"web", "web:latest"}, want: [4]int64{24, 24, 0, 0}},
-		"a small one is not worth it":    {main: []string{"small:1"}},
-		"one that no node has":           {main: []string{"other:1"}, skipped: true},
+		"an image without a tag means latest":      {main: []string{"web"}, want: [4]int64{23, 23, 0, 0}},
+		"an init container's image counts":         {init: []string{"init:1"}, main: []string{"web"}, want: [4]int64{24, 11, 0, 0}},
+		"an image of two containers counts twice":  {main: []string{"web", "web:latest"}, want: [4]int64{24, 24, 0, 0}},
+		"a small image does not count":             {main: []string{"small:1"}},
+		"an image that no node has does not count": {main: []string{"other:1"}, skipped: true},
 	} {
 		pod := &corev1.Pod{}
 		for _, i := range c.init {

@@ -203,7 +203,7 @@ func snapshotOf(storage framework.Storage, nodes []*corev1.Node, pods map[string
 	return s
 }
 
-func TestVolumesDecideWhereAPodCanGo(t *testing.T) {
+func TestVolumesRestrictNodes(t *testing.T) {
 	immediate := storagev1.VolumeBindingImmediate
 	ab := []*corev1.Node{node("a", nil), node("b", nil)}
 	gce := func(ro bool) corev1.VolumeSource {
@@ -218,56 +218,56 @@ func TestVolumesDecideWhereAPodCanGo(t *testing.T) {
 		// bind lists the bindings as claim=volume. A claim alone is provisioned.
 		bind string
 	}{
-		"a claim that is not there": {pod: pod("p", "c"), want: `0/2 nodes are available: persistentvolumeclaim "c" not found.`},
-		"an ephemeral volume's claim that is not made yet": {pod: withEphemeral("p"),
+		"a missing claim refuses": {pod: pod("p", "c"), want: `0/2 nodes are available: persistentvolumeclaim "c" not found.`},
+		"a missing claim of an ephemeral volume refuses": {pod: withEphemeral("p"),
 			want: `0/2 nodes are available: waiting for ephemeral volume controller to create the persistentvolumeclaim "p-disk".`},
-		"an ephemeral volume's claim that is somebody else's": {pod: withEphemeral("p"), storage: []metav1.Object{claim("p-disk", "s")},
+		"another owner's claim refuses for an ephemeral volume": {pod: withEphemeral("p"), storage: []metav1.Object{claim("p-disk", "s")},
 			want: `0/2 nodes are available: PVC ns/p-disk was not created for pod ns/p (pod is not owner).`},
-		"a claim that is being deleted": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "", func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} })},
+		"a claim being deleted refuses": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "", func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} })},
 			want: `0/2 nodes are available: persistentvolumeclaim "c" is being deleted.`},
-		"a claim that has lost its volume": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "", boundTo("v"), func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost })},
+		"a claim that lost its volume refuses": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "", boundTo("v"), func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost })},
 			want: `0/2 nodes are available: persistentvolumeclaim "c" bound to non-existent persistentvolume "v".`},
-		"a claim without a class that is not bound": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "")},
+		"an unbound claim without a class refuses": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "")},
 			want: "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."},
-		"a claim of a class that binds at once": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "s"), class("s", "x", func(c *storagev1.StorageClass) { c.VolumeBindingMode = &immediate })},
+		"an unbound claim of an immediate class refuses": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "s"), class("s", "x", func(c *storagev1.StorageClass) { c.VolumeBindingMode = &immediate })},
 			want: "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."},
-		"a bound volume is only on one node": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "", boundTo("v")), volume("v", "", "1Gi", only("b"))}, want: "b"},
-		"a bound volume is on a node that is not there": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "", boundTo("v")), volume("v", "", "1Gi", only("z"))},
+		"the pod follows its bound volume": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "", boundTo("v")), volume("v", "", "1Gi", only("b"))}, want: "b"},
+		"a bound volume of a missing node refuses": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "", boundTo("v")), volume("v", "", "1Gi", only("z"))},
 			want: "0/2 nodes are available: 2 node(s) didn't match PersistentVolume's node affinity."},
-		"a delayed claim takes the volume there is": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "s"), class("s", "kubernetes.io/no-provisioner"), volume("v", "s", "1Gi", only("a"))},
+		"a delayed claim takes an existing volume": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "s"), class("s", "kubernetes.io/no-provisioner"), volume("v", "s", "1Gi", only("a"))},
 			want: "a", bind: "c=v"},
-		"the smallest volumes that fit": {pod: pod("p", "large", "small"), nodes: ab[:1], want: "a", bind: "large=v5 small=v2",
+		"each claim takes the smallest volume that fits": {pod: pod("p", "large", "small"), nodes: ab[:1], want: "a", bind: "large=v5 small=v2",
 			storage: []metav1.Object{claim("small", "s", size("2Gi")), claim("large", "s", size("4Gi")), class("s", "kubernetes.io/no-provisioner"),
 				volume("v9", "s", "9Gi"), volume("v5", "s", "5Gi"), volume("v2", "s", "2Gi"), volume("v1", "s", "1Gi"), volume("other", "t", "2Gi")}},
-		"two claims, but one volume": {pod: pod("p", "c", "d"), storage: []metav1.Object{claim("c", "s"), claim("d", "s"), class("s", "kubernetes.io/no-provisioner"), volume("v", "s", "1Gi")},
+		"two claims do not share one volume": {pod: pod("p", "c", "d"), storage: []metav1.Object{claim("c", "s"), claim("d", "s"), class("s", "kubernetes.io/no-provisioner"), volume("v", "s", "1Gi")},
 			want: "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind."},
-		"what is not there is provisioned": {pod: pod("p", "c", "d"), nodes: ab[:1], storage: []metav1.Object{claim("c", "s"), claim("d", "s"), class("s", "csi.example.com"), volume("v", "s", "1Gi")},
+		"claims without a matching volume are provisioned": {pod: pod("p", "c", "d"), nodes: ab[:1], storage: []metav1.Object{claim("c", "s"), claim("d", "s"), class("s", "csi.example.com"), volume("v", "s", "1Gi")},
 			want: "a", bind: "c=v d"},
-		"a claim goes where it is being provisioned": {pod: pod("p", "c"), want: "b", bind: "c",
+		"the pod follows a claim being provisioned": {pod: pod("p", "c"), want: "b", bind: "c",
 			storage: []metav1.Object{claim("c", "s", func(c *corev1.PersistentVolumeClaim) {
 				c.Annotations = map[string]string{"volume.kubernetes.io/selected-node": "b"}
 			}), class("s", "csi.example.com"), volume("v", "s", "1Gi", only("a"))}},
-		"the class is for some nodes": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "s"), class("s", "csi.example.com", inTopology("b"))}, want: "b", bind: "c"},
-		"the class is for nodes that are not there": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "s"), class("s", "csi.example.com", inTopology("z"))},
+		"the class's allowed topologies restrict nodes": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "s"), class("s", "csi.example.com", inTopology("b"))}, want: "b", bind: "c"},
+		"a class for missing nodes refuses": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "s"), class("s", "csi.example.com", inTopology("z"))},
 			want: "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind."},
-		"there is room on one node": {pod: pod("p", "c"), want: "b", bind: "c",
+		"the node with enough storage capacity is chosen": {pod: pod("p", "c"), want: "b", bind: "c",
 			storage: []metav1.Object{claim("c", "s", size("5Gi")), class("s", "csi.example.com"), tellsCapacity(), room("a", "s", "4Gi"), room("b", "s", "6Gi")}},
-		"there is room nowhere": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "s", size("5Gi")), class("s", "csi.example.com"), tellsCapacity(), room("a", "s", "4Gi")},
+		"nodes without enough storage capacity are refused": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "s", size("5Gi")), class("s", "csi.example.com"), tellsCapacity(), room("a", "s", "4Gi")},
 			want: "0/2 nodes are available: 2 node(s) did not have enough free storage."},
-		"a volume is in a zone": {pod: pod("p", "c"), nodes: []*corev1.Node{node("a", map[string]string{corev1.LabelTopologyZone: "x"}), node("b", map[string]string{corev1.LabelTopologyZone: "y"})},
+		"the pod follows its volume's zone": {pod: pod("p", "c"), nodes: []*corev1.Node{node("a", map[string]string{corev1.LabelTopologyZone: "x"}), node("b", map[string]string{corev1.LabelTopologyZone: "y"})},
 			storage: []metav1.Object{claim("c", "", boundTo("v")), volume("v", "", "1Gi", labelled(corev1.LabelTopologyZone, "y__z"))}, want: "b"},
-		"an old label of zones means the same": {pod: pod("p", "c"), nodes: []*corev1.Node{node("a", map[string]string{corev1.LabelTopologyZone: "x"})},
+		"the beta zone label counts too": {pod: pod("p", "c"), nodes: []*corev1.Node{node("a", map[string]string{corev1.LabelTopologyZone: "x"})},
 			storage: []metav1.Object{claim("c", "", boundTo("v")), volume("v", "", "1Gi", labelled(corev1.LabelFailureDomainBetaZone, "y"))},
 			want:    "0/1 nodes are available: 1 node(s) had no available volume zone."},
-		"a claim for one pod has one": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "", boundTo("v"), forOnePod), volume("v", "", "1Gi")}, pods: map[string][]*corev1.Pod{"a": {pod("q", "c")}},
+		"a ReadWriteOncePod claim in use refuses": {pod: pod("p", "c"), storage: []metav1.Object{claim("c", "", boundTo("v"), forOnePod), volume("v", "", "1Gi")}, pods: map[string][]*corev1.Pod{"a": {pod("q", "c")}},
 			want: "0/2 nodes are available: 2 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod."},
-		"a disk is mounted once":             {pod: withDisk("p", gce(true)), pods: map[string][]*corev1.Pod{"a": {withDisk("q", gce(false))}}, want: "b"},
-		"a disk is mounted twice to be read": {pod: withDisk("p", gce(true)), nodes: ab[:1], pods: map[string][]*corev1.Pod{"a": {withDisk("q", gce(true))}}, want: "a"},
-		"a node takes so many volumes": {pod: pod("p", "c"), pods: map[string][]*corev1.Pod{"a": {pod("q", "d")}}, want: "b",
+		"a disk in use refuses a second writer": {pod: withDisk("p", gce(true)), pods: map[string][]*corev1.Pod{"a": {withDisk("q", gce(false))}}, want: "b"},
+		"a disk may have two readers":           {pod: withDisk("p", gce(true)), nodes: ab[:1], pods: map[string][]*corev1.Pod{"a": {withDisk("q", gce(true))}}, want: "a"},
+		"a node at its volume limit is refused": {pod: pod("p", "c"), pods: map[string][]*corev1.Pod{"a": {pod("q", "d")}}, want: "b",
 			storage: []metav1.Object{claim("c", "", boundTo("v")), claim("d", "", boundTo("w")), volume("v", "", "1Gi", ofDriver), volume("w", "", "1Gi", ofDriver), limit("a", 1)}},
-		"a volume that is there already counts once": {pod: pod("p", "c"), nodes: ab[:1], pods: map[string][]*corev1.Pod{"a": {pod("q", "c")}}, want: "a",
+		"a volume used twice on a node counts once": {pod: pod("p", "c"), nodes: ab[:1], pods: map[string][]*corev1.Pod{"a": {pod("q", "c")}}, want: "a",
 			storage: []metav1.Object{claim("c", "", boundTo("v")), volume("v", "", "1Gi", ofDriver), limit("a", 1)}},
-		"one that is to be made counts too": {pod: pod("p", "c", "d"), nodes: ab[:1], storage: []metav1.Object{claim("c", "s"), claim("d", "s"), class("s", "csi.example.com"), limit("a", 1)},
+		"volumes to be provisioned count toward the limit": {pod: pod("p", "c", "d"), nodes: ab[:1], storage: []metav1.Object{claim("c", "s"), claim("d", "s"), class("s", "csi.example.com"), limit("a", 1)},
 			want: "0/1 nodes are available: 1 node(s) exceed max volume count."},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -306,7 +306,7 @@ func toBind(d *scheduler.Decision) string {
 	return strings.Join(out, " ")
 }
 
-func TestPodsWithoutClaimsDoNotLookAtVolumes(t *testing.T) {
+func TestPodsWithoutClaimsDoNotOpenVolumes(t *testing.T) {
 	snapshot := snapshotOf(nil, []*corev1.Node{node("a", nil)}, nil)
 	snapshot.Storage = func() (framework.Storage, error) {
 		t.Error("volumes were looked at")

@@ -52,7 +52,7 @@ func freeClaim(name string) *resourcev1.ResourceClaim {
 	return &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
 }
 
-func TestForgettingOneAllocationLeavesAnotherOfTheSameClaim(t *testing.T) {
+func TestForgettingAnAllocationKeepsALaterOneOfTheSameClaim(t *testing.T) {
 	claim := freeClaim("c")
 	d, _ := devicesWith(t, claim)
 	first, second := &resourcev1.AllocationResult{}, &resourcev1.AllocationResult{}
@@ -60,17 +60,17 @@ func TestForgettingOneAllocationLeavesAnotherOfTheSameClaim(t *testing.T) {
 	d.assume(claim, second)
 	d.forget(claim, first)
 	if _, being, _ := d.Claim("ns", "c"); !being {
-		t.Error("the end of the first attempt has given the second one's devices away")
+		t.Error("the end of the first attempt released the devices of the second one")
 	}
 	d.forget(claim, second)
 	if _, being, _ := d.Claim("ns", "c"); being {
-		t.Error("nobody is allocating it any more")
+		t.Error("the claim still counts as being allocated")
 	}
 }
 
 // The allocation may be written after Claim has read the claim, but before it reads who allocates
 // it.
-func TestAClaimThatGetsItsDevicesIsNeverSeenFree(t *testing.T) {
+func TestAClaimBeingAllocatedNeverLooksFree(t *testing.T) {
 	for i := range 1000 {
 		claim := freeClaim(fmt.Sprint("c", i))
 		d, view := devicesWith(t, claim)

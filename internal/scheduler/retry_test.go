@@ -16,8 +16,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// deaf is a client that carries out all writes, but returns no answer to the first ones.
-type deaf struct {
+// lossyClient is a client that carries out all writes, but returns no answer to the first ones.
+type lossyClient struct {
 	client.Interface
 	mu     sync.Mutex // guards the fields below
 	misses int
@@ -29,7 +29,7 @@ type deaf struct {
 
 var errNoAnswer = errors.New("connection reset by peer")
 
-func (d *deaf) answer(obj runtime.Object) (runtime.Object, error) {
+func (d *lossyClient) answer(obj runtime.Object) (runtime.Object, error) {
 	if d.wrote != nil {
 		d.wrote()
 	}
@@ -40,7 +40,7 @@ func (d *deaf) answer(obj runtime.Object) (runtime.Object, error) {
 	return obj, nil
 }
 
-func (d *deaf) Get(_ context.Context, res schema.GroupVersionResource, _, _ string, _ metav1.GetOptions, _ ...string) (runtime.Object, error) {
+func (d *lossyClient) Get(_ context.Context, res schema.GroupVersionResource, _, _ string, _ metav1.GetOptions, _ ...string) (runtime.Object, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if res == podResource {
@@ -49,7 +49,7 @@ func (d *deaf) Get(_ context.Context, res schema.GroupVersionResource, _, _ stri
 	return d.claim, nil
 }
 
-func (d *deaf) CreateSub(_ context.Context, res schema.GroupVersionResource, _, name, _ string, obj runtime.Object, _ metav1.CreateOptions) (runtime.Object, error) {
+func (d *lossyClient) CreateSub(_ context.Context, res schema.GroupVersionResource, _, name, _ string, obj runtime.Object, _ metav1.CreateOptions) (runtime.Object, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.pod.Spec.NodeName != "" {
@@ -60,19 +60,19 @@ func (d *deaf) CreateSub(_ context.Context, res schema.GroupVersionResource, _, 
 	return d.answer(obj)
 }
 
-func (d *deaf) Update(_ context.Context, _ schema.GroupVersionResource, obj runtime.Object, _ metav1.UpdateOptions, _ ...string) (runtime.Object, error) {
+func (d *lossyClient) Update(_ context.Context, _ schema.GroupVersionResource, obj runtime.Object, _ metav1.UpdateOptions, _ ...string) (runtime.Object, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.claim = obj.(*resourcev1.ResourceClaim).DeepCopy()
 	return d.answer(d.claim)
 }
 
-func TestABindingWhoseAnswerIsLostIsABinding(t *testing.T) {
+func TestALostAnswerDoesNotFailABinding(t *testing.T) {
 	for _, at := range []struct {
 		is  string
 		err bool
 	}{{"", false}, {"elsewhere", true}} {
-		c := &deaf{misses: 1, pod: pod("p", "")}
+		c := &lossyClient{misses: 1, pod: pod("p", "")}
 		c.pod.Spec.NodeName = at.is
 		s := New(Config{Client: c, Events: noEvents{}})
 		if err := s.bind(t.Context(), pod("p", ""), "n"); (err != nil) != at.err {
@@ -81,11 +81,11 @@ func TestABindingWhoseAnswerIsLostIsABinding(t *testing.T) {
 	}
 }
 
-func TestAnAllocationWhoseAnswerIsLostIsOne(t *testing.T) {
+func TestALostAnswerDoesNotFailAnAllocation(t *testing.T) {
 	claim := freeClaim("c")
 	claim.ResourceVersion = "1"
 	d, views := devicesWith(t, claim)
-	c := &deaf{misses: 2, claim: claim} // of the finalizer and of the allocation
+	c := &lossyClient{misses: 2, claim: claim} // of the finalizer and of the allocation
 	c.wrote = func() { views.set(c.claim) }
 	a := &allocator{client: c, devices: d}
 	allocation := &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Driver: "d", Pool: "p", Device: "x"}}}}
@@ -99,8 +99,8 @@ func TestAnAllocationWhoseAnswerIsLostIsOne(t *testing.T) {
 	other := allocation.DeepCopy()
 	other.Devices.Results[0].Device = "y"
 	d.assume(claim, other)
-	var anew decideAnew
-	if err := a.bind(t.Context(), claim, other, pod("q", "")); !errors.As(err, &anew) {
+	var again decideAgain
+	if err := a.bind(t.Context(), claim, other, pod("q", "")); !errors.As(err, &again) {
 		t.Errorf("a claim that has other devices: %v", err)
 	}
 }
