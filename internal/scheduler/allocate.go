@@ -224,7 +224,7 @@ func (a *allocator) waitReady(ctx context.Context, claim *resourcev1.ResourceCla
 			_, failed := a.takeBack(ctx, claim, pod)
 			cancel()
 			if failed != nil {
-				err = fmt.Errorf("%w; it keeps its devices: %w", err, failed)
+				err = fmt.Errorf("%w; the claim keeps its devices: %w", err, failed)
 			}
 		}
 		return fmt.Errorf("waiting for binding conditions for device on node %s: claim %s: %w", node, claim.Name, err)

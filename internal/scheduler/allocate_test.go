@@ -86,7 +86,7 @@ func TestAFailureToTakeBackDevicesIsReported(t *testing.T) {
 	}{
 		"they were given back":            {},
 		"the claim was changed":  {answer: conflict()},
-		"the write was not answered well": {answer: errors.New("no room"), says: "it keeps its devices: take the devices from claim c: no room"},
+		"the write was not answered well": {answer: errors.New("no room"), says: "the claim keeps its devices: take the devices from claim c: no room"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, view := devicesWith(t, allocatedClaim())

@@ -98,7 +98,7 @@ func (s *Scheduler) nominateWaiting(ctx context.Context, c *cycle) {
 		return
 	}
 	if err := s.patchStatus(ctx, c.pod, map[string]any{"nominatedNodeName": c.node}); err != nil && ctx.Err() == nil {
-		s.log.Warn("writing where a pod is expected", "pod", c.pod.Namespace+"/"+c.pod.Name, "error", err)
+		s.log.Warn("cannot write the nominated node of a waiting pod", "pod", c.pod.Namespace+"/"+c.pod.Name, "error", err)
 	}
 }
 
@@ -185,7 +185,7 @@ func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, reason, message
 	}
 	s.write(ctx, func() {
 		if err := s.patchStatus(ctx, pod, status); err != nil {
-			s.log.Warn("writing why a pod is unschedulable", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+			s.log.Warn("cannot write the condition of an unschedulable pod", "pod", pod.Namespace+"/"+pod.Name, "error", err)
 		}
 	})
 }
@@ -216,13 +216,13 @@ func (s *Scheduler) evict(ctx context.Context, preemptor *corev1.Pod, v *victims
 			LastTransitionTime: metav1.Now(), ObservedGeneration: pod.Generation,
 		}
 		if err := s.patchStatus(ctx, pod, map[string]any{"conditions": []corev1.PodCondition{condition}}); err != nil {
-			s.log.Warn("marking a preempted pod", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+			s.log.Warn("cannot write the condition of a preempted pod", "pod", pod.Namespace+"/"+pod.Name, "error", err)
 			continue
 		}
 		uid := pod.UID
 		err := client.Delete[*corev1.Pod](ctx, s.client, pod.Namespace, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			s.log.Warn("deleting a preempted pod", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+			s.log.Warn("cannot delete a preempted pod", "pod", pod.Namespace+"/"+pod.Name, "error", err)
 			continue
 		}
 		s.events.Eventf(pod, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting", "Preempted by pod %s on node %s", preemptor.UID, v.node)

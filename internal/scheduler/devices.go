@@ -46,7 +46,7 @@ func newDevices(ctx context.Context, c client.Interface, wakePods wakeFunc) *dev
 // use opens the Views at the first call.
 func (d *devices) use() (framework.Devices, error) {
 	if err := d.opened.openOnce(); err != nil {
-		return nil, fmt.Errorf("look at dynamic resources: %w", err)
+		return nil, fmt.Errorf("open the views of dynamic resources: %w", err)
 	}
 	return d, nil
 }

@@ -249,7 +249,7 @@ func (s *Scheduler) refuse(ctx context.Context, p *queued, profile *framework.Pr
 	if decided, ok := decidedDevices(d.State); ok && len(decided.InTheWay()) > 0 {
 		s.write(ctx, func() {
 			if err := s.allocator.makeRoom(ctx, pod, decided.InTheWay()); err != nil {
-				s.log.Warn("making room for a pod among devices", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+				s.log.Warn("cannot take devices from a claim for a pod", "pod", pod.Namespace+"/"+pod.Name, "error", err)
 			}
 		})
 	}

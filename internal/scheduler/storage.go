@@ -62,7 +62,7 @@ func newStorage(ctx context.Context, c client.Interface, wakePods wakeFunc) *sto
 // use opens the Views at the first call.
 func (s *storage) use() (framework.Storage, error) {
 	if err := s.opened.openOnce(); err != nil {
-		return nil, fmt.Errorf("look at volumes: %w", err)
+		return nil, fmt.Errorf("open the views of volumes: %w", err)
 	}
 	return s, nil
 }
