@@ -20,25 +20,30 @@ import (
 )
 
 const (
-	// eventQueue is how many events may wait to be written; more are dropped, since events must not stall their sources.
+	// eventQueue is the number of events that may wait to be written. More are dropped: events must
+	// not stall their sources.
 	eventQueue = 1000
-	// seriesLife is how long after its last event a series still counts up (as upstream's recorder).
+	// seriesLife is how long after its last event a series still counts up, as in upstream's
+	// recorder.
 	seriesLife = 6 * time.Minute
-	// A series is written at once for its first seriesBurst events, then at most once per seriesPace.
+	// seriesBurst is the number of events of a series that are written at once. After these, the
+	// series is written once in each seriesPace.
 	seriesBurst = 5
 	seriesPace  = 30 * time.Second
-	// maxNote is the longest note that the API takes.
+	// maxNote is the maximum length of a note in the API, in bytes.
 	maxNote = 1024
 )
 
-// EventRecorder is the Recorder: it writes events through an Interface, from one goroutine (Run). They have the older fields (source, count, timestamps), as
-// those of upstream's kubelet and controllers, which clients tell from newer ones by a missing eventTime.
+// EventRecorder is the Recorder. One goroutine (Run) writes the events through an Interface. Like
+// the events of upstream's kubelet and controllers they have the older fields: source, count and
+// timestamps. Clients tell them from newer events by the missing eventTime.
 type EventRecorder struct {
 	client    Interface
 	component string
 	host      string
-	newer     bool // events also have the fields of events.k8s.io/v1: eventTime, action, series
-	now       func() time.Time
+	// newer events also have the fields of events.k8s.io/v1: eventTime, action, series
+	newer bool
+	now   func() time.Time
 
 	queue   chan *recorded
 	dropped atomic.Int64
@@ -46,7 +51,7 @@ type EventRecorder struct {
 
 var _ Recorder = (*EventRecorder)(nil)
 
-// recorded is an event as it was recorded; its fields are what makes two events one series.
+// recorded is one recorded event. Events with the same seriesKey form one series.
 type recorded struct {
 	seriesKey
 	at      time.Time
@@ -59,22 +64,23 @@ type seriesKey struct {
 	note                      string
 }
 
-// series is an event that was written and may happen again.
+// series is a written event that may happen again.
 type series struct {
 	namespace, name string
 	first, last     time.Time
 	count           int32
-	written         int32 // the count that the API knows
+	written         int32 // the count in the API
 	due             time.Time
 }
 
-// NewRecorder makes a recorder for a component ("kubelet") on a host; Run writes what it records.
+// NewRecorder makes a recorder for a component ("kubelet") on a host. Run writes its events.
 func NewRecorder(c Interface, component, host string) *EventRecorder {
 	return &EventRecorder{client: c, component: component, host: host, now: time.Now, queue: make(chan *recorded, eventQueue)}
 }
 
-// NewSeriesRecorder makes a recorder of a component, such as the scheduler, whose events are those of events.k8s.io/v1 with upstream. They have the older fields as well,
-// so that every reader finds its own.
+// NewSeriesRecorder makes a recorder for a component that upstream writes with the fields of
+// events.k8s.io/v1, such as the scheduler. The events also have the older fields, so that each
+// reader finds its own.
 func NewSeriesRecorder(c Interface, component, host string) *EventRecorder {
 	r := NewRecorder(c, component, host)
 	r.newer = true
@@ -92,7 +98,7 @@ func (r *EventRecorder) Eventf(regarding, related runtime.Object, eventType, rea
 	ref.ResourceVersion = ""
 	e.seriesKey = seriesKey{regarding: ref, eventType: eventType, reason: reason, action: action, note: fmt.Sprintf(note, args...)}
 	if len(e.note) > maxNote {
-		e.note = strings.ToValidUTF8(e.note[:maxNote-3], "") + "..." // the last letter may have been cut
+		e.note = strings.ToValidUTF8(e.note[:maxNote-3], "") + "..." // the cut may split a character
 	}
 	if e.action == "" {
 		e.action = reason
@@ -130,7 +136,7 @@ func (r *EventRecorder) Run(ctx context.Context) {
 	}
 }
 
-// take writes an event, or counts it.
+// take writes an event, or counts it in its series.
 func (r *EventRecorder) take(ctx context.Context, known map[seriesKey]*series, e *recorded) {
 	s := known[e.seriesKey]
 	if s == nil || e.at.Sub(s.last) > seriesLife {
@@ -147,7 +153,7 @@ func (r *EventRecorder) take(ctx context.Context, known map[seriesKey]*series, e
 	}
 }
 
-// flush writes counts that have waited long enough, and forgets series that are over.
+// flush writes the counts that are due and forgets ended series.
 func (r *EventRecorder) flush(ctx context.Context, known map[seriesKey]*series) {
 	now := r.now()
 	for key, s := range known {
@@ -160,7 +166,7 @@ func (r *EventRecorder) flush(ctx context.Context, known map[seriesKey]*series) 
 	}
 }
 
-// untilDue is when flush has something to do next.
+// untilDue is the time until flush has work.
 func untilDue(known map[seriesKey]*series, now time.Time) time.Duration {
 	wait := time.Hour
 	for _, s := range known {
@@ -173,7 +179,7 @@ func untilDue(known map[seriesKey]*series, now time.Time) time.Duration {
 	return max(wait, time.Second)
 }
 
-// event is the API object of the first of a series.
+// event returns the API object for the first event of a series.
 func (r *EventRecorder) event(e *recorded) *corev1.Event {
 	namespace := e.regarding.Namespace
 	if namespace == "" {
@@ -209,7 +215,7 @@ func (r *EventRecorder) create(ctx context.Context, e *recorded) *series {
 	ev := r.event(e)
 	err := r.try(ctx, func() error {
 		_, err := Create(ctx, r.client, ev)
-		if apierrors.IsAlreadyExists(err) { // another event about the object in the same nanosecond
+		if apierrors.IsAlreadyExists(err) { // a second event in the same nanosecond
 			ev.Name += "-1"
 		}
 		return err
@@ -234,7 +240,7 @@ func (r *EventRecorder) update(ctx context.Context, known map[seriesKey]*series,
 		})
 	}
 	switch {
-	case apierrors.IsNotFound(err): // it has expired: this is the first of a new one
+	case apierrors.IsNotFound(err): // it has expired; start a new series
 		delete(known, key)
 		if fresh := r.create(ctx, &recorded{seriesKey: key, at: s.last}); fresh != nil {
 			known[key] = fresh
@@ -247,7 +253,7 @@ func (r *EventRecorder) update(ctx context.Context, known map[seriesKey]*series,
 	s.due = s.last.Add(seriesPace)
 }
 
-// try repeats what fails for a reason that passes.
+// try repeats a write after temporary failures.
 func (r *EventRecorder) try(ctx context.Context, write func() error) error {
 	wait := 50 * time.Millisecond
 	for attempt := 1; ; attempt++ {
@@ -266,7 +272,7 @@ func (r *EventRecorder) try(ctx context.Context, write func() error) error {
 	}
 }
 
-// reference names an object.
+// reference returns a reference to the object.
 func reference(obj runtime.Object) (corev1.ObjectReference, error) {
 	if ref, ok := obj.(*corev1.ObjectReference); ok {
 		return *ref, nil

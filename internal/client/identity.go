@@ -6,16 +6,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Identity tells states of objects apart. Pointers do not: a View may show the same state as another copy.
+// Identity distinguishes states of objects. Pointers do not: a View may show the same state as
+// another copy.
 type Identity struct {
 	UID             types.UID
 	ResourceVersion string
 }
 
-// IdentityOf is the object's.
+// IdentityOf returns the object's Identity.
 func IdentityOf(obj Object) Identity { return Identity{obj.GetUID(), obj.GetResourceVersion()} }
 
-// Identities are those of a list.
+// Identities returns the Identity of each object.
 func Identities[T Object](list []T) []Identity {
 	out := make([]Identity, len(list))
 	for i, obj := range list {
@@ -24,7 +25,7 @@ func Identities[T Object](list []T) []Identity {
 	return out
 }
 
-// Same tells whether a list is as it was.
+// Same tells whether the objects are still in the same states.
 func Same[T Object](before []Identity, list []T) bool {
 	return slices.EqualFunc(before, list, func(a Identity, b T) bool { return a == IdentityOf(b) })
 }

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Lazy is the View of a whole kind that is opened at its first use, for what the API server itself looks up: kinds
-// that nobody uses cost nothing. Safe for concurrent use.
+// Lazy is the View of a whole kind that is opened at the first use. The API server reads through
+// it: kinds without users cost nothing. Safe for concurrent use.
 type Lazy[T Object] struct {
 	client Interface
 	open   func() (ViewOf[T], error)
@@ -17,7 +17,8 @@ type Lazy[T Object] struct {
 	view   *ViewOf[T]
 }
 
-// NewLazy prepares a View that, once opened, lives until ctx ends. It is indexed when it is opened, if index is not nil.
+// NewLazy prepares a View that lives until ctx ends. index, if not nil, adds indexes when it is
+// opened.
 func NewLazy[T Object](ctx context.Context, c Interface, index func(ViewOf[T])) *Lazy[T] {
 	return &Lazy[T]{client: c, open: func() (ViewOf[T], error) {
 		view, err := Open[T](ctx, c, Scope{})
@@ -28,7 +29,7 @@ func NewLazy[T Object](ctx context.Context, c Interface, index func(ViewOf[T])) 
 	}}
 }
 
-// View opens the View or gives the open one.
+// View returns the View, and opens it at the first call.
 func (l *Lazy[T]) View() (ViewOf[T], error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,8 +43,8 @@ func (l *Lazy[T]) View() (ViewOf[T], error) {
 	return *l.view, nil
 }
 
-// Find reads an object from the View, and, where it is not there (yet), from the newest state: the answer "not found" is
-// never a stale one.
+// Find reads an object from the View. If the View does not show it, Find reads the newest state, so
+// a "not found" is never stale.
 func (l *Lazy[T]) Find(ctx context.Context, namespace, name string) (T, error) {
 	view, err := l.View()
 	if err != nil {

@@ -21,25 +21,26 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// remote is the Interface over HTTPS: against our API server, or any other of Kubernetes. Kinds of the table are
-// Go types in protobuf, all others Unstructured in JSON.
+// remote is the Interface over HTTPS, to knarr's API server or to any other one of Kubernetes.
+// Built-in kinds are Go types in protobuf; all others are Unstructured in JSON.
 type remote struct {
 	config   *rest.Config
 	http     *http.Client
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
 	views    *Views
-	viewer   *remote // opens Views; this one itself, or the one whose Views it shares
+	// opens the Views: this client itself, or the client whose Views it shares
+	viewer *remote
 
 	mu    sync.Mutex
 	typed map[schema.GroupVersion]*rest.RESTClient
 }
 
-// version is how options are encoded: they are the same in all versions.
+// version is the version in which options are encoded; they are equal in all versions.
 var version = schema.GroupVersion{Version: "v1"}
 
-// Remote is a component's access to an API server by URL. The caller's rate limit is kept if it set one; there is none by itself, since the
-// server has flow control.
+// Remote makes a client for the API server at a URL. It keeps the caller's rate limit. The default
+// is no limit, since the server has flow control.
 func Remote(config *rest.Config) (Interface, error) {
 	config = rest.CopyConfig(config)
 	if config.QPS == 0 && config.RateLimiter == nil {
@@ -49,7 +50,7 @@ func Remote(config *rest.Config) (Interface, error) {
 		config.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
 	if config.WarningHandler == nil && config.WarningHandlerWithContext == nil {
-		config.WarningHandler = rest.NoWarnings{} // they are for people
+		config.WarningHandler = rest.NoWarnings{} // warnings are for users
 	}
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -66,9 +67,10 @@ func Remote(config *rest.Config) (Interface, error) {
 	return r, nil
 }
 
-// RemoteSharing is Remote with the Views of another: its identity writes, and reads single objects; the other's opens Views and asks for
-// discovery. They show this one's writes when these return. It is how upstream's controllers are set up (shared informers of
-// system:kube-controller-manager), so the bootstrap roles fit.
+// RemoteSharing makes a client that uses the Views of another one. Its own identity writes and
+// reads single objects; the other's identity opens Views and asks for discovery. The Views show
+// this client's writes when they return. Upstream's controllers share the informers of
+// system:kube-controller-manager in the same way, so the bootstrap roles fit.
 func RemoteSharing(views Interface, config *rest.Config) (Interface, error) {
 	viewer, ok := views.(*remote)
 	if !ok {
@@ -83,7 +85,8 @@ func RemoteSharing(views Interface, config *rest.Config) (Interface, error) {
 	return r, nil
 }
 
-// rest is the client of a kind that has a Go type in the version asked for; false when it has none.
+// rest returns the client for a kind with a Go type in the requested version; false means that
+// there is none.
 func (r *remote) rest(res schema.GroupVersionResource) (*rest.RESTClient, bool, error) {
 	kind, ok := api.ByResource(res.GroupResource())
 	if !ok || !api.Scheme.Recognizes(res.GroupVersion().WithKind(kind.Kind.Kind)) {
@@ -111,7 +114,7 @@ func (r *remote) rest(res schema.GroupVersionResource) (*rest.RESTClient, bool, 
 	return c, true, nil
 }
 
-// path sets what a request is about.
+// path sets the resource, the namespace and the name of a request.
 func path(req *rest.Request, res schema.GroupVersionResource, namespace, name string, subresource []string) *rest.Request {
 	req = req.NamespaceIfScoped(namespace, namespace != "").Resource(res.Resource)
 	if name != "" {
@@ -173,7 +176,7 @@ func (r *remote) create(ctx context.Context, res schema.GroupVersionResource, na
 	var out runtime.Object
 	if typed {
 		out, err = path(c.Post(), res, namespace, name, subresource).SpecificallyVersionedParams(&opts, metav1.ParameterCodec, version).
-			Body(obj.DeepCopyObject()).Do(ctx).Get() // a copy: encoding sets its kind
+			Body(obj.DeepCopyObject()).Do(ctx).Get() // a copy, because encoding sets its kind
 	} else {
 		var u *unstructured.Unstructured
 		if u, err = asUnstructured(obj); err != nil {
@@ -282,7 +285,8 @@ func (r *remote) DeleteCollection(ctx context.Context, res schema.GroupVersionRe
 	})
 }
 
-// Discovery lists what the server serves, and fails for the group versions whose servers do not answer.
+// Discovery lists the served resources. It returns an error for the group versions whose servers do
+// not answer.
 func (r *remote) Discovery(ctx context.Context) ([]*metav1.APIResourceList, error) {
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(r.viewer.config, r.viewer.http)
 	if err != nil {
@@ -295,7 +299,7 @@ func (r *remote) Discovery(ctx context.Context) ([]*metav1.APIResourceList, erro
 	return lists, cmp.Or(ctx.Err(), err)
 }
 
-// plain is u as an interface that is nil when there is none.
+// plain converts u to an interface that is nil if u is nil.
 func plain(u *unstructured.Unstructured, err error) (runtime.Object, error) {
 	if err != nil {
 		return nil, err

@@ -19,8 +19,8 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// View follows the kind with a list and a watch into a picture of this process; Views of the same scope share it. It waits until the
-// server allows the listing, or ctx ends.
+// View follows a kind by a list and a watch, and keeps the picture in this process. Views of the
+// same scope share it. View waits until the server allows the list, or ctx ends.
 func (r *remote) View(ctx context.Context, res schema.GroupVersionResource, scope Scope) (View, error) {
 	if _, err := scope.interest(); err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func (r *remote) open(ctx context.Context, res schema.GroupVersionResource, scop
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	// The server has filtered; what the feed holds is all in the scope.
+	// The server filters: all objects in the feed are in the scope.
 	v := &view{
 		source: LocalSource{Kind: func(context.Context) (*cache.Kind, error) { return in.feed.Kind, nil }, Namespaced: true},
 		object: (*cache.Entry).Object, id: viewIDs.Add(1), light: scope.MetadataOnly,
@@ -95,11 +95,11 @@ func (r *remote) listerWatcher(res schema.GroupVersionResource, scope Scope) (to
 	}, nil
 }
 
-// intake is where the reflector puts what it hears: the feed of a view.
+// intake passes the reflector's objects on to the feed of a view.
 type intake struct {
 	feed   *cache.Feed
 	once   sync.Once
-	synced chan struct{} // closed after the first listing
+	synced chan struct{} // closed after the first list
 }
 
 var _ toolscache.ReflectorStore = (*intake)(nil)
@@ -126,7 +126,7 @@ func (in *intake) Delete(obj any) error {
 	return nil
 }
 
-// Replace is a listing: the first, or one after events were missed.
+// Replace takes a list: the first one, or one after missed events.
 func (in *intake) Replace(list []any, resourceVersion string) error {
 	objs := make([]cache.FedObject, 0, len(list))
 	for _, item := range list {
@@ -141,7 +141,7 @@ func (in *intake) Replace(list []any, resourceVersion string) error {
 	return nil
 }
 
-// UpdateResourceVersion is how far the watch is: after each event and bookmark.
+// UpdateResourceVersion takes the position of the watch, after each event and bookmark.
 func (in *intake) UpdateResourceVersion(resourceVersion string) {
 	in.feed.Reach(revisionOf(resourceVersion))
 }
@@ -168,7 +168,7 @@ func keyOf(namespace, name string) string {
 	return "/" + namespace + "/" + name
 }
 
-// revisionOf reads a resourceVersion. Servers whose resourceVersions are no numbers are none of Kubernetes' (KEP-5504).
+// revisionOf parses a resourceVersion. All conforming servers use numbers (KEP-5504).
 func revisionOf(resourceVersion string) int64 {
 	n, err := strconv.ParseInt(resourceVersion, 10, 64)
 	if err != nil && resourceVersion != "" {

@@ -12,8 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Routes finds where a Service's connections go, for the API server's own calls to Services: webhooks, aggregated
-// servers. It answers from Views, with an endpoint's address: neither the proxy's rules nor DNS need to be there yet.
+// Routes finds endpoints of Services, for the API server's own calls to webhooks and aggregated
+// servers. It reads Views and returns an endpoint's address, so it needs neither the proxy's rules
+// nor DNS.
 type Routes struct {
 	services *Lazy[*corev1.Service]
 	slices   *Lazy[*discoveryv1.EndpointSlice]
@@ -21,7 +22,8 @@ type Routes struct {
 
 const sliceByService = "service"
 
-// NewRoutes reads Services and EndpointSlices through c, until ctx ends. Nothing is read before the first question.
+// NewRoutes makes Routes that read Services and EndpointSlices through c until ctx ends. The first
+// call opens the Views.
 func NewRoutes(ctx context.Context, c Interface) *Routes {
 	return &Routes{
 		services: NewLazy[*corev1.Service](ctx, c, nil),
@@ -33,7 +35,7 @@ func NewRoutes(ctx context.Context, c Interface) *Routes {
 	}
 }
 
-// Resolve gives HOST:PORT of one of the ready endpoints behind a port of the Service, another one each time.
+// Resolve returns HOST:PORT of a random ready endpoint behind a port of the Service.
 func (r *Routes) Resolve(ctx context.Context, namespace, name string, port int32) (string, error) {
 	service, err := r.services.Find(ctx, namespace, name)
 	if err != nil {
@@ -60,7 +62,7 @@ func (r *Routes) Resolve(ctx context.Context, namespace, name string, port int32
 	return ready[rand.IntN(len(ready))], nil
 }
 
-// PortName is the name of a Service's port by its number.
+// PortName returns the name of the Service's port with this number.
 func PortName(service *corev1.Service, port int32) (name string, ok bool) {
 	for i := range service.Spec.Ports {
 		if service.Spec.Ports[i].Port == port {
@@ -70,7 +72,8 @@ func PortName(service *corev1.Service, port int32) (name string, ok bool) {
 	return "", false
 }
 
-// ReadyAddresses are HOST:PORT of the ready endpoints behind a named port of a Service, whose slices these are.
+// ReadyAddresses returns HOST:PORT of the ready endpoints behind a named port. slices are those of
+// one Service.
 func ReadyAddresses(slices []*discoveryv1.EndpointSlice, portName string) (out []string) {
 	for _, slice := range slices {
 		for _, p := range slice.Ports {

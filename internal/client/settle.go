@@ -18,15 +18,16 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// Read-your-writes over HTTPS: a write returns when every View opened through the same Interface that covers the object
-// shows the write or something newer. The watch brings that by itself within about a millisecond; if it does not within settleTime (the
-// watch is broken and being opened again), the write returns all the same.
+// settleTime bounds the wait for read-your-writes over HTTPS. A write returns when every View that
+// was opened through the same Interface and covers the object shows the write or a newer state. The
+// watch usually brings it within a millisecond. If it does not come in time, because the watch is
+// broken and is being reopened, the write returns anyway.
 const settleTime = 5 * time.Second
 
-// shows says whether a view's entry of an object (nil: none) is new enough.
+// shows tells whether a view's entry of an object is new enough; nil means that there is no entry.
 type shows func(e *cache.Entry) bool
 
-// settle waits until views show an object that was created or changed.
+// settle waits until the views show an object that was created or changed.
 func (r *remote) settle(ctx context.Context, res schema.GroupVersionResource, obj runtime.Object) {
 	acc, err := meta.Accessor(obj)
 	if err != nil {
@@ -43,14 +44,17 @@ func (r *remote) settle(ctx context.Context, res schema.GroupVersionResource, ob
 		matches := scope.matches(obj, acc)
 		r.waitUntil(ctx, v, acc.GetNamespace(), acc.GetName(), func(e *cache.Entry) bool {
 			if e == nil {
-				return !matches // otherwise it is yet to come, or gone already: then the view has reached a newer revision
+				// A matching object is still to come, or already gone. In that case the view has
+				// reached a newer revision.
+				return !matches
 			}
 			return e.Revision >= revision
 		}, revision)
 	})
 }
 
-// settleDeleted waits until views show that an object is deleted or being deleted. answer is the server's: a Status, or the object.
+// settleDeleted waits until the views show that an object is gone or has a deletionTimestamp.
+// answer is the server's: a Status or the object.
 func (r *remote) settleDeleted(ctx context.Context, res schema.GroupVersionResource, namespace, name string, answer runtime.Object, opts metav1.DeleteOptions) {
 	if len(opts.DryRun) > 0 {
 		return
@@ -80,7 +84,8 @@ func (r *remote) settleDeleted(ctx context.Context, res schema.GroupVersionResou
 	})
 }
 
-// settleSubresource waits for what posting to a subresource does to the object itself, where that is known.
+// settleSubresource waits for the effect that a request to a subresource has on the object, where
+// this effect is known.
 func (r *remote) settleSubresource(ctx context.Context, res schema.GroupVersionResource, namespace, name, subresource string, sent, answer runtime.Object) {
 	switch subresource {
 	case "binding":
@@ -94,7 +99,9 @@ func (r *remote) settleSubresource(ctx context.Context, res schema.GroupVersionR
 			}
 			r.waitUntil(ctx, v, namespace, name, func(e *cache.Entry) bool {
 				if e == nil {
-					// Not in a view of unbound pods any more; a view of bound ones, where it is yet to come, is the node's, who did not bind it.
+					// A view of unbound pods does not show the pod any more. A view of bound pods
+					// may still miss it, but only the node has one, and the node does not bind
+					// pods.
 					return true
 				}
 				obj, err := e.Object()
@@ -120,7 +127,8 @@ func beingDeleted(e *cache.Entry) bool {
 	return err != nil || acc.GetDeletionTimestamp() != nil
 }
 
-// waitUntil waits until the view's entry is new enough, or the view has reached the revision (if it is not 0).
+// waitUntil waits until the view's entry is new enough, or the view has reached the revision
+// (unless 0).
 func (r *remote) waitUntil(ctx context.Context, v View, namespace, name string, enough shows, revision int64) {
 	kind := v.(*view).kind.Load()
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
@@ -144,7 +152,7 @@ func (r *remote) waitUntil(ctx context.Context, v View, namespace, name string, 
 	}
 }
 
-// matches says whether the server shows an object in the scope.
+// matches tells whether an object is in the scope.
 func (s Scope) matches(obj runtime.Object, acc metav1.Object) bool {
 	i, err := s.interest()
 	if err != nil {
@@ -169,7 +177,7 @@ func (s Scope) matches(obj runtime.Object, acc metav1.Object) bool {
 				return false
 			}
 		}
-		// Field selectors are paths of strings for nearly all kinds.
+		// For nearly all kinds, a field of a field selector is the path of a string.
 		value, _, _ := unstructured.NestedString(content, strings.Split(req.Field, ".")...)
 		set[req.Field] = value
 	}

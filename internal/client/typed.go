@@ -13,19 +13,19 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// Object is what every API object is.
+// Object is an API object with metadata.
 type Object interface {
 	metav1.Object
 	runtime.Object
 }
 
-// resourceOf is the resource of a Go type: *corev1.Pod → v1 pods.
+// resourceOf returns the resource of a Go type: *corev1.Pod → v1 pods.
 func resourceOf[T Object]() schema.GroupVersionResource {
 	var zero T
 	return api.ResourceOf(zero)
 }
 
-// Get reads one object's newest state: client.Get[*corev1.Pod](ctx, c, ns, name).
+// Get reads the newest state of an object: client.Get[*corev1.Pod](ctx, c, ns, name).
 func Get[T Object](ctx context.Context, c Interface, namespace, name string) (T, error) {
 	return as[T](c.Get(ctx, resourceOf[T](), namespace, name, metav1.GetOptions{}))
 }
@@ -70,7 +70,7 @@ func as[T Object](obj runtime.Object, err error) (T, error) {
 // ViewOf is a View whose objects are Ts.
 type ViewOf[T Object] struct{ View }
 
-// TypedEvent is an Event whose objects are Ts; Old is the zero T for Added.
+// TypedEvent is an Event with objects of type T; Old is the zero T for Added.
 type TypedEvent[T Object] struct {
 	Type   EventType
 	Old    T
@@ -83,7 +83,7 @@ func Open[T Object](ctx context.Context, c Interface, scope Scope) (ViewOf[T], e
 	return ViewOf[T]{v}, err
 }
 
-// Get returns the object and whether it exists.
+// Get returns the object, and whether it exists.
 func (v ViewOf[T]) Get(namespace, name string) (T, bool) {
 	obj, ok := v.View.Get(namespace, name)
 	if !ok {
@@ -93,7 +93,7 @@ func (v ViewOf[T]) Get(namespace, name string) (T, bool) {
 	return obj.(T), true
 }
 
-// List lists by namespace ("" is all) and selector (nil is everything), in key order.
+// List lists by namespace ("" means all) and selector (nil matches all), in key order.
 func (v ViewOf[T]) List(namespace string, selector labels.Selector) []T {
 	return typed[T](v.View.List(namespace, selector))
 }
@@ -103,7 +103,7 @@ func (v ViewOf[T]) AddIndex(name string, values func(T) []string) {
 	v.View.AddIndex(name, func(o runtime.Object) []string { return values(o.(T)) })
 }
 
-// ByIndex lists the objects that have the index value.
+// ByIndex lists the objects with the index value.
 func (v ViewOf[T]) ByIndex(name, value string) []T {
 	return typed[T](v.View.ByIndex(name, value))
 }

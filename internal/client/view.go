@@ -20,24 +20,24 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// LocalSource is where a View in the API server's process gets a kind from.
+// LocalSource is a kind's cache for Views in the API server's process.
 type LocalSource struct {
-	// Kind gives the kind's cache, opening it if need be. It is asked again when the cache was forgotten (a custom
-	// resource whose definition has changed).
+	// Kind returns the kind's cache, and opens it if necessary. The View calls it again if the
+	// cache is forgotten, as when the definition of a custom resource changes.
 	Kind func(ctx context.Context) (*cache.Kind, error)
-	// Prefix is where the objects lie: "/registry/pods".
+	// Prefix is the objects' key prefix, such as "/registry/pods".
 	Prefix     string
 	Namespaced bool
 
-	// Convert makes what the View shows of a stored object, if it shows another version; Version names it. The result is made
-	// once per object and shared.
+	// Convert converts a stored object to another version, whose name is Version; nil shows the
+	// stored one. The result is made once for each object and shared.
 	Convert func(runtime.Object) (runtime.Object, error)
 	Version string
 }
 
-// NewLocalView opens a View over the cache: it shows the cache's own objects, so it costs nothing but its indexes and subscribers.
-// Whoever writes through the API server must wait for the cache to reach the write (cache.Reader.WaitFor): then the View shows it.
-// Indexes are this View's own.
+// NewLocalView opens a View over the cache. It shows the cache's own objects, so it costs no more
+// than its indexes and subscribers. A writer must wait until the cache has reached the write
+// (cache.Reader.WaitFor); then the View shows it. Each View has its own indexes.
 func NewLocalView(ctx context.Context, source LocalSource, scope Scope) (View, error) {
 	interest, err := scope.interest()
 	if err != nil {
@@ -69,7 +69,8 @@ func NewLocalView(ctx context.Context, source LocalSource, scope Scope) (View, e
 
 var viewIDs atomic.Int64
 
-// view is a View over a cache.Kind, which the store fills (in process) or a watch over HTTPS (remote).
+// view is a View over a cache.Kind. The store fills the kind in process; a watch over HTTPS fills
+// it in a remote client.
 type view struct {
 	source   LocalSource
 	interest cache.Interest
@@ -81,7 +82,8 @@ type view struct {
 	reopening sync.Mutex
 	indexes   indexFuncs
 
-	// With a selector for one value of a field (the pods of a node), lists look into an index of what has it; for one object's name they need none.
+	// A selector for one value of a field, such as the pods of a node, uses an index of the entries
+	// with this value. A selector for one object's name needs no index.
 	byField      bool
 	byName       bool
 	field, value string
@@ -105,7 +107,7 @@ func (s Scope) interest() (cache.Interest, error) {
 	return i, nil
 }
 
-// exactField is the first field that the interest wants to have exactly one value.
+// exactField returns the first field for which the interest requires one value.
 func exactField(i cache.Interest) (field, value string, ok bool) {
 	if i.Fields == nil {
 		return "", "", false
@@ -118,8 +120,8 @@ func exactField(i cache.Interest) (field, value string, ok bool) {
 	return "", "", false
 }
 
-// addFieldIndex adds an index of the entries that have the field's value. Those of other values are not in it: every write of the kind would pay for
-// them.
+// addFieldIndex adds an index of the entries with the field's value. Entries with other values are
+// not indexed, because each write of the kind would pay for it.
 func (v *view) addFieldIndex(k *cache.Kind) {
 	field, value := v.field, v.value
 	wanted := []string{value}
@@ -133,7 +135,8 @@ func (v *view) addFieldIndex(k *cache.Kind) {
 
 func (v *view) fieldIndex() string { return "field " + v.field + "=" + v.value }
 
-// metadataOf shows only the metadata of an object, without its fields' owners. Strings and maps are shared with it.
+// metadataOf returns an object's metadata without managedFields. It shares strings and maps with
+// the object.
 func metadataOf(obj runtime.Object) (runtime.Object, error) {
 	acc, err := meta.Accessor(obj)
 	if err != nil {
@@ -159,7 +162,7 @@ func (v *view) Get(namespace, name string) (runtime.Object, bool) {
 	return v.shown(e)
 }
 
-// shown is the object of an entry; one that can not be decoded is not shown.
+// shown returns the object of an entry. It leaves out an object that cannot be decoded.
 func (v *view) shown(e *cache.Entry) (runtime.Object, bool) {
 	obj, err := v.object(e)
 	if err != nil {
@@ -251,8 +254,8 @@ func (v *view) Subscribe(ctx context.Context, fn func(Event)) (synced, done <-ch
 	return s, d
 }
 
-// follow tells fn of everything, and then of every change. When the subscriber was so slow that changes have left the log, it
-// compares what fn knows with what there is.
+// follow calls fn with each object and then with each change. If the subscriber is so slow that
+// changes have left the event log, follow compares what fn knows with the current state.
 func (v *view) follow(ctx context.Context, fn func(Event), synced chan<- struct{}) {
 	known := picture{}
 	for first := true; ctx.Err() == nil; first = false {
@@ -287,7 +290,7 @@ func (v *view) follow(ctx context.Context, fn func(Event), synced chan<- struct{
 	}
 }
 
-// tell passes the cursor's changes on until it fails or ctx ends.
+// tell passes the cursor's changes on until the cursor fails or ctx ends.
 func (v *view) tell(ctx context.Context, cursor *cache.Cursor, fn func(Event)) error {
 	for {
 		changes, _, err := cursor.Next(ctx)
@@ -302,7 +305,7 @@ func (v *view) tell(ctx context.Context, cursor *cache.Cursor, fn func(Event)) e
 	}
 }
 
-// event makes what a subscriber sees of a change; false when it can not see it.
+// event converts a change for a subscriber; false means that the objects cannot be shown.
 func (v *view) event(t cache.ChangeType, old, entry *cache.Entry) (Event, bool) {
 	e := Event{Type: Added}
 	if t != cache.Added {
@@ -311,7 +314,8 @@ func (v *view) event(t cache.ChangeType, old, entry *cache.Entry) (Event, bool) 
 		}
 	}
 	if t == cache.Deleted {
-		// The last state as it was known, not the one stamped with the revision of the deletion: it is decoded already.
+		// Deleted shows the last known state, which is already decoded, without the revision of the
+		// deletion.
 		e.Type, e.Object = Deleted, e.Old
 		return e, e.Old != nil
 	}
@@ -320,7 +324,7 @@ func (v *view) event(t cache.ChangeType, old, entry *cache.Entry) (Event, bool) 
 	return e, ok
 }
 
-// current is the kind's cache; another one if the one that was is gone.
+// current returns the kind's cache. It reopens a cache that is gone.
 func (v *view) current() *cache.Kind {
 	kind := v.kind.Load()
 	if !kind.Gone() {
@@ -331,14 +335,15 @@ func (v *view) current() *cache.Kind {
 	if err := v.reopen(ctx); err != nil {
 		level := slog.LevelWarn
 		if apierrors.IsNotFound(err) {
-			level = slog.LevelDebug // the custom resource is not served any more, and whoever reads it is about to hear that
+			// The custom resource is not served any more. The caller will notice.
+			level = slog.LevelDebug
 		}
 		slog.Log(ctx, level, "a view shows an old state", "component", "client", "kind", v.source.Prefix, "error", err)
 	}
 	return v.kind.Load()
 }
 
-// reopen asks for the kind's cache again if it is gone.
+// reopen asks the source for the kind's cache if the old one is gone.
 func (v *view) reopen(ctx context.Context) error {
 	v.reopening.Lock()
 	defer v.reopening.Unlock()
@@ -357,7 +362,8 @@ func (v *view) reopen(ctx context.Context) error {
 	return nil
 }
 
-// picture is what a subscriber was told: a snapshot and the entries changed since (nil: gone).
+// picture is what a subscriber knows: a snapshot, and the entries that changed since (nil means
+// deleted).
 type picture struct {
 	base  *cache.Snapshot
 	since map[string]*cache.Entry
@@ -389,7 +395,8 @@ func (p picture) each(prefix string, fn func(*cache.Entry)) {
 	}
 }
 
-// catchUp tells fn what is different in snap from what it knows. An object that was deleted and made again is both.
+// catchUp calls fn with the differences between the known picture and snap. An object that was
+// deleted and created again gives two events.
 func (v *view) catchUp(known picture, snap *cache.Snapshot, fn func(Event)) {
 	tell := func(t cache.ChangeType, old, entry *cache.Entry) {
 		if e, ok := v.event(t, old, entry); ok {

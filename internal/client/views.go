@@ -11,13 +11,13 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// indexFuncs are the indexes of a view by name.
+// indexFuncs are the index functions of a view, by name.
 type indexFuncs struct {
 	mu  sync.Mutex
 	fns map[string]func(*cache.Entry) []string
 }
 
-// add is false when there is one of the name.
+// add returns false if the name is in use.
 func (x *indexFuncs) add(name string, of func(*cache.Entry) []string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -62,11 +62,12 @@ type sharedView struct {
 	view  View
 	err   error
 	users int
-	end   context.CancelFunc // of the view's life
+	end   context.CancelFunc // ends the context of the view
 }
 
-// Get gives the open View of a kind and scope, or opens it with open, whose context ends when those of all who asked have. It returns
-// when the View is complete, or with ctx's error.
+// Get returns the open View of a kind and scope, or opens it with open. The context of open ends
+// when the contexts of all callers have ended. Get returns when the View is complete, or with ctx's
+// error.
 func (vs *Views) Get(ctx context.Context, res schema.GroupVersionResource, scope Scope, open func(ctx context.Context) (View, error)) (View, error) {
 	key := viewKey{res, scope}
 	vs.mu.Lock()
@@ -109,7 +110,7 @@ func (vs *Views) Get(ctx context.Context, res schema.GroupVersionResource, scope
 	return s.view, nil
 }
 
-// each calls fn for the complete Views of a resource, whatever the version.
+// each calls fn with the complete Views of a resource, in any version.
 func (vs *Views) each(gr schema.GroupResource, fn func(Scope, View)) {
 	vs.mu.Lock()
 	open := maps.Clone(vs.open)

@@ -29,8 +29,9 @@ import (
 type Memory struct {
 	mu       sync.Mutex
 	revision int64
-	objects  map[schema.GroupVersionResource]map[string]client.Object // by namespace/name; never changed in place
-	views    []*memoryView
+	// The keys of the inner map are namespace/name. Objects are never changed in place.
+	objects map[schema.GroupVersionResource]map[string]client.Object
+	views   []*memoryView
 }
 
 var _ client.Interface = (*Memory)(nil)
