@@ -98,7 +98,7 @@ func (r *EventRecorder) Eventf(regarding, related runtime.Object, eventType, rea
 	ref.ResourceVersion = ""
 	e.seriesKey = seriesKey{regarding: ref, eventType: eventType, reason: reason, action: action, note: fmt.Sprintf(note, args...)}
 	if len(e.note) > maxNote {
-		e.note = strings.ToValidUTF8(e.note[:maxNote-3], "") + "..." // the cut may split a character
+		e.note = strings.ToValidUTF8(e.note[:maxNote-3], "") + "..."
 	}
 	if e.action == "" {
 		e.action = reason

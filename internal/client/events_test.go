@@ -82,7 +82,7 @@ func TestRepeatedEventsAreOneSeries(t *testing.T) {
 		t.Errorf("%s: %+v %v", data, patch, err)
 	}
 
-	for range 100 { // a storm is written a few times, then now and then
+	for range 100 { // a burst is written a few times, then at intervals
 		now = now.Add(100 * time.Millisecond)
 		record("3", "back-off %d", 5)
 	}
@@ -95,7 +95,7 @@ func TestRepeatedEventsAreOneSeries(t *testing.T) {
 		t.Errorf("the last count written: %s", last)
 	}
 
-	sink.gone = true // it has expired
+	sink.gone = true // the event has expired
 	now = now.Add(seriesPace)
 	record("3", "back-off %d", 5)
 	if len(sink.created) != 3 {
@@ -129,7 +129,7 @@ func TestARecorderWritesAndEnds(t *testing.T) {
 		sink.created[0].EventTime.IsZero() || sink.created[0].Action != "Update" {
 		t.Errorf("got %+v", sink.created)
 	}
-	for range 2 * eventQueue { // nobody takes them: never blocks
+	for range 2 * eventQueue { // without a reader, the recorder drops events but does not block
 		r.Eventf(&corev1.ObjectReference{Kind: "Node", Name: "n1"}, nil, corev1.EventTypeNormal, "Ready", "Update", "x")
 	}
 }
@@ -141,7 +141,7 @@ func pod(namespace, name, node string, lbls map[string]string) *corev1.Pod {
 	}
 }
 
-// TestALongNoteIsCutBetweenLetters: half of one would make it longer than the API takes, or no text at all.
+// A cut inside a character would make the note invalid UTF-8, or longer than the API allows.
 func TestALongNoteIsCutBetweenLetters(t *testing.T) {
 	sink := &eventSink{}
 	r := NewRecorder(sink, "kubelet", "n1")

@@ -24,15 +24,17 @@ import (
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
 
-// What other clients' pictures of the cluster had wrong: go test -run Regression ./internal/... finds these tests.
+// These tests reproduce faults of other clients' informers. go test -run Regression ./internal/...
+// runs all tests of this kind.
 
-// restarted is a server that ends and begins again on the same store under the same address, for clients over HTTP. Its watches cannot be resumed after that.
+// restarted is a server that stops and starts again with the same store and address, for clients
+// over HTTP. After a restart, its watches cannot be resumed.
 type restarted struct {
 	*serverWorld
 	t       *testing.T
 	log     *slog.Logger
 	server  *apiserver.Server
-	handler atomic.Pointer[http.Handler] // nil while it is down
+	handler atomic.Pointer[http.Handler] // nil while the server is down
 }
 
 func newRestarted(t *testing.T) *restarted {
@@ -80,11 +82,11 @@ func (r *restarted) down() {
 	r.server.Close()
 }
 
-// heard are a subscriber's events, in order.
+// heard records a subscriber's events in order.
 type heard struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	events []string
-	there  map[string]string // what the events add up to: name → version
+	there  map[string]string // the state after all events: name → version
 	wrong  []string
 }
 
@@ -111,7 +113,7 @@ func (h *heard) hear(e client.Event) {
 	h.events = append(h.events, fmt.Sprintf("%s %s of %s", what, p.Name, p.UID))
 }
 
-// until waits until what was heard adds up to the names, in the versions that the view shows.
+// until waits until the events add up to these names, in the versions that the view shows.
 func (h *heard) until(t *testing.T, v client.View, names ...string) {
 	t.Helper()
 	var got, stale []string
@@ -150,7 +152,8 @@ func uidPod(name, uid string) *corev1.Pod {
 	return p
 }
 
-// k/k#115658: what was deleted while nobody could be told is told after the next list, also where there is another object of its name by then.
+// k/k#115658: deletions during an outage are reported after the next list, also for names that new
+// objects have taken.
 func TestRegressionARelistTellsDeletions(t *testing.T) {
 	r := newRestarted(t)
 	for _, name := range []string{"changed", "gone", "kept", "replaced"} {
@@ -186,7 +189,8 @@ func TestRegressionARelistTellsDeletions(t *testing.T) {
 	}
 }
 
-// k/k#49992 and like it: a client that lists again and again, because the server has forgotten where it was, is told nothing twice and misses nothing that is still so.
+// k/k#49992 and similar: a client that must list again, because the server has compacted its
+// revision, gets no event twice and misses no change that still holds.
 func TestRegressionEventsAcrossRelistAndCompaction(t *testing.T) {
 	const rounds, objects = 6, 5
 	r := newRestarted(t)
@@ -219,7 +223,7 @@ func TestRegressionEventsAcrossRelistAndCompaction(t *testing.T) {
 		if i%2 == 0 {
 			r.up()
 		} else {
-			r.lose(t) // the same server: the watch goes on where it was
+			r.lose(t) // the same server: the watch continues
 		}
 		reach(t, v, last)
 		h.until(t, v, append(want, "z")...)
@@ -237,10 +241,10 @@ func TestRegressionEventsAcrossRelistAndCompaction(t *testing.T) {
 	}
 }
 
-// unread is a store one of whose objects can not be read for now.
+// unread is a store in which one object is not readable for a while.
 type unread struct {
 	store.Store
-	key atomic.Pointer[string] // nil: all can be
+	key atomic.Pointer[string] // nil means that all objects are readable
 }
 
 func (u *unread) Range(ctx context.Context, prefix string, o store.RangeOptions) (store.RangeResult, error) {
@@ -251,7 +255,8 @@ func (u *unread) Range(ctx context.Context, prefix string, o store.RangeOptions)
 	return r, err
 }
 
-// A kind that is listed again may show more at the same revision. Who has seen the old listing, and follows from its revision on, hears of that too.
+// A kind that is listed again may show more objects at the same revision. A subscriber that had the
+// old list and follows from its revision must get these objects too.
 func TestRegressionAListingOfTheSameRevisionThatShowsMore(t *testing.T) {
 	var u *unread
 	w := localWorldOf(t, func(s store.Store) store.Store {
@@ -268,7 +273,7 @@ func TestRegressionAListingOfTheSameRevisionThatShowsMore(t *testing.T) {
 	names := make(chan string, 10)
 	first := true
 	synced, done := v.Subscribe(ctx, func(e client.Event) {
-		if first { // it has its snapshot, and does not follow yet
+		if first { // it has its snapshot, but does not follow yet
 			first = false
 			u.key.Store(nil)
 			if err := w.cache.Relist(ctx, pods); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
 
-// serverWorld is a real API server. Pods are written into its store, past validation.
+// serverWorld is a real API server. Pods are written directly to its store, without validation.
 type serverWorld struct {
 	store  store.Store
 	http   *httptest.Server
@@ -32,7 +32,7 @@ func (allowAll) Authorize(context.Context, auth.Attributes) (auth.Decision, stri
 	return auth.Allow, "", nil
 }
 
-// newServerWorld starts a server; remote says whether it is spoken to over HTTP.
+// newServerWorld starts a server and a client, in process or over HTTP.
 func newServerWorld(t *testing.T, remote bool) *serverWorld {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))

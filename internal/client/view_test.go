@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// world is a place with pods that Views can be opened on: in process, or over HTTP.
+// world holds pods on which Views can be opened, in process or over HTTP.
 type world interface {
 	view(t *testing.T, ctx context.Context, scope client.Scope) client.View
 	put(t *testing.T, p *corev1.Pod) int64 // creates or replaces
@@ -39,7 +39,7 @@ type world interface {
 	lose(t *testing.T)
 }
 
-// testViews is what every kind of View must do.
+// testViews tests each kind of View.
 func testViews(t *testing.T, open func(t *testing.T) world) {
 	tests := []struct {
 		name string
@@ -230,7 +230,7 @@ func viewIndex(t *testing.T, w world) {
 	v.ByIndex("other", "")
 }
 
-// log is what a subscriber heard.
+// log records a subscriber's events.
 type log struct {
 	mu     sync.Mutex
 	events []string
@@ -334,7 +334,7 @@ func viewFallsBehind(t *testing.T, w world) {
 	w.lose(t)
 	close(got.hold)
 	<-synced
-	// Whether the subscriber began before or after the changes, it ends with the truth.
+	// The subscriber ends with the current state, whether it began before or after the changes.
 	last := w.put(t, pod("z", "end", "", nil))
 	reach(t, v, last)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end) && !strings.HasSuffix(got.text(), "z/end"); {
@@ -410,7 +410,7 @@ func newLocalWorld(t *testing.T) *localWorld {
 	return localWorldOf(t, func(s store.Store) store.Store { return s })
 }
 
-// localWorldOf is a world whose cache sees the store as shown makes it.
+// localWorldOf makes a world whose cache reads through the store that shown returns.
 func localWorldOf(t *testing.T, shown func(store.Store) store.Store) *localWorld {
 	s, err := etcd.Open(context.Background(), etcd.Options{DataDir: filepath.Join(t.TempDir(), "etcd"), UnsafeNoSync: true})
 	if err != nil {

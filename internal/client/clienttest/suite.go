@@ -18,8 +18,8 @@ import (
 )
 
 // Run is the conformance suite for client.Interface. open makes a client of a cluster without
-// ConfigMaps in the namespaces "default" and "other", and without pods. Writes into these namespaces
-// succeed.
+// ConfigMaps in the namespaces "default" and "other", and without pods. Writes into these
+// namespaces succeed.
 func Run(t *testing.T, open func(t *testing.T) client.Interface) {
 	for _, tc := range []struct {
 		name string
