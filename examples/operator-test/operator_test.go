@@ -64,7 +64,7 @@ func greet(name string, replicas int64) *unstructured.Unstructured {
 	return greeting
 }
 
-func TestTheStatusTellsWhenReplicasAreReady(t *testing.T) {
+func TestTheStatusCountsReadyReplicas(t *testing.T) {
 	t.Parallel()
 	c := knarrtest.Start(t, knarrtest.WithCRDs("config/crd"), knarrtest.WithNodes(2))
 	api := run(t, c, nil, nil)
@@ -84,7 +84,7 @@ func TestTheStatusTellsWhenReplicasAreReady(t *testing.T) {
 	}
 }
 
-func TestADeletedGreetingTakesItsPodsAlong(t *testing.T) {
+func TestPodsOfADeletedGreetingAreDeleted(t *testing.T) {
 	t.Parallel()
 	c := knarrtest.Start(t, knarrtest.WithCRDs("config/crd"), knarrtest.WithNodes(1))
 	api := run(t, c, nil, nil)

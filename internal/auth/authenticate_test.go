@@ -97,7 +97,7 @@ func TestAnExtraOfAFrontProxyMayHaveNoName(t *testing.T) {
 
 // Extension servers trust these headers from this server, so a client's headers must not reach
 // them.
-func TestHeadersThatFrontProxiesSetReachNobodyFromAClient(t *testing.T) {
+func TestFrontProxyHeadersOfAClientAreRemoved(t *testing.T) {
 	for _, token := range []string{"", "Bearer good", "Bearer bad"} {
 		a := Requests{
 			Authenticators: Authenticators{Bearer{Tokens: tokens{"good": {Name: "bob"}}}},
@@ -120,32 +120,32 @@ func TestHeadersThatFrontProxiesSetReachNobodyFromAClient(t *testing.T) {
 	}
 }
 
-func TestMemoForgetsWhatIsNotAskedFor(t *testing.T) {
+func TestMemoDropsUnusedEntries(t *testing.T) {
 	m := Memo[int, int]{Size: 4}
 	m.Put(0, 0)
 	for i := 1; i < 20; i++ {
 		m.Put(i, i)
 		if _, ok := m.Get(0); !ok {
-			t.Fatalf("forgot what is asked for, at %d", i)
+			t.Fatalf("forgot a used entry at %d", i)
 		}
 	}
 	if _, ok := m.Get(1); ok {
-		t.Error("remembers what nobody asks for")
+		t.Error("remembers an unused entry")
 	}
 }
 
-func TestAnonymousRequestsMayBeBoundToPaths(t *testing.T) {
+func TestAnonymousRequestsCanBeLimitedToPaths(t *testing.T) {
 	for name, tc := range map[string]struct {
 		anonymity Anonymity
 		path      string
 		want      bool
 	}{
-		"nobody":                    {Anonymity{}, "/livez", false},
-		"everywhere":                {Anonymity{Allowed: true}, "/api", true},
-		"a path that is named":      {Anonymity{Allowed: true, Paths: []string{"/livez", "/readyz"}}, "/readyz", true},
-		"another path":              {Anonymity{Allowed: true, Paths: []string{"/livez"}}, "/api", false},
-		"below a path":              {Anonymity{Allowed: true, Paths: []string{"/livez"}}, "/livez/ping", false},
-		"paths, but nobody allowed": {Anonymity{Paths: []string{"/livez"}}, "/livez", false},
+		"disabled":             {Anonymity{}, "/livez", false},
+		"everywhere":           {Anonymity{Allowed: true}, "/api", true},
+		"a path that is named": {Anonymity{Allowed: true, Paths: []string{"/livez", "/readyz"}}, "/readyz", true},
+		"another path":         {Anonymity{Allowed: true, Paths: []string{"/livez"}}, "/api", false},
+		"below a path":         {Anonymity{Allowed: true, Paths: []string{"/livez"}}, "/livez/ping", false},
+		"disabled, with paths": {Anonymity{Paths: []string{"/livez"}}, "/livez", false},
 	} {
 		if _, ok, err := (Requests{Anonymous: tc.anonymity}).Authenticate(httptest.NewRequest(http.MethodGet, tc.path, nil)); ok != tc.want || err != nil {
 			t.Errorf("%s: %v %v", name, ok, err)

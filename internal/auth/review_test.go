@@ -11,7 +11,7 @@ import (
 )
 
 // A review reports all its errors at once, as upstream's.
-func TestWhatIsWrongWithAQuestion(t *testing.T) {
+func TestInvalidReviewsReportAllErrors(t *testing.T) {
 	labels := func(r ...metav1.LabelSelectorRequirement) *authorizationv1.ResourceAttributes {
 		return &authorizationv1.ResourceAttributes{LabelSelector: &authorizationv1.LabelSelectorAttributes{Requirements: r}}
 	}
@@ -45,7 +45,7 @@ func TestWhatIsWrongWithAQuestion(t *testing.T) {
 	}
 }
 
-func TestSelectorsThatAreNotKnownAreTold(t *testing.T) {
+func TestUnknownSelectorsAreReported(t *testing.T) {
 	for name, tc := range map[string]struct {
 		attributes authorizationv1.ResourceAttributes
 		want       string

@@ -124,7 +124,7 @@ func names(s *Snapshot, prefix, from string) string {
 
 const pods = "/registry/pods"
 
-func TestAKindShowsWhatWasStoredBeforeAndAfterItWasOpened(t *testing.T) {
+func TestAKindShowsWritesBeforeAndAfterItsOpening(t *testing.T) {
 	s := openStore(t)
 	write(t, s, pods, pod("a", "one", "", nil))
 	k := openKind(t, openCache(t, s), pods)
@@ -190,7 +190,7 @@ func TestAnEntryIsDecodedAndEncodedOnce(t *testing.T) {
 	}
 }
 
-func TestAPassingEncodingIsSharedByThoseWhoWantItAtTheSameTime(t *testing.T) {
+func TestAPassingEncodingIsSharedByConcurrentReaders(t *testing.T) {
 	s := openStore(t)
 	write(t, s, pods, pod("a", "one", "", nil))
 	e, _ := openKind(t, openCache(t, s), pods).Snapshot().Get(pods + "/a/one")
@@ -210,11 +210,11 @@ func TestAPassingEncodingIsSharedByThoseWhoWantItAtTheSameTime(t *testing.T) {
 	goruntime.GC()
 	goruntime.GC()
 	if _, err := e.Passing("frame", encode); err != nil || made < 2 {
-		t.Errorf("made %d times, %v: it is kept although nobody wants it any more", made, err)
+		t.Errorf("made %d times, %v: it is kept although it is no longer used", made, err)
 	}
 }
 
-func TestWhatCanNotBeDecodedIsThereWithItsError(t *testing.T) {
+func TestAnUndecodableObjectIsListedWithItsError(t *testing.T) {
 	s := openStore(t)
 	k := openKind(t, openCache(t, s), pods)
 	r, err := s.Commit(t.Context(), nil, store.Op{Key: pods + "/a/broken", Value: []byte("{")})
@@ -265,7 +265,7 @@ func TestAtShowsExactRevisions(t *testing.T) {
 	}
 }
 
-func TestWhatTheStoreHasForgottenIsNotShownFromMemory(t *testing.T) {
+func TestCompactedRevisionsAreNotServedFromMemory(t *testing.T) {
 	s := openStore(t)
 	c := openCache(t, s)
 	k, quiet := openKind(t, c, pods), openKind(t, c, "/registry/quiet")
@@ -319,7 +319,7 @@ func TestIndexesAreConsistentWithTheirSnapshot(t *testing.T) {
 	}
 }
 
-func TestAWriteLeavesIndexesThatItIsNotInAsTheyAre(t *testing.T) {
+func TestAWriteDoesNotCopyUnaffectedIndexes(t *testing.T) {
 	s := openStore(t)
 	write(t, s, pods, pod("a", "1", "n1", nil))
 	k := openKind(t, openCache(t, s), pods)
@@ -340,7 +340,7 @@ func TestAWriteLeavesIndexesThatItIsNotInAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestAMutatedSharedObjectIsFound(t *testing.T) {
+func TestAMutatedSharedObjectIsReported(t *testing.T) {
 	before := DetectMutations
 	DetectMutations = true
 	defer func() { DetectMutations = before }()

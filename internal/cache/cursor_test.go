@@ -15,7 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-func TestACursorTellsWhatAWatcherShouldSee(t *testing.T) {
+func TestACursorDeliversTheChangesOfItsInterest(t *testing.T) {
 	blue, red := map[string]string{"c": "blue"}, map[string]string{"c": "red"}
 	selector := func(s string) labels.Selector {
 		sel, err := labels.Parse(s)
@@ -31,7 +31,7 @@ func TestACursorTellsWhatAWatcherShouldSee(t *testing.T) {
 		want     string
 	}{
 		{"everything", Interest{}, "A a/1, M a/1, A b/2, M a/1, D b/2, D a/1"},
-		{"everything, said with selectors", Everything, "A a/1, M a/1, A b/2, M a/1, D b/2, D a/1"},
+		{"everything, as selectors", Everything, "A a/1, M a/1, A b/2, M a/1, D b/2, D a/1"},
 		{"one namespace", Interest{Namespace: "a"}, "A a/1, M a/1, M a/1, D a/1"},
 		{"one object", Interest{Namespace: "b", Name: "2"}, "A b/2, D b/2"},
 		{"one name in all namespaces", Interest{Name: "2"}, "A b/2, D b/2"},
@@ -107,7 +107,7 @@ func TestACursorTellsWhatAWatcherShouldSee(t *testing.T) {
 	}
 }
 
-func TestNextWaitsForChangesAndTellsProgress(t *testing.T) {
+func TestNextWaitsForChangesAndReportsProgress(t *testing.T) {
 	s := openStore(t)
 	k := openKind(t, openCache(t, s), pods)
 	c, err := k.Watch(k.Revision(), Interest{Namespace: "a"})
@@ -173,7 +173,7 @@ func TestASlowWatcherFallsOffTheLog(t *testing.T) {
 		t.Errorf("a watcher that missed nothing it wants got %v", err)
 	}
 	if _, err := k.Watch(start, Interest{}); !errors.Is(err, ErrTooOld) {
-		t.Errorf("watching from what is gone: %v", err)
+		t.Errorf("watching from a dropped revision: %v", err)
 	}
 }
 
@@ -190,7 +190,7 @@ func openCursor(t *testing.T) (store.Store, *Cache, *Kind, *Cursor) {
 	return s, c, k, cur
 }
 
-func TestAForgottenKindsCursorsTellFirstWhatCameBefore(t *testing.T) {
+func TestCursorsOfAForgottenKindDeliverEarlierChangesFirst(t *testing.T) {
 	s, c, k, cur := openCursor(t)
 	defer cur.Close()
 	const writes = chunk + 1
@@ -210,7 +210,7 @@ func TestAForgottenKindsCursorsTellFirstWhatCameBefore(t *testing.T) {
 		told += len(changes)
 	}
 	if told != writes || !errors.Is(err, ErrForgotten) {
-		t.Errorf("told of %d of %d changes, then %v", told, writes, err)
+		t.Errorf("got %d of %d changes, then %v", told, writes, err)
 	}
 }
 

@@ -17,7 +17,7 @@ func within(s string, stored []byte) bool {
 }
 
 // If each search started at the beginning, or ran to the end in vain, this test would take minutes.
-func TestVeryManyPartsAreFoundInOneGo(t *testing.T) {
+func TestManyPartsAreFoundInOnePass(t *testing.T) {
 	const n = 200_000
 	text := func(i int) string { return fmt.Sprintf("a-label-%06d", i) }
 	var all strings.Builder
@@ -54,6 +54,6 @@ func TestVeryManyPartsAreFoundInOneGo(t *testing.T) {
 	e.Labels = others
 	e.shareStored()
 	if e.Labels[n-1].Name != "another"+text(n-1) {
-		t.Errorf("what is not stored is %v", e.Labels[n-1])
+		t.Errorf("the label that is not stored is %v", e.Labels[n-1])
 	}
 }

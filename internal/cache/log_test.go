@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestTheLogTellsHowOftenItsRoomHasChanged(t *testing.T) {
+func TestTheLogCountsItsResizes(t *testing.T) {
 	const most = 4096
 	var l eventLog
 	began := time.Unix(1, 0)

@@ -83,7 +83,7 @@ func objectMemory(t testing.TB, n int) (encoded, engine, all float64) {
 
 // The budget of the cache alone is 1 1/8 of the encoding, since Go allocates in steps, plus 300
 // bytes.
-func TestAnObjectThatNobodyReadsTakesLittleMoreThanItsEncoding(t *testing.T) {
+func TestAnUnreadObjectTakesLittleMoreThanItsEncoding(t *testing.T) {
 	encoded, engine, all := objectMemory(t, 10000)
 	t.Logf("encoded %.0f bytes; in memory %.0f, %.0f of them the engine's", encoded, all, engine)
 	if limit := 1.125*encoded + 300; all-engine > limit {

@@ -46,7 +46,7 @@ func packedEvents(k *Kind) (packed int) {
 	return packed
 }
 
-func TestPackedStatesAreToldAsTheyWere(t *testing.T) {
+func TestPackedStatesAreDeliveredUnchanged(t *testing.T) {
 	s := openStore(t)
 	k := openKind(t, openCache(t, s), pods)
 	const n = 400
@@ -111,7 +111,7 @@ func checkState(t *testing.T, e *Entry) {
 	}
 }
 
-func TestASnapshotOfThePastHasPackedStates(t *testing.T) {
+func TestAnOldSnapshotHasPackedStates(t *testing.T) {
 	s := openStore(t)
 	k := openKind(t, openCache(t, s), pods)
 	p := pod("a", "pod-0000", "", map[string]string{"app": "packed"})
@@ -150,7 +150,7 @@ func TestAPackedStateTakesAFractionOfItsBytes(t *testing.T) {
 	}
 }
 
-func TestWhatCanNotBeCompressedCountsInFull(t *testing.T) {
+func TestIncompressibleStatesCountInFull(t *testing.T) {
 	s := openStore(t)
 	k := openKind(t, openCache(t, s), pods)
 	noise := make([]byte, 3*hotBytes/200)
@@ -170,7 +170,7 @@ func TestWhatCanNotBeCompressedCountsInFull(t *testing.T) {
 	}
 }
 
-func TestTheLogCountsTheBytesThatItHolds(t *testing.T) {
+func TestTheLogCountsItsBytes(t *testing.T) {
 	s := openStore(t)
 	k := openKind(t, openCache(t, s), pods)
 	check := func(when string) {

@@ -14,7 +14,7 @@ import (
 )
 
 // Run must return even if lead does not, since another process is about to lead.
-func TestWhoLosesItsLeaseEnds(t *testing.T) {
+func TestALeaderThatLosesItsLeaseStops(t *testing.T) {
 	for name, hangs := range map[string]bool{"what it leads ends": false, "what it leads does not end": true} {
 		t.Run(name, func(t *testing.T) {
 			c := controllertest.New(t)
@@ -43,7 +43,7 @@ func TestWhoLosesItsLeaseEnds(t *testing.T) {
 				t.Errorf("it ended with %v", err)
 			}
 			if err := leading.Healthy(t.Context()); err != nil {
-				t.Errorf("who does not lead is healthy: %v", err)
+				t.Errorf("a process that does not lead must be healthy: %v", err)
 			}
 		})
 	}

@@ -7,7 +7,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-func TestAnIdleQueueIsNotWoken(t *testing.T) {
+func TestAnIdleQueueDoesNotWakeUp(t *testing.T) {
 	fake := clocktesting.NewFakeClock(time.Now())
 	ticker := calmClock{fake}.NewTicker(10 * time.Second)
 	defer ticker.Stop()

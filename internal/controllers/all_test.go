@@ -7,7 +7,7 @@ import (
 
 // Alerts and dashboards filter Events by their source. These are the sources of upstream's
 // controllers v1.36.3.
-func TestEventsAreFromWhomUpstreamsAre(t *testing.T) {
+func TestEventSourcesAreUpstreams(t *testing.T) {
 	want := map[string]string{
 		"replicaset-controller": "replicaset-controller", "replicationcontroller-controller": "replication-controller", "deployment-controller": "deployment-controller",
 		"daemonset-controller": "daemonset-controller", "statefulset-controller": "statefulset-controller", "job-controller": "job-controller", "cronjob-controller": "cronjob-controller",

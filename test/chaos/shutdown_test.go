@@ -331,7 +331,7 @@ func (s *server) account(namespace string) string {
 // Under load over both HTTP versions, a server that is told to stop answers every request that it
 // received, keeps every acknowledged write, and ends watches properly: with a whole event and no
 // broken connection.
-func TestAServerThatIsToldToEndLosesNoRequest(t *testing.T) {
+func TestAGracefulShutdownLosesNoRequest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts servers")
 	}

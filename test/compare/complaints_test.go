@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestTheSameComplaintAboutAnotherObjectIsOneComplaint(t *testing.T) {
+func TestComplaintsAboutDifferentObjectsAreOne(t *testing.T) {
 	c := complaints{}
 	if err := c.readLog("controllers", []byte(`I1122 02:55:25.789996      38 a.go:1] "fine"
 E1122 02:55:25.789996      38 b.go:22] "bad" err="pods \"web-7d4f8bcd9-x2vzq\" not found" uid="0b6f2a0e-6c2f-4f7e-9c7e-0123456789ab"
@@ -21,7 +21,7 @@ panic: oh
 	}
 }
 
-func TestAnswersThatNoHealthyPartGetsAreComplaints(t *testing.T) {
+func TestRefusedRequestsAreComplaints(t *testing.T) {
 	event := func(user, verb, resource, name string, code int) string {
 		return strings.NewReplacer("USER", user, "VERB", verb, "RESOURCE", resource, "NAME", name, "CODE", string('0'+rune(code/100))+string('0'+rune(code/10%10))+string('0'+rune(code%10))).Replace(
 			`{"verb":"VERB","requestURI":"/x","user":{"username":"USER"},"objectRef":{"resource":"RESOURCE","name":"NAME"},"responseStatus":{"code":CODE}}`) + "\n"

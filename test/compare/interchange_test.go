@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestANameThatIsNoLayoutIsRefusedBeforeAnythingIsTried(t *testing.T) {
+func TestUnknownLayoutsAreRefusedBeforeTheStart(t *testing.T) {
 	for names, want := range map[string]string{
 		"":                      "reference their-parts our-parts our-controllers our-scheduler our-node store",
 		"store,our-node":        "store our-node",
@@ -24,7 +24,7 @@ func TestANameThatIsNoLayoutIsRefusedBeforeAnythingIsTried(t *testing.T) {
 	}
 }
 
-func TestComplaintsThatNobodyCanJudgeAreALineButNoFailure(t *testing.T) {
+func TestComplaintsWithoutAReferenceAreNoFailure(t *testing.T) {
 	table, failed := renderResults([]result{
 		{"our-node", "one", nil},
 		{"our-node", "two", errors.New("broken")},

@@ -27,7 +27,7 @@ func TestAFigureIsLeftOutWhenRequestsFailed(t *testing.T) {
 	}
 }
 
-func TestAFloodThatCannotConnectIsWithoutAnAnswer(t *testing.T) {
+func TestAFloodWithoutConnectionCountsMissingAnswers(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	fl, ended := &flood{clients: 1}, make(chan struct{})
 	go func() {

@@ -47,7 +47,7 @@ func TestAPartIsCutOffWhenItsTimeIsUp(t *testing.T) {
 	}
 }
 
-func TestAPartThatHearsNothingEndsWithItsServer(t *testing.T) {
+func TestAPartWithoutAnswersEndsWithItsServer(t *testing.T) {
 	t.Parallel()
 	m := silent(t)
 	server := m.c.control[0]
@@ -67,7 +67,7 @@ func TestAPartThatHearsNothingEndsWithItsServer(t *testing.T) {
 	}
 }
 
-func TestWhatFailsDoesNotTakeTheTableAlong(t *testing.T) {
+func TestAFailedPartDoesNotPreventTheTable(t *testing.T) {
 	t.Parallel()
 	m := silent(t)
 	m.measureParts(t.Context(), []part{

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestReadersThatDoNotSayWhatTheyDidAreAnError(t *testing.T) {
+func TestReadersWithoutAResultAreAnError(t *testing.T) {
 	stop, err := startReaders(readersOrder{})
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ func frame(size int) []byte {
 	return append([]byte{0, byte(size >> 16), byte(size >> 8), byte(size)}, bytes.Repeat([]byte{'e'}, size)...)
 }
 
-func TestStreamsThatShareAConnectionAreReadWholeAndApart(t *testing.T) {
+func TestStreamsOfASharedConnectionAreSeparateAndComplete(t *testing.T) {
 	var opened sync.WaitGroup
 	opened.Add(3)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -58,7 +58,7 @@ func TestAWireReadsAnswersToTheirEnd(t *testing.T) {
 	}
 }
 
-func TestEventsAreCountedHoweverTheStreamIsCut(t *testing.T) {
+func TestEventsAreCountedInAnyChunks(t *testing.T) {
 	var stream strings.Builder
 	for _, size := range []int{1, 5, 300, 4000} {
 		stream.Write([]byte{0, 0, byte(size >> 8), byte(size)})
@@ -87,7 +87,7 @@ type cutter struct {
 
 func (c *cutter) Read(p []byte) (int, error) { return c.r.Read(p[:min(len(p), c.n)]) }
 
-func TestTheTableTellsRatioAndBudget(t *testing.T) {
+func TestTheTableShowsRatioAndBudget(t *testing.T) {
 	table := render(map[string]figures{
 		"upstream": {"ready": {value: 2}, "create": {value: 1000}},
 		"knarr":    {"ready": {value: 0.5}, "create": {value: 6500, note: "noted"}},

@@ -151,9 +151,9 @@ func TestBlocksWithoutAClusterRun(t *testing.T) {
 	}
 }
 
-// TestWalkedFilesAreWhole: a block that names its file can be written, and one file of a page is
+// TestFilesInWalksAreComplete: a block that names its file can be written, and one file of a page is
 // not shown twice.
-func TestWalkedFilesAreWhole(t *testing.T) {
+func TestFilesInWalksAreComplete(t *testing.T) {
 	for _, p := range pages(t) {
 		seen := map[string]bool{}
 		for _, b := range p.Blocks {

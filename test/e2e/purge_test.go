@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -163,4 +164,46 @@ func (c *cluster) nftables() []string {
 		names = append(names, table.Name)
 	}
 	return names
+}
+
+// TestAPurgeLeavesOtherClustersAlone runs pods in a cluster. Meanwhile it purges a server in the
+// same namespaces, and a cluster with a network of its own from the wrong network. The pods must
+// keep running, and their Service must answer.
+func TestAPurgeLeavesOtherClustersAlone(t *testing.T) {
+	c := newCluster(t)
+	c.up()
+	c.loadProgram("harbour/web:v1", "../../examples/harbour/web")
+	c.apply(webOnANodePort)
+	c.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
+	pods := func() string {
+		return c.kubectl("get", "pods", "-o", "jsonpath={range .items[*]}{.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount} {.status.podIP}{end}")
+	}
+	before := pods()
+
+	server := &machine{t: t, name: "server", dir: filepath.Join(t.TempDir(), "data"), log: &output{}, space: c.space}
+	server.start("server", "--listen", "0.0.0.0:6543")
+	if out, status := server.run("purge", "--yes", "--data-dir", server.dir); status != 0 {
+		t.Errorf("purge of the server:\n%s", out)
+	}
+	server.stop(syscall.SIGTERM)
+
+	other := &cluster{newMachine(t, "other")}
+	other.up()
+	other.loadProgram("harbour/web:v1", "../../examples/harbour/web")
+	other.apply(webOnANodePort)
+	other.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
+	if out, status := c.run("purge", "--yes", "--data-dir", other.dir, "--cgroup-root", other.cgroup()); status != 0 {
+		t.Errorf("purge of the other cluster:\n%s", out)
+	}
+	other.stop(syscall.SIGTERM)
+
+	if after := pods(); after != before {
+		t.Errorf("the pods were %q, are %q", before, after)
+	}
+	address := c.kubectl("get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
+	for _, url := range []string{"http://" + address, "http://192.168.88.1:30090", "http://localhost:30090"} {
+		if _, err := c.get(url + "/healthz"); err != nil {
+			t.Errorf("%s does not answer any more: %v", url, err)
+		}
+	}
 }

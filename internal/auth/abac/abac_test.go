@@ -11,10 +11,10 @@ func line(spec string) string {
 	return `{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": {` + spec + "}}\n"
 }
 
-// TestWhatALineAllows compares with the decisions of upstream's kube-apiserver v1.36.3, with one
+// TestLinesAllowRequests compares with the decisions of upstream's kube-apiserver v1.36.3, with one
 // exception. If a line has a user and a group and one of them is '*', upstream applies it to every
 // authenticated user and ignores the other. Here both must match.
-func TestWhatALineAllows(t *testing.T) {
+func TestLinesAllowRequests(t *testing.T) {
 	alice := auth.User{Name: "alice", Groups: []string{"staff", auth.GroupAuthenticated}}
 	stranger := auth.Anonymous()
 	pods := func(verb string) auth.Attributes {
@@ -32,7 +32,7 @@ func TestWhatALineAllows(t *testing.T) {
 		"a group of the user's":                       {`"group": "staff", "namespace": "n", "resource": "pods"`, pods("get"), true},
 		"a group of others":                           {`"group": "guests", "namespace": "n", "resource": "pods"`, pods("get"), false},
 		"the user in a group of others":               {`"user": "alice", "group": "guests", "namespace": "n", "resource": "pods"`, pods("get"), false},
-		"nobody":                                      {`"namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), false},
+		"no user":                                     {`"namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), false},
 		"everybody":                                   {`"user": "*", "namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), true},
 		"any group":                                   {`"group": "*", "namespace": "*", "resource": "*", "apiGroup": "*"`, pods("get"), true},
 		"any user, of a group of the user's":          {`"user": "*", "group": "staff", "namespace": "n", "resource": "pods"`, pods("get"), true},
@@ -42,10 +42,10 @@ func TestWhatALineAllows(t *testing.T) {
 		"any user is not one without credentials":     {`"user": "*", "namespace": "*", "resource": "*"`, with(pods("get"), func(a *auth.Attributes) { a.User = stranger }), false},
 		"nor is any group":                            {`"group": "*", "namespace": "*", "resource": "*"`, with(pods("get"), func(a *auth.Attributes) { a.User = stranger }), false},
 		"those without credentials, by their group":   {`"group": "system:unauthenticated", "namespace": "*", "resource": "*"`, with(pods("get"), func(a *auth.Attributes) { a.User = stranger }), true},
-		"everybody who is known":                      {`"group": "system:authenticated", "namespace": "n", "resource": "pods"`, pods("get"), true},
+		"every authenticated user":                    {`"group": "system:authenticated", "namespace": "n", "resource": "pods"`, pods("get"), true},
 		"another namespace":                           {`"user": "alice", "namespace": "m", "resource": "pods"`, pods("get"), false},
-		"no namespace is that of what is in none":     {`"user": "alice", "resource": "pods"`, pods("get"), false},
-		"what is in no namespace":                     {`"user": "alice", "resource": "nodes"`, auth.Attributes{User: alice, Verb: "get", Resource: "nodes"}, true},
+		"an empty namespace matches no namespace":     {`"user": "alice", "resource": "pods"`, pods("get"), false},
+		"a resource without namespace":                {`"user": "alice", "resource": "nodes"`, auth.Attributes{User: alice, Verb: "get", Resource: "nodes"}, true},
 		"another group of the API":                    {`"user": "alice", "namespace": "n", "resource": "pods", "apiGroup": "x"`, pods("get"), false},
 		"no group is the core one":                    {`"user": "alice", "namespace": "n", "resource": "*"`, with(pods("get"), func(a *auth.Attributes) { a.Group = "apps" }), false},
 		"a subresource goes with its resource":        {`"user": "alice", "namespace": "n", "resource": "pods"`, with(pods("get"), func(a *auth.Attributes) { a.Subresource = "log" }), true},
@@ -76,7 +76,7 @@ func TestWhatALineAllows(t *testing.T) {
 }
 
 // Upstream's tests of authorization contain such lines.
-func TestALineWithoutAVersionMatchesWhatItDoesNotSay(t *testing.T) {
+func TestMissingFieldsOfAnUnversionedLineMatchEverything(t *testing.T) {
 	alice := auth.User{Name: "alice", Groups: []string{auth.GroupAuthenticated}}
 	bob := auth.User{Name: "bob", Groups: []string{auth.GroupAuthenticated}}
 	deletes := func(user auth.User) auth.Attributes {
@@ -88,18 +88,18 @@ func TestALineWithoutAVersionMatchesWhatItDoesNotSay(t *testing.T) {
 		asked   auth.Attributes
 		allowed bool
 	}{
-		"a user, everything":               {`{"user": "alice"}`, deletes(alice), true},
-		"a user, paths":                    {`{"user": "alice"}`, path, true},
-		"a user is no other":               {`{"user": "alice"}`, deletes(bob), false},
-		"nobody is everybody who is known": {`{}`, deletes(bob), true},
-		"nobody is not who is not known":   {`{}`, deletes(auth.Anonymous()), false},
-		"a group":                          {`{"group": "system:unauthenticated"}`, deletes(auth.Anonymous()), true},
-		"a namespace":                      {`{"namespace": "n"}`, deletes(alice), true},
-		"another namespace":                {`{"namespace": "m"}`, deletes(alice), false},
-		"a namespace has no paths":         {`{"namespace": "n"}`, path, false},
-		"a resource, of every group":       {`{"resource": "deployments"}`, deletes(alice), true},
-		"another resource":                 {`{"resource": "pods"}`, deletes(alice), false},
-		"reading is not writing":           {`{"readonly": true}`, deletes(alice), false},
+		"a user, everything":                     {`{"user": "alice"}`, deletes(alice), true},
+		"a user, paths":                          {`{"user": "alice"}`, path, true},
+		"a user is no other":                     {`{"user": "alice"}`, deletes(bob), false},
+		"no user means every authenticated user": {`{}`, deletes(bob), true},
+		"no user excludes anonymous requests":    {`{}`, deletes(auth.Anonymous()), false},
+		"a group":                                {`{"group": "system:unauthenticated"}`, deletes(auth.Anonymous()), true},
+		"a namespace":                            {`{"namespace": "n"}`, deletes(alice), true},
+		"another namespace":                      {`{"namespace": "m"}`, deletes(alice), false},
+		"a namespace has no paths":               {`{"namespace": "n"}`, path, false},
+		"a resource, of every group":             {`{"resource": "deployments"}`, deletes(alice), true},
+		"another resource":                       {`{"resource": "pods"}`, deletes(alice), false},
+		"reading is not writing":                 {`{"readonly": true}`, deletes(alice), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			policies, err := Parse([]byte(tc.line))
@@ -113,7 +113,7 @@ func TestALineWithoutAVersionMatchesWhatItDoesNotSay(t *testing.T) {
 	}
 }
 
-func TestALineThatCanNotBeReadIsNamed(t *testing.T) {
+func TestErrorsNameTheLine(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"no JSON":            {"x", "line 2: "},
 		"an unknown field":   {line(`"usr": "alice"`), `line 2: json: unknown field "usr"`},

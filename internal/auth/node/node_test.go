@@ -92,7 +92,7 @@ func TestANodeSeesWhatItsPodsNeedAndNoMore(t *testing.T) {
 }
 
 // The texts are upstream's for the same requests.
-func TestANodeIsToldWhyItMayNot(t *testing.T) {
+func TestRefusalsOfNodesHaveUpstreamsReasons(t *testing.T) {
 	z, err := New(t.Context(), clienttest.NewMemory())
 	if err != nil {
 		t.Fatal(err)

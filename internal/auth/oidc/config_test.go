@@ -13,7 +13,7 @@ import (
 )
 
 // The texts are upstream's for the same files.
-func TestWhatIsWrongWithAConfiguration(t *testing.T) {
+func TestInvalidConfigurationsAreReported(t *testing.T) {
 	one := func(text string) string { return head + "jwt:\n- " + text }
 	const mappings = "\n  claimMappings: {username: {claim: sub, prefix: ''}}"
 	for name, tc := range map[string]struct{ file, want string }{
@@ -52,7 +52,7 @@ func TestWhatIsWrongWithAConfiguration(t *testing.T) {
 }
 
 // An issuer that names an unconfigured network is an error here, as upstream.
-func TestAnIssuerThatNamesANetworkIsReachedThroughIt(t *testing.T) {
+func TestAnIssuerIsReachedThroughItsNetwork(t *testing.T) {
 	proxy := egresstest.Connect(t, nil)
 	tokens, err := New(t.Context(), Options{Egress: proxy.Selector(t, "HTTPConnect", egress.Cluster), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -78,7 +78,7 @@ func TestAnIssuerThatNamesANetworkIsReachedThroughIt(t *testing.T) {
 	}
 }
 
-func TestFlagsMeanAConfiguration(t *testing.T) {
+func TestFlagsBecomeAConfiguration(t *testing.T) {
 	for name, tc := range map[string]struct {
 		flags        Flags
 		prefix, want string

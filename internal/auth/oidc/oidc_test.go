@@ -65,7 +65,7 @@ const byExpressions = `  claimValidationRules:
 const byEmail = "  claimMappings:\n    username: {claim: email, prefix: ''}\n"
 
 // The texts are those of upstream's TokenReview for the same tokens.
-func TestTokensMeanWhatTheyMeanUpstream(t *testing.T) {
+func TestTokensAreMappedToUsersAsUpstream(t *testing.T) {
 	i := startIssuer(t)
 	from := fmt.Sprintf(`"iss":%q`, i.URL)
 	good := from + `,"aud":"a","exp":4000000000`
@@ -196,7 +196,7 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-func TestWhomATokenIsMeantFor(t *testing.T) {
+func TestATokenNeedsAValidAudienceAndTime(t *testing.T) {
 	now := time.Unix(2000000000, 0)
 	for _, tc := range []struct {
 		name     string

@@ -43,7 +43,7 @@ func TestNewKeysOfAnIssuerAreFetchedWhenTheyAreUsed(t *testing.T) {
 }
 
 // The series are those of upstream's API server v1.36.3.
-func TestIssuersAreToldOfByTheirHashes(t *testing.T) {
+func TestMetricsNameIssuersByHash(t *testing.T) {
 	i := startIssuer(t)
 	tokens := configured(t, i, "  claimMappings:\n    username: {claim: sub, prefix: ''}\n")
 	registry := prometheus.NewRegistry()
@@ -97,7 +97,7 @@ func TestIssuersAreToldOfByTheirHashes(t *testing.T) {
 	}
 }
 
-func TestAnIssuerThatDoesNotAnswerYet(t *testing.T) {
+func TestDiscoveryContinuesUntilAnIssuerAnswers(t *testing.T) {
 	i := startIssuer(t)
 	i.away = true
 	tokens, err := New(t.Context(), Options{Audiences: []string{own}, Log: slog.New(slog.DiscardHandler)})
@@ -142,7 +142,7 @@ func TestAnIssuerThatDoesNotAnswerYet(t *testing.T) {
 	}
 }
 
-func TestAnIssuersKeysAreNotAskedForAgainAndAgain(t *testing.T) {
+func TestFailedFetchesOfKeysAreNotRepeatedAtOnce(t *testing.T) {
 	i := startIssuer(t)
 	now := time.Unix(1_800_000_000, 0)
 	tokens, err := New(t.Context(), Options{Audiences: []string{own}, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
@@ -184,7 +184,7 @@ func TestAnIssuersKeysAreNotAskedForAgainAndAgain(t *testing.T) {
 	}
 }
 
-func TestIssuersThatAreNoneKeepNoPlace(t *testing.T) {
+func TestInvalidIssuersOfDistributedClaimsAreForgotten(t *testing.T) {
 	i := startIssuer(t)
 	tokens := configured(t, i, byEmail)
 	a := (*tokens.list.Load())[0]

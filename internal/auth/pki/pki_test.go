@@ -26,7 +26,7 @@ func open(t *testing.T, dir string, now time.Time) *PKI {
 	return p
 }
 
-func TestOpenMakesEverythingOnceAndReadsItAgain(t *testing.T) {
+func TestOpenCreatesEverythingOnceAndReadsItAgain(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	began := time.Now()
 	first := open(t, dir, now)
@@ -52,7 +52,7 @@ func TestOpenMakesEverythingOnceAndReadsItAgain(t *testing.T) {
 	}
 }
 
-func TestDamagedLeafIsMadeAnewAndDamagedAuthorityIsAnError(t *testing.T) {
+func TestADamagedLeafIsReplacedAndADamagedAuthorityIsAnError(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	first := open(t, dir, now)
 	// A crash between the two files leaves a key that does not match its certificate.
@@ -76,7 +76,7 @@ func TestDamagedLeafIsMadeAnewAndDamagedAuthorityIsAnError(t *testing.T) {
 	}
 }
 
-func TestLeafIsIssuedAnewWhenANameIsMissing(t *testing.T) {
+func TestALeafIsReplacedWhenANameIsMissing(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir, time.Now())
 	p, err := Open(Config{Dir: dir, NodeName: "n1", Names: []string{"cluster.example"}})
@@ -88,7 +88,7 @@ func TestLeafIsIssuedAnewWhenANameIsMissing(t *testing.T) {
 	}
 }
 
-func TestRenewalIsSeenByRunningServerAndKubeconfig(t *testing.T) {
+func TestARenewalReachesTheServerAndTheKubeconfig(t *testing.T) {
 	now := time.Now()
 	p := open(t, t.TempDir(), now)
 	p.config.Now = func() time.Time { return now }
@@ -120,7 +120,7 @@ func TestRenewalIsSeenByRunningServerAndKubeconfig(t *testing.T) {
 	}
 }
 
-func TestOneCertificateThatCannotBeRenewedDoesNotKeepTheOthers(t *testing.T) {
+func TestAFailedRenewalDoesNotStopOtherRenewals(t *testing.T) {
 	now := time.Now()
 	p := open(t, t.TempDir(), now)
 	p.config.Now = func() time.Time { return now }
@@ -164,7 +164,7 @@ func serials(t *testing.T, url, kubeconfig string, now time.Time) [2]string {
 	return [2]string{response.TLS.PeerCertificates[0].SerialNumber.String(), pair.Leaf.SerialNumber.String()}
 }
 
-func TestKeysOfFlagsSignAndVerifyInsteadOfTheFolders(t *testing.T) {
+func TestKeysOfFlagsReplaceTheFoldersKeys(t *testing.T) {
 	now := time.Now()
 	own, other, third := open(t, t.TempDir(), now), open(t, t.TempDir(), now), open(t, t.TempDir(), now)
 	key := func(p *PKI, file string) string { return filepath.Join(p.config.Dir, file) }

@@ -121,7 +121,7 @@ func TestAnEmptyClusterIsAuthorizedBeforeItsRolesAreWritten(t *testing.T) {
 	}
 }
 
-func TestTheGroupOfNodesAloneGivesNothing(t *testing.T) {
+func TestTheGroupOfNodesAloneGivesNoRights(t *testing.T) {
 	of := func(name, verb, group, resource string) auth.Attributes {
 		a := ask(name, verb, group, resource, "kube-system", "")
 		a.User.Groups = append(a.User.Groups, auth.GroupNodes)
@@ -158,15 +158,15 @@ func TestTheGroupOfNodesAloneGivesNothing(t *testing.T) {
 	}
 	for _, who := range []string{"somebody", "system:node:n1"} {
 		if d, _, _ := stored.Authorize(t.Context(), of(who, "patch", "", "events")); d == auth.Allow {
-			t.Errorf("%s may change events by roles: the node authorizer is who allows it to nodes", who)
+			t.Errorf("%s may change events by roles, but only the node authorizer should allow that", who)
 		}
 	}
 	if d, _, _ := own.Authorize(t.Context(), of("somebody", "watch", "discovery.k8s.io", "endpointslices")); d != auth.Allow {
-		t.Error("a binding that somebody made for the group does not count")
+		t.Error("a user's own binding of the group does not count")
 	}
 }
 
-func TestBootstrapAddsWhatIsMissingAndTakesNothingAway(t *testing.T) {
+func TestBootstrapAddsMissingRulesAndRemovesNone(t *testing.T) {
 	ctx := context.Background()
 	_, m := bootstrapped(t)
 	role, err := client.Get[*rbacv1.ClusterRole](ctx, m, "", "system:kube-dns")
@@ -206,7 +206,7 @@ func TestBootstrapAddsWhatIsMissingAndTakesNothingAway(t *testing.T) {
 	}
 }
 
-func TestNobodyGrantsMoreThanTheyHave(t *testing.T) {
+func TestUsersCannotGrantMoreThanTheyHave(t *testing.T) {
 	binding := func(u, role string) client.Object {
 		return &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: u}, Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: u}},
@@ -232,8 +232,8 @@ func TestNobodyGrantsMoreThanTheyHave(t *testing.T) {
 		obj, old   runtime.Object
 		want       string // "" means no error
 	}{
-		{"what is held", "boss", role(rule("get list", core, "pods")), nil, ""},
-		{"what is not held", "boss", role(rule("get list", core, "pods nodes")), nil,
+		{"held permissions", "boss", role(rule("get list", core, "pods")), nil, ""},
+		{"permissions that are not held", "boss", role(rule("get list", core, "pods nodes")), nil,
 			`roles.rbac.authorization.k8s.io "r" is forbidden: user "boss" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:` + "\n" + `{APIGroups:[""], Resources:["nodes"], Verbs:["get" "list"]}`},
 		{"with the verb escalate", "trusted", role(rule("get list", core, "nodes")), nil, ""},
 		{"with the verb escalate for this role", "keeper", role(rule("get list", core, "nodes")), role(), ""},
@@ -241,7 +241,7 @@ func TestNobodyGrantsMoreThanTheyHave(t *testing.T) {
 		{"an aggregation, created", "boss", aggregated, nil, "must have cluster-admin privileges to use the aggregationRule"},
 		{"an aggregation, updated", "boss", aggregated, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "all"}}, "must have cluster-admin privileges to use an aggregationRule"},
 		{"garbage collection", "nobody", owned, role(rule("*", core, "nodes")), ""},
-		{"binding of what is held", "boss", to("view"), nil, ""},
+		{"binding of held permissions", "boss", to("view"), nil, ""},
 		{"binding of more", "boss", to("cluster-admin"), nil, `rolebindings.rbac.authorization.k8s.io "b" is forbidden: user "boss"`},
 		{"binding of nothing", "boss", to("gone"), nil, `rolebindings.rbac.authorization.k8s.io "gone" not found`},
 		{"binding with the verb bind", "trusted", to("cluster-admin"), nil, ""},
@@ -275,7 +275,7 @@ func TestForbiddenReadsAsUpstreams(t *testing.T) {
 	}
 }
 
-func TestReviewRulesListsWhatAUserMay(t *testing.T) {
+func TestReviewRulesListsAUsersRules(t *testing.T) {
 	z, _ := bootstrapped(t)
 	notFound := func(kind string) string {
 		_, err := resolve(newMemory(Bootstrap()), rbacv1.RoleRef{Kind: kind, Name: "gone"}, "ns")

@@ -78,7 +78,7 @@ func shown(t *testing.T, c *Certificates, name, at string) string {
 }
 
 // The choice among named certificates is that of upstream's kube-apiserver v1.36.3.
-func TestWhichCertificateIsShown(t *testing.T) {
+func TestTheCertificateFitsTheRequestedName(t *testing.T) {
 	c := server(t)
 	if got := shown(t, c, "anything", "10.0.0.1"); got != "own" {
 		t.Fatalf("without files: %s", got)
@@ -120,7 +120,7 @@ func TestWhichCertificateIsShown(t *testing.T) {
 	}
 }
 
-func TestANewCertificateIsShownFromThenOn(t *testing.T) {
+func TestANewCertificateReplacesTheOldOne(t *testing.T) {
 	c := server(t)
 	rest, named := c.Rest(), c.Named(nil)
 	use(t, rest, "rest 1", "kubernetes")

@@ -19,7 +19,7 @@ import (
 )
 
 // The texts are those of upstream's API server v1.36.3, where it has the same errors.
-func TestASignerThatSaysWhatCanNotBeIsRefused(t *testing.T) {
+func TestInvalidAnswersOfASignerAreRefused(t *testing.T) {
 	keys := func(change func(*externaljwt.FetchKeysResponse)) func(*signertest.Answers) {
 		return func(a *signertest.Answers) { change(a.Keys) }
 	}
@@ -50,7 +50,7 @@ func TestASignerThatSaysWhatCanNotBeIsRefused(t *testing.T) {
 	}
 }
 
-func TestATokenIsWhatTheProtocolSays(t *testing.T) {
+func TestSignedTokensFollowTheProtocol(t *testing.T) {
 	server := signertest.Start(t)
 	s, err := Connect(t.Context(), server.Socket, slog.Default())
 	if err != nil {
@@ -60,15 +60,15 @@ func TestATokenIsWhatTheProtocolSays(t *testing.T) {
 	for name, tc := range map[string]struct {
 		header, want string
 	}{
-		"as it should be":       {`{"alg":"RS256","kid":"k1","typ":"JWT"}`, ""},
-		"of a key not yet told": {`{"alg":"RS256","kid":"k2","typ":"JWT"}`, ""},
-		"of another type":       {`{"alg":"RS256","kid":"k1","typ":"X"}`, "while validating header: bad type"},
-		"of no algorithm here":  {`{"alg":"PS256","kid":"k1","typ":"JWT"}`, `bad signing algorithm "PS256"`},
-		"of an unnamed key":     {`{"alg":"RS256","typ":"JWT"}`, "key id missing"},
-		"that says more":        {`{"alg":"RS256","kid":"k1","typ":"JWT","foo":1}`, `unknown field "foo"`},
-		"that says it twice":    {`{"alg":"RS256","kid":"k1","typ":"JWT"}{}`, "data after the object"},
-		"with a bracket more":   {`{"alg":"RS256","kid":"k1","typ":"JWT"}}`, "data after the object"},
-		"that is no JSON":       {`x`, "while parsing header JSON"},
+		"as it should be":      {`{"alg":"RS256","kid":"k1","typ":"JWT"}`, ""},
+		"of a new key":         {`{"alg":"RS256","kid":"k2","typ":"JWT"}`, ""},
+		"of another type":      {`{"alg":"RS256","kid":"k1","typ":"X"}`, "while validating header: bad type"},
+		"of no algorithm here": {`{"alg":"PS256","kid":"k1","typ":"JWT"}`, `bad signing algorithm "PS256"`},
+		"of an unnamed key":    {`{"alg":"RS256","typ":"JWT"}`, "key id missing"},
+		"that says more":       {`{"alg":"RS256","kid":"k1","typ":"JWT","foo":1}`, `unknown field "foo"`},
+		"that says it twice":   {`{"alg":"RS256","kid":"k1","typ":"JWT"}{}`, "data after the object"},
+		"with a bracket more":  {`{"alg":"RS256","kid":"k1","typ":"JWT"}}`, "data after the object"},
+		"that is no JSON":      {`x`, "while parsing header JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server.Change(func(a *signertest.Answers) { a.Header = tc.header })
@@ -84,7 +84,7 @@ func TestATokenIsWhatTheProtocolSays(t *testing.T) {
 		a.Keys.Keys[0].ExcludeFromOidcDiscovery = true
 	})
 	if _, err := s.Sign(t.Context(), []byte(`{}`)); err == nil || !strings.Contains(err.Error(), "(kid: k3) is excluded from OIDC discovery docs") {
-		t.Errorf("signed with a key that nobody is told of: %v", err)
+		t.Errorf("signed with an unpublished key: %v", err)
 	}
 	server.Change(func(a *signertest.Answers) {
 		a.Header = `{"alg":"RS256","kid":"k4","typ":"JWT"}`
@@ -92,7 +92,7 @@ func TestATokenIsWhatTheProtocolSays(t *testing.T) {
 		a.Keys.Keys[1].ExcludeFromOidcDiscovery = true
 	})
 	if _, err := s.Sign(t.Context(), []byte(`{}`)); err == nil || !strings.Contains(err.Error(), "(kid: k4) is excluded from OIDC discovery docs") {
-		t.Errorf("signed with a name that also a key has which nobody is told of: %v", err)
+		t.Errorf("signed with the name of an unpublished key: %v", err)
 	}
 	if k := s.Keys(); k.Refresh != 10*time.Second || k.Left(k.read.Add(4*time.Second)) != 6*time.Second || k.Left(k.read.Add(time.Hour)) != 0 {
 		t.Errorf("keys are to be read again in %s", k.Refresh)
@@ -129,7 +129,7 @@ func TestASignerMaySetNoBound(t *testing.T) {
 	}
 }
 
-func TestASignerThatStartsAnewIsWaitedFor(t *testing.T) {
+func TestSigningWaitsForARestartingSigner(t *testing.T) {
 	server := signertest.Start(t)
 	s, err := Connect(t.Context(), server.Socket, slog.Default())
 	if err != nil {
@@ -138,7 +138,7 @@ func TestASignerThatStartsAnewIsWaitedFor(t *testing.T) {
 	defer s.Close()
 	server.Stop()
 	if err := s.Fetch(t.Context()); err == nil {
-		t.Error("keys were fetched of nobody")
+		t.Error("fetched keys without a signer")
 	}
 	again := make(chan error, 1)
 	go func() {
@@ -147,11 +147,11 @@ func TestASignerThatStartsAnewIsWaitedFor(t *testing.T) {
 	}()
 	signertest.StartAt(t, server.Socket)
 	if err := <-again; err != nil {
-		t.Errorf("asked while the signer was away: %v", err)
+		t.Errorf("a request without a signer: %v", err)
 	}
 }
 
-func TestAKeyOfAnotherKindIsLeftOut(t *testing.T) {
+func TestKeysOfUnknownTypesAreIgnored(t *testing.T) {
 	public, _, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +178,7 @@ func TestAKeyOfAnotherKindIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestKeysToldOnceMoreAreTheSame(t *testing.T) {
+func TestRepeatedKeysAreTheSame(t *testing.T) {
 	server := signertest.Start(t)
 	s, err := Connect(t.Context(), server.Socket, slog.Default())
 	if err != nil {
@@ -197,7 +197,7 @@ func TestKeysToldOnceMoreAreTheSame(t *testing.T) {
 	}
 }
 
-func TestASignerThatIsNotThereIsToldOf(t *testing.T) {
+func TestAMissingSignerIsAnError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Connect(ctx, t.TempDir()+"/none", slog.Default()); err == nil || !strings.Contains(err.Error(), "/none: metadata:") {

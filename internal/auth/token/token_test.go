@@ -111,7 +111,7 @@ func TestTokensOfEveryKeyKindAuthenticateTheirAccount(t *testing.T) {
 	}
 }
 
-func TestTokenEndsWithItsTimeItsPodItsAccountAndItsAudience(t *testing.T) {
+func TestATokenNeedsItsTimePodAccountAndAudience(t *testing.T) {
 	ctx := context.Background()
 	cases := map[string]struct {
 		change func(w *world)
@@ -184,7 +184,7 @@ func TestForgedTokensAreRefused(t *testing.T) {
 	}
 }
 
-func TestPodTokensForTheAPIServerLiveAYearAndSayWhenTheyWereDue(t *testing.T) {
+func TestPodTokensForTheAPIServerLiveAYearAndHaveWarnAfter(t *testing.T) {
 	w := newWorld(t, p256(t))
 	made, err := w.Issue(context.Background(), "ns", "sa", podRequest(3607))
 	if err != nil {
@@ -229,7 +229,7 @@ func TestTokenRequestErrors(t *testing.T) {
 	}
 }
 
-func TestSignaturesThatAreKnownAreTold(t *testing.T) {
+func TestMetricsCountRememberedSignatures(t *testing.T) {
 	w, stranger := newWorld(t, p256(t)), newWorld(t, p256(t))
 	use := func(from *world) {
 		made, err := from.Issue(t.Context(), "ns", "sa", podRequest(600))
@@ -262,7 +262,7 @@ func TestSignaturesThatAreKnownAreTold(t *testing.T) {
 		"request_duration_seconds hit": 1, "request_duration_seconds miss": 3,
 	}
 	if !maps.Equal(got, want) {
-		t.Errorf("told %v, want %v", got, want)
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

@@ -35,7 +35,7 @@ func FuzzAnswers(f *testing.F) {
 		tokens := &Tokens{server: s, now: time.Now}
 		_, accepted, ok, err := tokens.AuthenticateToken(t.Context(), "t", []string{"a"})
 		if ok && (err != nil || !says("authenticated") || len(accepted) != 1 || accepted[0] != "a") {
-			t.Errorf("%q is somebody for %q (%v)", body, accepted, err)
+			t.Errorf("%q authenticates a user for %q (%v)", body, accepted, err)
 		}
 	})
 }
@@ -72,7 +72,7 @@ func FuzzUse(f *testing.F) {
 		err := c.Use(data)
 		decision, _, _ := c.Authorize(t.Context(), auth.Attributes{User: auth.User{Name: "u"}, Verb: "get"})
 		if err != nil && decision != auth.NoOpinion {
-			t.Errorf("what is refused (%v) decides %v", err, decision)
+			t.Errorf("a refused configuration (%v) decides %v", err, decision)
 		}
 	})
 }

@@ -68,7 +68,7 @@ func used(text string) (*Chain, error) {
 	return c, c.Use([]byte(text))
 }
 
-func TestAWebhookIsAskedAndItsAnswersAreRemembered(t *testing.T) {
+func TestAnswersOfAWebhookAreRemembered(t *testing.T) {
 	asked := 0
 	kubeconfig := hook(t, "3s", func(w http.ResponseWriter, r *http.Request) {
 		asked++
@@ -112,7 +112,7 @@ func TestAWebhookIsAskedAndItsAnswersAreRemembered(t *testing.T) {
 	}
 }
 
-func TestConditionsSpareAWebhookAndFailuresFollowThePolicy(t *testing.T) {
+func TestMatchConditionsAndFailurePolicyApply(t *testing.T) {
 	asked := 0
 	kubeconfig := hook(t, "3s", func(w http.ResponseWriter, _ *http.Request) { asked++; w.WriteHeader(http.StatusBadRequest) })
 	conditions := "    matchConditions:\n    - expression: has(request.resourceAttributes)\n    - expression: \"request.user != 'system:kube-proxy'\"\n"
@@ -128,7 +128,7 @@ func TestConditionsSpareAWebhookAndFailuresFollowThePolicy(t *testing.T) {
 			}
 		}
 		if asked != 0 {
-			t.Error("it is asked about what it is not for")
+			t.Error("the webhook got a request that its conditions exclude")
 		}
 		if d, _, err := all.Authorize(t.Context(), auth.Attributes{User: auth.User{Name: "alice"}, Verb: "get", Resource: "pods"}); d != want || err == nil || asked != 1 {
 			t.Errorf("%s: %v %v, asked %d times", failure, d, err, asked)
@@ -136,7 +136,7 @@ func TestConditionsSpareAWebhookAndFailuresFollowThePolicy(t *testing.T) {
 	}
 }
 
-func TestConfigurationsThatCanNotBeMeantAreRefused(t *testing.T) {
+func TestInvalidConfigurationsAreRefused(t *testing.T) {
 	kubeconfig := hook(t, "3s", func(http.ResponseWriter, *http.Request) {})
 	for text, want := range map[string]string{
 		configuration(kubeconfig, "Sometimes", ""):                                                     "failurePolicy",
@@ -167,7 +167,7 @@ func TestConfigurationsThatCanNotBeMeantAreRefused(t *testing.T) {
 	}
 }
 
-func TestPoliciesAreReadWhereTheFirstConfigurationNamesThem(t *testing.T) {
+func TestPoliciesAreOpenedIfTheFirstConfigurationNamesThem(t *testing.T) {
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n- {type: RBAC, name: rbac}\n"
 	const abac = head + "- {type: ABAC, name: abac}\n"
 	opened := 0
@@ -199,7 +199,7 @@ func TestPoliciesAreReadWhereTheFirstConfigurationNamesThem(t *testing.T) {
 	}
 }
 
-func TestAChangedConfigurationCountsAndABrokenOneDoesNot(t *testing.T) {
+func TestAChangedConfigurationAppliesUnlessItIsInvalid(t *testing.T) {
 	allow := NewChain(Authorizers{"AlwaysAllow": Always(auth.Allow), "AlwaysDeny": Always(auth.NoOpinion)})
 	bob := auth.Attributes{User: auth.User{Name: "bob"}, Verb: "get", Path: "/"}
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n"
@@ -208,10 +208,10 @@ func TestAChangedConfigurationCountsAndABrokenOneDoesNot(t *testing.T) {
 		want            auth.Decision
 	}{
 		{"nothing yet", "", "at least one authorization mode must be defined", auth.NoOpinion},
-		{"a name of its own", head + "- {type: AlwaysAllow, name: all}\n", "expected name alwaysallow for authorizer AlwaysAllow instead of all", auth.NoOpinion},
+		{"another name", head + "- {type: AlwaysAllow, name: all}\n", "expected name alwaysallow for authorizer AlwaysAllow instead of all", auth.NoOpinion},
 		{"the first", head + "- {type: AlwaysAllow, name: alwaysallow}\n", "", auth.Allow},
 		{"a broken one", head + "- {type: Nonsense, name: x}\n", "Unsupported value", auth.Allow},
-		{"one without what was there", head + "- {type: AlwaysDeny, name: none}\n", "[expected name alwaysdeny for authorizer AlwaysDeny instead of none, missing required types: [AlwaysAllow]]", auth.Allow},
+		{"one without a required type", head + "- {type: AlwaysDeny, name: none}\n", "[expected name alwaysdeny for authorizer AlwaysDeny instead of none, missing required types: [AlwaysAllow]]", auth.Allow},
 		{"another one", head + "- {type: AlwaysDeny, name: alwaysdeny}\n- {type: AlwaysAllow, name: alwaysallow}\n", "", auth.Allow},
 	} {
 		if err := allow.Use([]byte(step.text)); (err == nil) != (step.err == "") || err != nil && !strings.Contains(err.Error(), step.err) {
@@ -237,7 +237,7 @@ func TestAChangedConfigurationCountsAndABrokenOneDoesNot(t *testing.T) {
 	t.Errorf("the decisions are not counted: %v", families)
 }
 
-func TestAnAnswerInYAMLHasNoAliasesThatStandForTooMuch(t *testing.T) {
+func TestAnAnswerWithExcessiveYAMLAliasesIsRefused(t *testing.T) {
 	answer := func(n int) []byte {
 		return []byte("kind: SubjectAccessReview\napiVersion: authorization.k8s.io/v1\nstatus: {allowed: true, reason: &a " + strings.Repeat("x", 1<<20) + "}\nmore: [" + strings.Repeat("*a, ", n) + "]\n")
 	}
@@ -251,7 +251,7 @@ func TestAnAnswerInYAMLHasNoAliasesThatStandForTooMuch(t *testing.T) {
 }
 
 // The texts are those of upstream's access reviews for the same answers.
-func TestAnswersThatAreNone(t *testing.T) {
+func TestInvalidAnswersAreRefused(t *testing.T) {
 	const conversion = "converting (%s) to (v1.SubjectAccessReview): unknown conversion"
 	for name, tc := range map[string]struct {
 		code         int
@@ -283,7 +283,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}
 }
 
-func TestWebhooksAreConnectedToAsTheServerSays(t *testing.T) {
+func TestWebhooksAreDialedThroughEgress(t *testing.T) {
 	var stop context.CancelFunc // stops further attempts
 	dialed := make(chan string, attempts)
 	nowhere := func(_ context.Context, network, address string) (net.Conn, error) {

@@ -37,10 +37,10 @@ func TestEveryNamespaceHasAnAccountAndTheCA(t *testing.T) {
 	if _, err := client.Update(t.Context(), c.Client, cm); err != nil {
 		t.Fatal(err)
 	}
-	c.Eventually("both are put back", has)
+	c.Eventually("both are restored", has)
 }
 
-func TestTokenSecretsAreFilledAndGoWithTheirAccount(t *testing.T) {
+func TestTokenSecretsAreFilledAndDeletedWithTheirAccount(t *testing.T) {
 	c := controllertest.New(t)
 	c.Config.LegacyToken = func(a *corev1.ServiceAccount, s *corev1.Secret) (string, error) { return "token of " + a.Name, nil }
 	c.Run(accounts.Tokens)
@@ -59,7 +59,7 @@ func TestTokenSecretsAreFilledAndGoWithTheirAccount(t *testing.T) {
 	if err := client.Delete[*corev1.ServiceAccount](t.Context(), c.Client, "default", "robot", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.Eventually("it goes", func() string {
+	c.Eventually("it is deleted", func() string {
 		if len(controllertest.List[*corev1.Secret](c)) > 0 {
 			return "still there"
 		}

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestNothingIsDoneOnLessKnowledgeThanAPeriodOfIt(t *testing.T) {
+func TestATokenCountsAsUnusedOnlyAfterAWholeTrackedPeriod(t *testing.T) {
 	day := func(text string) time.Time {
 		at, err := time.Parse(time.DateOnly, text)
 		if err != nil {

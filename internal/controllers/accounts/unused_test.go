@@ -21,7 +21,7 @@ const (
 )
 
 // The expected results were measured with upstream's controller manager v1.36.3.
-func TestGeneratedTokensThatNobodyUsesAreInvalidatedThenDeleted(t *testing.T) {
+func TestUnusedGeneratedTokensAreInvalidatedThenDeleted(t *testing.T) {
 	c := controllertest.New(t)
 	c.Config.LegacyTokenPeriod = time.Nanosecond // every past day is longer ago than this period
 	if _, err := client.Create(t.Context(), c.Client, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}); err != nil {
@@ -35,15 +35,15 @@ func TestGeneratedTokensThatNobodyUsesAreInvalidatedThenDeleted(t *testing.T) {
 		pod     func(*corev1.PodSpec, string)
 		outcome string
 	}{
-		"long-unused":                {map[string]string{lastUsed: "2020-01-01"}, false, nil, marked},
-		"never-used":                 {nil, false, nil, marked},
-		"used-of-late":               {map[string]string{lastUsed: tomorrow}, false, nil, kept},
-		"made-by-hand":               {map[string]string{lastUsed: "2020-01-01"}, true, nil, kept},
-		"long-invalid":               {map[string]string{invalidSince: "2020-01-01"}, false, nil, gone},
-		"long-invalid-though-used":   {map[string]string{invalidSince: "2020-01-01", lastUsed: "2020-02-02"}, false, nil, gone},
-		"invalid-of-late":            {map[string]string{invalidSince: tomorrow}, false, nil, kept},
-		"invalid-since-nobody-knows": {map[string]string{invalidSince: "junk"}, false, nil, marked},
-		"used-nobody-knows-when":     {map[string]string{lastUsed: "junk"}, false, nil, kept},
+		"long-unused":              {map[string]string{lastUsed: "2020-01-01"}, false, nil, marked},
+		"never-used":               {nil, false, nil, marked},
+		"used-of-late":             {map[string]string{lastUsed: tomorrow}, false, nil, kept},
+		"made-by-hand":             {map[string]string{lastUsed: "2020-01-01"}, true, nil, kept},
+		"long-invalid":             {map[string]string{invalidSince: "2020-01-01"}, false, nil, gone},
+		"long-invalid-though-used": {map[string]string{invalidSince: "2020-01-01", lastUsed: "2020-02-02"}, false, nil, gone},
+		"invalid-of-late":          {map[string]string{invalidSince: tomorrow}, false, nil, kept},
+		"invalid-since-unreadable": {map[string]string{invalidSince: "junk"}, false, nil, marked},
+		"last-used-unreadable":     {map[string]string{lastUsed: "junk"}, false, nil, kept},
 		"mounted": {map[string]string{lastUsed: "2020-01-01"}, false, func(s *corev1.PodSpec, name string) {
 			s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}}}}
 		}, kept},
@@ -92,10 +92,10 @@ func TestGeneratedTokensThatNobodyUsesAreInvalidatedThenDeleted(t *testing.T) {
 	}
 	track(t.Context(), t, c)
 	c.Run(accounts.UnusedTokens)
-	c.Eventually("each has come to its end", check)
+	c.Eventually("each Secret has its final state", check)
 }
 
-func TestATokenThatIsMadeValidAgainStaysSoForTheTimeBeing(t *testing.T) {
+func TestARevalidatedTokenIsNotInvalidatedAtOnce(t *testing.T) {
 	c := controllertest.New(t)
 	c.Config.LegacyTokenPeriod = time.Nanosecond
 	if _, err := client.Create(t.Context(), c.Client, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}); err != nil {

@@ -35,7 +35,7 @@ func pod(name string, phase corev1.PodPhase, ready bool, age time.Duration) *cor
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: status, LastTransitionTime: started}}}}
 }
 
-func TestHowManyPodsAMetricWants(t *testing.T) {
+func TestReplicasDemandedByAMetric(t *testing.T) {
 	old := func(n int) (list []*corev1.Pod) {
 		for i := range n {
 			list = append(list, pod(fmt.Sprint(i), corev1.PodRunning, true, time.Hour))
@@ -79,7 +79,7 @@ func TestHowManyPodsAMetricWants(t *testing.T) {
 	}
 }
 
-func TestAValueThatAllPodsShare(t *testing.T) {
+func TestReplicasDemandedByASharedValue(t *testing.T) {
 	v := view{scale: &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 2}, Status: autoscalingv1.ScaleStatus{Replicas: 2}}, tolerance: tolerances(nil),
 		pods: []*corev1.Pod{pod("a", corev1.PodRunning, true, time.Hour), pod("b", corev1.PodRunning, true, time.Hour)}}
 	for _, c := range []struct {
@@ -99,7 +99,7 @@ func TestAValueThatAllPodsShare(t *testing.T) {
 	}
 }
 
-func TestHowFastTheNumberChanges(t *testing.T) {
+func TestScalingFollowsWindowsAndPolicies(t *testing.T) {
 	pods := func(n, seconds int32) *autoscalingv2.HorizontalPodAutoscalerBehavior {
 		return &autoscalingv2.HorizontalPodAutoscalerBehavior{
 			ScaleUp:   &autoscalingv2.HPAScalingRules{Policies: []autoscalingv2.HPAScalingPolicy{{Type: autoscalingv2.PodsScalingPolicy, Value: n, PeriodSeconds: seconds}}},
@@ -193,7 +193,7 @@ func TestADeploymentGrowsWithItsLoad(t *testing.T) {
 		}
 		return ""
 	})
-	c.Eventually("the status says so", func() string {
+	c.Eventually("the status counts them", func() string {
 		a, err := client.Get[*autoscalingv2.HorizontalPodAutoscaler](t.Context(), c.Client, "default", "web")
 		if err != nil || a.Status.DesiredReplicas != 3 || len(a.Status.CurrentMetrics) != 1 || *a.Status.CurrentMetrics[0].Resource.Current.AverageUtilization != 150 {
 			return fmt.Sprintf("%+v %v", a.Status, err)

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestHowLongRequestsAreKept(t *testing.T) {
+func TestRequestsAreDeletedAfterTheirTime(t *testing.T) {
 	created := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -110,7 +110,7 @@ func TestDeletingADeploymentTakesItsSetsAndPodsWithIt(t *testing.T) {
 	if err := client.Delete[*appsv1.Deployment](t.Context(), c.Client, "default", "web", metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
 		t.Fatal(err)
 	}
-	c.Eventually("everything goes", func() string {
+	c.Eventually("everything is deleted", func() string {
 		sets, pods := controllertest.List[*appsv1.ReplicaSet](c), controllertest.List[*corev1.Pod](c)
 		if len(sets)+len(pods) > 0 {
 			return fmt.Sprintf("%d sets and %d pods left", len(sets), len(pods))
@@ -200,7 +200,7 @@ func TestScalingInTheMidstOfARolloutIsProportional(t *testing.T) {
 		}
 	}
 	patch(t, c, "web", `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"image:2"}]}}}}`)
-	c.Eventually("the rollout stands at 8 and 5", sizes(8, 5))
+	c.Eventually("the rollout stops at 8 and 5", sizes(8, 5))
 	patch(t, c, "web", `{"spec":{"replicas":30}}`)
 	c.Eventually("scaled to 30 with 3 surging", sizes(20, 13))
 }

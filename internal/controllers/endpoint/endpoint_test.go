@@ -32,7 +32,7 @@ func TestASelectorMakesSlicesAndEndpoints(t *testing.T) {
 	c.Run(endpoint.Slice, endpoint.Endpoints, endpoint.Mirror, gc.Controller)
 	controllertest.Node(c, "node", map[string]string{corev1.LabelTopologyZone: "z1"})
 	service(c, map[string]string{"app": "web"})
-	c.Eventually("an empty slice stands for no endpoints", func() string {
+	c.Eventually("there is an empty slice", func() string {
 		slices := controllertest.List[*discoveryv1.EndpointSlice](c)
 		if len(slices) != 1 || len(slices[0].Endpoints) != 0 {
 			return fmt.Sprintf("%d slices", len(slices))
@@ -64,7 +64,7 @@ func TestASelectorMakesSlicesAndEndpoints(t *testing.T) {
 	if err := client.Delete[*corev1.Service](t.Context(), c.Client, "default", "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.Eventually("both go with the service", func() string {
+	c.Eventually("both are deleted with the service", func() string {
 		if a, b := len(controllertest.List[*discoveryv1.EndpointSlice](c)), len(controllertest.List[*corev1.Endpoints](c)); a+b > 0 {
 			return fmt.Sprint(a, b)
 		}

@@ -54,20 +54,20 @@ func left(c *controllertest.Cluster, want ...string) func() string {
 	}
 }
 
-func TestDependentsGoWithTheirOwner(t *testing.T) {
+func TestDependentsAreDeletedWithTheirOwner(t *testing.T) {
 	c := start(t)
 	a := configMap(c, "a", nil)
 	b := configMap(c, "b", nil, owner(a, false))
 	configMap(c, "c", nil, owner(b, false))
 	configMap(c, "other", nil)
 	del(t, c, "a", metav1.DeletePropagationBackground)
-	c.Eventually("the chain goes", left(c, "other"))
+	c.Eventually("the chain is deleted", left(c, "other"))
 }
 
-func TestADependentOfAnAbsentOwnerGoesAtOnce(t *testing.T) {
+func TestADependentOfAnAbsentOwnerIsDeletedAtOnce(t *testing.T) {
 	c := start(t)
 	configMap(c, "late", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "gone", UID: "no-such-uid"})
-	c.Eventually("it goes", left(c))
+	c.Eventually("it is deleted", left(c))
 }
 
 func TestAnOwnerOfTheSameNameButAnotherUIDIsNotTheOwner(t *testing.T) {
@@ -76,7 +76,7 @@ func TestAnOwnerOfTheSameNameButAnotherUIDIsNotTheOwner(t *testing.T) {
 	ref := owner(a, false)
 	ref.UID = "an-earlier-one"
 	configMap(c, "b", nil, ref)
-	c.Eventually("b goes", left(c, "a"))
+	c.Eventually("b is deleted", left(c, "a"))
 }
 
 func TestADependentWithAnotherLiveOwnerStaysAndLosesTheReference(t *testing.T) {
@@ -84,7 +84,7 @@ func TestADependentWithAnotherLiveOwnerStaysAndLosesTheReference(t *testing.T) {
 	a, b := configMap(c, "a", nil), configMap(c, "b", nil)
 	configMap(c, "shared", nil, owner(a, false), owner(b, false))
 	del(t, c, "a", metav1.DeletePropagationBackground)
-	c.Eventually("the reference goes", func() string {
+	c.Eventually("the reference is removed", func() string {
 		s, err := client.Get[*corev1.ConfigMap](t.Context(), c.Client, "default", "shared")
 		if err != nil {
 			return err.Error()
@@ -114,7 +114,7 @@ func TestForegroundDeletionWaitsForBlockingDependents(t *testing.T) {
 	}
 	b, _ := client.Get[*corev1.ConfigMap](t.Context(), c.Client, "default", "b")
 	controllertest.Retry(c, b, func(b *corev1.ConfigMap) { b.Finalizers = nil })
-	c.Eventually("both go", left(c))
+	c.Eventually("both are deleted", left(c))
 }
 
 func TestForegroundDeletionOfACircleEnds(t *testing.T) {
@@ -129,7 +129,7 @@ func TestForegroundDeletionOfACircleEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	del(t, c, "one", metav1.DeletePropagationForeground)
-	c.Eventually("all go", left(c))
+	c.Eventually("all are deleted", left(c))
 }
 
 func TestOrphanedDependentsStay(t *testing.T) {
@@ -139,7 +139,7 @@ func TestOrphanedDependentsStay(t *testing.T) {
 		configMap(c, fmt.Sprintf("b%02d", i), nil, owner(a, true))
 	}
 	del(t, c, "a", metav1.DeletePropagationOrphan)
-	c.Eventually("the owner goes", func() string {
+	c.Eventually("the owner is deleted", func() string {
 		if _, err := client.Get[*corev1.ConfigMap](t.Context(), c.Client, "default", "a"); !apierrors.IsNotFound(err) {
 			return fmt.Sprint(err)
 		}
@@ -163,7 +163,7 @@ func TestAnOwnerInAnotherNamespaceIsReported(t *testing.T) {
 	}
 	a := controllertest.Create(c, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "elsewhere"}})
 	configMap(c, "b", nil, owner(a, false))
-	c.Eventually("b goes, and it is said why", func() string {
+	c.Eventually("b is deleted, with an Event", func() string {
 		if !slices.ContainsFunc(c.Events.List(), func(e string) bool { return strings.HasPrefix(e, "Warning OwnerRefInvalidNamespace ownerRef") }) {
 			return fmt.Sprint(c.Events.List())
 		}

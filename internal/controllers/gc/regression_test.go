@@ -114,7 +114,7 @@ func startStale(t *testing.T) (c *controllertest.Cluster, s *stale, hold func() 
 	c.Client = s
 	c.Run(gc.Controller)
 	configMap(c, "first", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "gone", UID: "no-such-uid"})
-	c.Eventually("the collector is at work", left(c))
+	c.Eventually("the collector works", left(c))
 	return c, s, hold
 }
 
@@ -130,7 +130,7 @@ func removeSecret(t *testing.T, c *controllertest.Cluster, name string) {
 	}
 }
 
-func TestRegressionAnOwnerThatTheCollectorHasNotSeenIsLookedUp(t *testing.T) {
+func TestRegressionAnOwnerMissingInTheCacheIsLookedUp(t *testing.T) {
 	c, s, hold := startStale(t)
 	pass := hold()
 	defer pass()
@@ -138,13 +138,13 @@ func TestRegressionAnOwnerThatTheCollectorHasNotSeenIsLookedUp(t *testing.T) {
 	configMap(c, "dependent", nil, ref)
 	c.Eventually("the owner is looked up", s.lookedUp(ref))
 	configMap(c, "sentinel", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never", UID: "no-such-uid"})
-	c.Eventually("what has no owner goes, what has one stays", left(c, "dependent"))
+	c.Eventually("only the object without an owner is deleted", left(c, "dependent"))
 	pass()
 	removeSecret(t, c, "unseen")
-	c.Eventually("it goes with its owner", left(c))
+	c.Eventually("it is deleted with its owner", left(c))
 }
 
-func TestRegressionAnOwnerMadeAgainUnderItsNameIsAnotherOne(t *testing.T) {
+func TestRegressionARecreatedOwnerIsAnotherOwner(t *testing.T) {
 	c, s, hold := startStale(t)
 	old := ownerSecret(c, "owner")
 	configMap(c, "of-the-old", nil, old)
@@ -156,9 +156,9 @@ func TestRegressionAnOwnerMadeAgainUnderItsNameIsAnotherOne(t *testing.T) {
 	configMap(c, "of-the-new", nil, made)
 	c.Eventually("the new owner is looked up", s.lookedUp(made))
 	configMap(c, "sentinel", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never", UID: "no-such-uid"})
-	c.Eventually("the dependents of both are there while the collector has not heard of the deletion", left(c, "of-the-new", "of-the-old"))
+	c.Eventually("both dependents exist while the collector has not seen the deletion", left(c, "of-the-new", "of-the-old"))
 	pass()
-	c.Eventually("the old one's goes, the new one's stays", left(c, "of-the-new"))
+	c.Eventually("the old owner's dependent is deleted, the new one's stays", left(c, "of-the-new"))
 }
 
 // adopt replaces the owners of a ConfigMap when the collector is about to delete it.
@@ -198,17 +198,17 @@ func adopted(t *testing.T, c *controllertest.Cluster, name string, by metav1.Own
 	}
 }
 
-func TestRegressionADependentThatFindsAnOwnerJustBeforeItsDeletionStays(t *testing.T) {
+func TestRegressionADependentAdoptedBeforeItsDeletionStays(t *testing.T) {
 	c, s, _ := startStale(t)
 	found := ownerSecret(c, "found")
 	s.adopt(t, "adopted", found)
 	configMap(c, "adopted", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never", UID: "no-such-uid"})
-	c.Eventually("the collector wanted to delete it", adopted(t, c, "adopted", found))
+	c.Eventually("the collector tried to delete it", adopted(t, c, "adopted", found))
 	configMap(c, "sentinel", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never", UID: "no-such-uid"})
 	c.Eventually("it stays", left(c, "adopted"))
 }
 
-func TestRegressionADependentThatFindsAnOwnerJustBeforeItIsDeletedInTheForegroundStays(t *testing.T) {
+func TestRegressionADependentAdoptedBeforeItsForegroundDeletionStays(t *testing.T) {
 	c, s, _ := startStale(t)
 	found := ownerSecret(c, "found")
 	top := configMap(c, "top", nil)
@@ -218,20 +218,20 @@ func TestRegressionADependentThatFindsAnOwnerJustBeforeItIsDeletedInTheForegroun
 	c.Eventually("all are there", left(c, "adopted", "below", "top"))
 	s.adopt(t, "adopted", found)
 	del(t, c, "top", metav1.DeletePropagationForeground)
-	c.Eventually("the collector wanted to delete it", adopted(t, c, "adopted", found))
+	c.Eventually("the collector tried to delete it", adopted(t, c, "adopted", found))
 	c.Eventually("it stays", left(c, "adopted", "below"))
 }
 
-func TestRegressionADependentThatTheCollectorHasNotSeenIsOrphaned(t *testing.T) {
+func TestRegressionADependentMissingInTheCacheIsOrphaned(t *testing.T) {
 	c, _, hold := startStale(t)
 	a := configMap(c, "owner", nil)
 	pass := hold()
 	defer pass()
 	controllertest.Create(c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "unseen", OwnerReferences: []metav1.OwnerReference{owner(a, true)}}})
 	del(t, c, "owner", metav1.DeletePropagationOrphan)
-	c.Eventually("the owner goes", left(c))
+	c.Eventually("the owner is deleted", left(c))
 	pass()
-	c.Eventually("its dependent stays, without an owner", func() string {
+	c.Eventually("its dependent stays without an owner", func() string {
 		m, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", "unseen")
 		if err != nil {
 			t.Fatal(err)
@@ -248,7 +248,7 @@ func TestRegressionADependentThatTheCollectorHasNotSeenIsOrphaned(t *testing.T) 
 	}
 }
 
-func TestRegressionAnOwnerWaitsForADependentThatTheCollectorHasNotSeen(t *testing.T) {
+func TestRegressionAnOwnerWaitsForADependentMissingInTheCache(t *testing.T) {
 	c, s, hold := startStale(t)
 	a := configMap(c, "owner", nil)
 	pass := hold()
@@ -257,7 +257,7 @@ func TestRegressionAnOwnerWaitsForADependentThatTheCollectorHasNotSeen(t *testin
 		Name: "unseen", OwnerReferences: []metav1.OwnerReference{owner(a, true)}, Finalizers: []string{"example.com/hold"},
 	}})
 	del(t, c, "owner", metav1.DeletePropagationForeground)
-	c.Eventually("the server is asked", func() string {
+	c.Eventually("the server is queried", func() string {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.listed == 0 {
@@ -268,7 +268,7 @@ func TestRegressionAnOwnerWaitsForADependentThatTheCollectorHasNotSeen(t *testin
 	configMap(c, "sentinel", nil, metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never", UID: "no-such-uid"})
 	c.Eventually("the owner waits", left(c, "owner"))
 	pass()
-	c.Eventually("the dependent is to be deleted, as soon as it is seen", func() string {
+	c.Eventually("the dependent is being deleted once it is seen", func() string {
 		m, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", "unseen")
 		if err != nil {
 			t.Fatal(err)
@@ -283,10 +283,10 @@ func TestRegressionAnOwnerWaitsForADependentThatTheCollectorHasNotSeen(t *testin
 		}
 		return ""
 	})
-	c.Eventually("the owner goes after it", left(c))
+	c.Eventually("the owner is deleted after it", left(c))
 }
 
-func TestAKindThatCanNotBeListedHoldsNobodyUp(t *testing.T) {
+func TestAnUnlistableKindDoesNotDelayForegroundDeletion(t *testing.T) {
 	c, s, hold := startStale(t)
 	configMap(c, "foreground", nil)
 	s.mu.Lock()
@@ -295,5 +295,5 @@ func TestAKindThatCanNotBeListedHoldsNobodyUp(t *testing.T) {
 	pass := hold()
 	defer pass()
 	del(t, c, "foreground", metav1.DeletePropagationForeground)
-	c.Eventually("the owner goes", left(c))
+	c.Eventually("the owner is deleted", left(c))
 }

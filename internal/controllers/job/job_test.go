@@ -90,7 +90,7 @@ func TestAJobCompletesAndCountsEachPodOnce(t *testing.T) {
 			t.Errorf("pod %s keeps finalizers %v", p.Name, p.Finalizers)
 		}
 	}
-	c.Eventually("it is said", func() string {
+	c.Eventually("an Event reports it", func() string {
 		if !slices.Contains(c.Events.List(), "Normal Completed Job completed") {
 			return fmt.Sprintf("events %q", c.Events.List())
 		}
@@ -238,7 +238,7 @@ func TestPodsOfADeletedJobLoseTheirFinalizers(t *testing.T) {
 func TestAFinishedJobIsDeletedAfterItsTimeToLive(t *testing.T) {
 	c := start(t, succeed)
 	controllertest.Create(c, newJob("brief", func(s *batchv1.JobSpec) { s.TTLSecondsAfterFinished = ptr[int32](0) }))
-	c.Eventually("job gone", func() string {
+	c.Eventually("the job is deleted", func() string {
 		_, err := client.Get[*batchv1.Job](t.Context(), c.Client, "default", "brief")
 		if apierrors.IsNotFound(err) {
 			return ""
@@ -266,7 +266,7 @@ func TestACronJobStartsAJobThatIsDue(t *testing.T) {
 	})
 }
 
-func TestAScheduleThatNeverComesIsToldOf(t *testing.T) {
+func TestAnImpossibleScheduleCausesAnEvent(t *testing.T) {
 	c := start(t, nil)
 	controllertest.Create(c, &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "never"}, Spec: batchv1.CronJobSpec{
 		Schedule: "59 23 31 2 *", ConcurrencyPolicy: batchv1.AllowConcurrent, JobTemplate: batchv1.JobTemplateSpec{Spec: newJob("x", nil).Spec},

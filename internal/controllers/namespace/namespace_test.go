@@ -31,7 +31,7 @@ func gone(t *testing.T, c *controllertest.Cluster, name string) func() string {
 	}
 }
 
-func TestANamespaceIsEmptiedAndGoes(t *testing.T) {
+func TestADeletedNamespaceIsEmptiedAndRemoved(t *testing.T) {
 	c := controllertest.New(t)
 	c.Run(namespace.Namespace)
 	c.RunPods("node", nil)
@@ -43,13 +43,13 @@ func TestANamespaceIsEmptiedAndGoes(t *testing.T) {
 	if err := client.Delete[*corev1.Namespace](t.Context(), c.Client, "", "crowded", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.Eventually("the namespace goes", gone(t, c, "crowded"))
+	c.Eventually("the namespace is deleted", gone(t, c, "crowded"))
 	if left := controllertest.List[*corev1.ConfigMap](c); len(left) != 1 || left[0].Name != "stays" {
 		t.Errorf("config maps left: %v", left)
 	}
 }
 
-func TestPodsGoBeforeEverythingElse(t *testing.T) {
+func TestPodsAreDeletedBeforeOtherKinds(t *testing.T) {
 	c := controllertest.New(t)
 	c.Run(namespace.Namespace)
 	c.RunPods("node", nil)
@@ -60,7 +60,7 @@ func TestPodsGoBeforeEverythingElse(t *testing.T) {
 	if err := client.Delete[*corev1.Namespace](t.Context(), c.Client, "", "ordered", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.Eventually("conditions say what is waited for", func() string {
+	c.Eventually("the conditions name the remaining pods", func() string {
 		ns, err := client.Get[*corev1.Namespace](t.Context(), c.Client, "", "ordered")
 		if err != nil {
 			return err.Error()
@@ -82,5 +82,5 @@ func TestPodsGoBeforeEverythingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	controllertest.Retry(c, p, func(p *corev1.Pod) { p.Finalizers = nil })
-	c.Eventually("the namespace goes", gone(t, c, "ordered"))
+	c.Eventually("the namespace is deleted", gone(t, c, "ordered"))
 }

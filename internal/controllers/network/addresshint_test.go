@@ -52,7 +52,7 @@ func TestReasonsOfPendingAddresses(t *testing.T) {
 		"another type":             {service(func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort }), ""},
 		"on its way out":           {service(func(s *corev1.Service) { s.DeletionTimestamp = new(metav1.Time) }), ""},
 		"a class of an add-on":     {service(func(s *corev1.Service) { s.Spec.LoadBalancerClass = &class }), `class "example.com/lb"`},
-		"node ports are told":      {service(func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30080 }), "80/TCP at 30080."},
+		"node ports are named":     {service(func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30080 }), "80/TCP at 30080."},
 		"no node ports to tell of": {service(func(*corev1.Service) {}), "such as MetalLB."},
 	} {
 		t.Run(name, func(t *testing.T) { holds(t, whyNoLoadBalancer(test.service), test.want) })

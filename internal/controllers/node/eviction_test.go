@@ -16,7 +16,7 @@ import (
 )
 
 // The delay of the eviction must count from the taint that the pod does not tolerate.
-func TestWhatAPodHasToleratedIsNoPartOfALaterEviction(t *testing.T) {
+func TestTheEvictionDelayExcludesAnEarlierToleration(t *testing.T) {
 	cluster := controllertest.New(t)
 	began := time.Now().Truncate(time.Second)
 	taints := func(keys ...string) func(*corev1.Node) {
@@ -67,7 +67,7 @@ func TestWhatAPodHasToleratedIsNoPartOfALaterEviction(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := delays(t, c.metrics) - before; math.Abs(got-60) > 1e-6 {
-		t.Errorf("the eviction is told to be %v s late; the taint came a minute ago", got)
+		t.Errorf("the recorded delay is %v s; the taint was added a minute ago", got)
 	}
 }
 

@@ -31,7 +31,7 @@ func tainted(n *corev1.Node, key string, effect corev1.TaintEffect) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == effect })
 }
 
-func TestWithoutAPodRangeNobodyGetsAPart(t *testing.T) {
+func TestWithoutAPodRangeNoNodeGetsAPart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	// it has no client, so IPAM must not use it
@@ -140,7 +140,7 @@ func TestASilentNodeBecomesUnknownAndIsEvictedFrom(t *testing.T) {
 			}
 		}
 	}, "status")
-	c.Eventually("a sign of life takes the taints off", func() string {
+	c.Eventually("a heartbeat removes the taints", func() string {
 		if n := get(t, c, "silent"); tainted(n, corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute) {
 			return fmt.Sprint(n.Spec.Taints)
 		}
@@ -148,7 +148,7 @@ func TestASilentNodeBecomesUnknownAndIsEvictedFrom(t *testing.T) {
 	})
 }
 
-func TestANodeThatWasNeverReadyIsNotToldOf(t *testing.T) {
+func TestANodeThatWasNeverReadyCausesNoEvent(t *testing.T) {
 	c := controllertest.New(t)
 	c.Config.NodeMonitorGrace = time.Millisecond
 	controllertest.Retry(c, controllertest.Node(c, "n", nil), func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }, "status")
@@ -179,7 +179,7 @@ func TestCordoningTaints(t *testing.T) {
 	})
 }
 
-func TestPodsThatNobodyElseDeletesAreCollected(t *testing.T) {
+func TestOrphanedAndExcessPodsAreDeleted(t *testing.T) {
 	c := controllertest.New(t)
 	c.Config.TerminatedPodLimit = 2
 	c.Run(node.PodGC)

@@ -44,7 +44,7 @@ func TestATallyIsTheSumOfItsNodes(t *testing.T) {
 	})
 }
 
-func TestANodeIsCountedAsItWasWrittenLast(t *testing.T) {
+func TestTheLatestVersionOfANodeCounts(t *testing.T) {
 	node := func(revision string, ready corev1.ConditionStatus) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: revision},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}
@@ -67,7 +67,7 @@ func TestANodeIsCountedAsItWasWrittenLast(t *testing.T) {
 	}
 }
 
-func TestHowAZoneIsDoing(t *testing.T) {
+func TestTheStateOfAZoneFollowsFromItsNodes(t *testing.T) {
 	for tallied, want := range map[tally]zoneState{
 		{nodes: 3}:                      zoneNormal, // no node has ever reported
 		{nodes: 1, ready: 1}:            zoneNormal,
@@ -84,7 +84,7 @@ func TestHowAZoneIsDoing(t *testing.T) {
 	}
 }
 
-func TestZonesAreToldAsLongAsTheyAreThere(t *testing.T) {
+func TestMetricsShowExistingZonesOnly(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := NewMetrics()
 	registry.MustRegister(m.zoneSize, m.zoneHealth, m.zoneUnhealthy)
@@ -109,6 +109,6 @@ func TestZonesAreToldAsLongAsTheyAreThere(t *testing.T) {
 	}
 	m.showZones(nil, thirds)
 	if strings.Contains(page(), "metrics:") {
-		t.Errorf("a zone that has gone is still told of: %s", page())
+		t.Errorf("a removed zone is still exported: %s", page())
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/replicaset"
 )
 
-func TestAQuotaCountsWhatIsThere(t *testing.T) {
+func TestAQuotaCountsExistingObjects(t *testing.T) {
 	c := controllertest.New(t)
 	c.Run(policy.ResourceQuota)
 	template := controllertest.Template("p")
@@ -46,10 +46,10 @@ func TestAQuotaCountsWhatIsThere(t *testing.T) {
 	if err := client.Delete[*corev1.Pod](t.Context(), c.Client, "default", "p", metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
 		t.Fatal(err)
 	}
-	c.Eventually("given back", used("0true 0true 1true 0true 0true 5"))
+	c.Eventually("released", used("0true 0true 1true 0true 0true 5"))
 }
 
-func TestABudgetSaysHowManyMayGo(t *testing.T) {
+func TestABudgetCountsAllowedEvictions(t *testing.T) {
 	c := controllertest.New(t)
 	c.RunPods("node", nil)
 	c.Run(policy.Disruption, replicaset.ReplicaSet)

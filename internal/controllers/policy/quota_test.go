@@ -14,7 +14,7 @@ import (
 )
 
 // More quotas limit the broken kind than there are workers.
-func TestAKindThatCanNotBeListedStopsNoQuotaOfOthers(t *testing.T) {
+func TestAnUnlistableKindDoesNotDelayQuotasOfOtherKinds(t *testing.T) {
 	c := controllertest.New(t)
 	release := c.Withhold(corev1.SchemeGroupVersion.WithResource("secrets"))
 	c.Run(policy.ResourceQuota)
@@ -44,10 +44,10 @@ func TestAKindThatCanNotBeListedStopsNoQuotaOfOthers(t *testing.T) {
 		quota(fmt.Sprint("both-", i), corev1.ResourceSecrets, corev1.ResourceConfigMaps)
 	}
 	quota("other", corev1.ResourceConfigMaps)
-	c.Eventually("others are counted", used("other", 0, 1))
-	c.Eventually("what can be is counted", used("both-3", 0, 1))
+	c.Eventually("quotas of other kinds are counted", used("other", 0, 1))
+	c.Eventually("the listable kind is counted", used("both-3", 0, 1))
 	release()
 	for i := range 4 {
-		c.Eventually("all is counted", used(fmt.Sprint("both-", i), 1, 1))
+		c.Eventually("all kinds are counted", used(fmt.Sprint("both-", i), 1, 1))
 	}
 }

@@ -59,7 +59,7 @@ func TestAReplicaSetKeepsItsNumberOfPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Eventually("three are left", pods(c, 3))
-	c.Eventually("the status says so", status(3))
+	c.Eventually("the status counts them", status(3))
 	// Choose a pod that is not being deleted: one of the seventeen may still be there.
 	var victim *corev1.Pod
 	for _, p := range controllertest.List[*corev1.Pod](c) {
@@ -91,10 +91,10 @@ func TestAReplicationControllerAdoptsMatchingPodsAndReleasesOthers(t *testing.T)
 		}
 	}
 	c.Eventually("it is adopted", owner(true))
-	c.Eventually("no other pod is made", pods(c, 1))
+	c.Eventually("no other pod is created", pods(c, 1))
 	if _, err := client.Patch[*corev1.Pod](t.Context(), c.Client, "default", orphan.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"other"}}}`)); err != nil {
 		t.Fatal(err)
 	}
 	c.Eventually("it is released", owner(false))
-	c.Eventually("another one takes its place", pods(c, 2))
+	c.Eventually("another pod replaces it", pods(c, 2))
 }

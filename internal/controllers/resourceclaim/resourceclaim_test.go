@@ -111,7 +111,7 @@ func TestAPodGetsAClaimOfItsTemplate(t *testing.T) {
 	}
 }
 
-func TestATemplateThatIsMissingIsSaidAndMadeUpFor(t *testing.T) {
+func TestAMissingTemplateCausesAnEventUntilItExists(t *testing.T) {
 	c := start(t)
 	p := newPod(c, "p", nil)
 	c.Eventually("an event", func() string {
@@ -126,7 +126,7 @@ func TestATemplateThatIsMissingIsSaidAndMadeUpFor(t *testing.T) {
 	theClaim(t, c, p)
 }
 
-func TestAClaimThatWasDeletedIsMadeAgain(t *testing.T) {
+func TestADeletedClaimIsCreatedAgain(t *testing.T) {
 	c := start(t)
 	newTemplate(c, "t")
 	p := newPod(c, "p", nil)
@@ -159,7 +159,7 @@ func TestAClaimIsReleasedWhenItsLastPodHasEnded(t *testing.T) {
 	c.Eventually("it is free", claimIs(t, c, rc.Name, free))
 }
 
-func TestAPodOfTheSameNameIsNotTheOneThatReserved(t *testing.T) {
+func TestAReservationBelongsToThePodsUID(t *testing.T) {
 	c := start(t)
 	name := "shared"
 	use := func(s *corev1.PodSpec) {
@@ -172,7 +172,7 @@ func TestAPodOfTheSameNameIsNotTheOneThatReserved(t *testing.T) {
 	c.Eventually("it is free", claimIs(t, c, name, free))
 }
 
-func TestThePodsClaimGoesWhenThePodHasEnded(t *testing.T) {
+func TestAPodsOwnClaimIsDeletedAfterThePodsEnd(t *testing.T) {
 	c := start(t)
 	newTemplate(c, "t")
 	p := newPod(c, "p", func(s *corev1.PodSpec) { s.NodeName = "node" })
@@ -202,7 +202,7 @@ func TestADeletedClaimIsProtectedWhileItIsUsed(t *testing.T) {
 	c.Eventually("the claim is gone", isGone(t, c, name))
 }
 
-func TestAnAllocatedClaimThatNobodyReservedGoesWhenItIsDeleted(t *testing.T) {
+func TestAnUnreservedClaimCanBeDeleted(t *testing.T) {
 	c := start(t)
 	rc := allocate(c, newClaim(c, "c"))
 	if err := client.Delete[*resourcev1.ResourceClaim](t.Context(), c.Client, "default", rc.Name, metav1.DeleteOptions{}); err != nil {
@@ -211,7 +211,7 @@ func TestAnAllocatedClaimThatNobodyReservedGoesWhenItIsDeleted(t *testing.T) {
 	c.Eventually("the claim is gone", isGone(t, c, rc.Name))
 }
 
-func TestAPodThatWasPutOnANodeIsGivenItsReservation(t *testing.T) {
+func TestAPodBoundWithoutTheSchedulerGetsItsReservation(t *testing.T) {
 	c := start(t)
 	name := "shared"
 	allocate(c, newClaim(c, name))
@@ -224,7 +224,7 @@ func TestAPodThatWasPutOnANodeIsGivenItsReservation(t *testing.T) {
 	}))
 }
 
-func TestGeneratedNamesTellOfPodAndClaim(t *testing.T) {
+func TestGeneratedNamesContainPodAndClaim(t *testing.T) {
 	for _, tc := range []struct{ pod, claim, want string }{
 		{"p", "gpu", "p-gpu-"},
 		{strings.Repeat("p", 100), "gpu", strings.Repeat("p", 54) + "-g-"},

@@ -113,7 +113,7 @@ func TestAPartitionedUpdateAndItsEnd(t *testing.T) {
 	if err := client.Delete[*corev1.Pod](t.Context(), c.Client, "default", "db-6", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.Eventually("below the partition it comes back as it was", running(t, c, "db", "db-5 image:1", "db-6 image:1", "db-7 image:2"))
+	c.Eventually("below the partition it is recreated in the old revision", running(t, c, "db", "db-5 image:1", "db-6 image:1", "db-7 image:2"))
 	patch(t, c, "db", `{"spec":{"updateStrategy":{"type":"RollingUpdate","rollingUpdate":{"partition":0}}}}`)
 	c.Eventually("all are updated", running(t, c, "db", "db-5 image:2", "db-6 image:2", "db-7 image:2"))
 	c.Eventually("the rollout ends", func() string {
@@ -155,5 +155,5 @@ func TestClaimsFollowTheRetentionPolicy(t *testing.T) {
 	}
 	patch(t, c, "db", `{"spec":{"replicas":1}}`)
 	c.Eventually("one runs", running(t, c, "db", "db-0 image:1"))
-	c.Eventually("the claim goes with its pod", claims("data-db-0"))
+	c.Eventually("the claim is deleted with its pod", claims("data-db-0"))
 }

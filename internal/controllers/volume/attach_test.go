@@ -38,7 +38,7 @@ func TestVolumesAreAttachedWhereTheyAreUsed(t *testing.T) {
 	c.Eventually("the claim is bound", claimIs(t, c, "data", corev1.ClaimBound, "disk"))
 	first := podOn(t, c, "first", "one", "data")
 	var a *storagev1.VolumeAttachment
-	c.Eventually("the volume is to be attached to one", func() string {
+	c.Eventually("the volume gets an attachment to node one", func() string {
 		list := attachments(t, c)
 		if len(list) != 1 || list[0].Spec.NodeName != "one" || list[0].Spec.Attacher != "disk.example.com" || *list[0].Spec.Source.PersistentVolumeName != "disk" {
 			return fmt.Sprint(list)
@@ -47,7 +47,7 @@ func TestVolumesAreAttachedWhereTheyAreUsed(t *testing.T) {
 		return ""
 	})
 	controllertest.Retry(c, a, func(a *storagev1.VolumeAttachment) { a.Status.Attached = true }, "status")
-	c.Eventually("one says so", func() string {
+	c.Eventually("node one reports the volume", func() string {
 		n, err := client.Get[*corev1.Node](t.Context(), c.Client, "", "one")
 		if err != nil || len(n.Status.VolumesAttached) != 1 || n.Status.VolumesAttached[0].Name != "kubernetes.io/csi/disk.example.com^vol-1" {
 			return fmt.Sprint(n.Status.VolumesAttached, err)
@@ -56,7 +56,7 @@ func TestVolumesAreAttachedWhereTheyAreUsed(t *testing.T) {
 	})
 	// A second node cannot have the volume while the first one does.
 	podOn(t, c, "second", "two", "data")
-	c.Eventually("the second pod is told", func() string {
+	c.Eventually("the second pod gets an Event", func() string {
 		for _, e := range c.Events.List() {
 			if e == `Warning FailedAttachVolume Multi-Attach error for volume "disk" Volume is already exclusively attached to one node and can't be attached to another` {
 				return ""
@@ -77,7 +77,7 @@ func TestVolumesAreAttachedWhereTheyAreUsed(t *testing.T) {
 		t.Fatalf("detached under a mount: %v", list)
 	}
 	controllertest.Retry(c, one, func(n *corev1.Node) { n.Status.VolumesInUse = nil }, "status")
-	c.Eventually("the volume moves to two", func() string {
+	c.Eventually("the volume moves to node two", func() string {
 		list := attachments(t, c)
 		if len(list) != 1 || list[0].Spec.NodeName != "two" {
 			return fmt.Sprint(list)
@@ -86,7 +86,7 @@ func TestVolumesAreAttachedWhereTheyAreUsed(t *testing.T) {
 	})
 }
 
-func TestDriversThatNeedNoAttachingGetNone(t *testing.T) {
+func TestVolumesOfDriversWithoutAttachmentAreNotAttached(t *testing.T) {
 	c := controllertest.New(t)
 	no := false
 	if _, err := client.Create(t.Context(), c.Client, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "nfs.example.com"}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}}); err != nil {
@@ -103,7 +103,7 @@ func TestDriversThatNeedNoAttachingGetNone(t *testing.T) {
 		c.Eventually("bound", claimIs(t, c, name, corev1.ClaimBound, name))
 		podOn(t, c, name, "one", name)
 	}
-	c.Eventually("only the disk is to be attached", func() string {
+	c.Eventually("only the disk gets an attachment", func() string {
 		list := attachments(t, c)
 		if len(list) != 1 || *list[0].Spec.Source.PersistentVolumeName != "disk" {
 			return fmt.Sprint(list)

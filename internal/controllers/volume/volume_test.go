@@ -104,7 +104,7 @@ func TestADelayedClaimWaitsForItsPodAndThenForItsProvisioner(t *testing.T) {
 	controllertest.Retry(c, claim, func(p *corev1.PersistentVolumeClaim) {
 		p.Annotations = map[string]string{"volume.kubernetes.io/selected-node": "node"}
 	})
-	c.Eventually("its provisioner is asked", func() string {
+	c.Eventually("its provisioner gets the request", func() string {
 		p, _ := client.Get[*corev1.PersistentVolumeClaim](t.Context(), c.Client, "default", "data")
 		if p.Annotations["volume.kubernetes.io/storage-provisioner"] != "example.com/local" {
 			return fmt.Sprint(p.Annotations)
@@ -137,7 +137,7 @@ func TestAClaimInUseIsKeptUntilItsPodIsGone(t *testing.T) {
 	if err := client.Delete[*corev1.Pod](t.Context(), c.Client, "default", "p", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 		t.Fatal(err)
 	}
-	c.Eventually("it goes", func() string {
+	c.Eventually("it is deleted", func() string {
 		_, err := client.Get[*corev1.PersistentVolumeClaim](t.Context(), c.Client, "default", "data")
 		if apierrors.IsNotFound(err) {
 			return ""
@@ -146,7 +146,7 @@ func TestAClaimInUseIsKeptUntilItsPodIsGone(t *testing.T) {
 	})
 }
 
-func TestAnEphemeralVolumeHasAClaimThatGoesWithItsPod(t *testing.T) {
+func TestTheClaimOfAnEphemeralVolumeIsDeletedWithItsPod(t *testing.T) {
 	c := start(t)
 	template := controllertest.Template("p")
 	template.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
@@ -207,12 +207,12 @@ func TestAnAttributesClassStaysUntilNoVolumeHasIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.Eventually("the free one goes", isGone("free"))
+	c.Eventually("the unused class is deleted", isGone("free"))
 	if got, err := class("used"); err != nil || got.DeletionTimestamp == nil {
 		t.Fatalf("the used one: %+v, %v; want it there, being deleted", got, err)
 	}
 	if err := client.Delete[*corev1.PersistentVolume](t.Context(), c.Client, "", "disk", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.Eventually("the used one goes with its volume", isGone("used"))
+	c.Eventually("the used class is deleted with its volume", isGone("used"))
 }

@@ -68,7 +68,7 @@ func freeURL(t *testing.T) url.URL {
 	return url.URL{Scheme: "http", Host: nettest.FreeAddress(t)}
 }
 
-func TestOpenIsQuickAndKeepsWhatWasWritten(t *testing.T) {
+func TestOpenIsQuickAndKeepsWrites(t *testing.T) {
 	dir := dataDir(t)
 	for i := range 3 {
 		start := time.Now()
@@ -94,7 +94,7 @@ func TestOpenIsQuickAndKeepsWhatWasWritten(t *testing.T) {
 	}
 }
 
-func TestAClosedEngineSaysSo(t *testing.T) {
+func TestAClosedEngineReturnsErrors(t *testing.T) {
 	e, err := Open(t.Context(), Options{DataDir: dataDir(t), UnsafeNoSync: true})
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestAClosedEngineSaysSo(t *testing.T) {
 		t.Error("Commit answers")
 	}
 	if _, err := w.Next(t.Context()); err == nil {
-		t.Error("a stream goes on")
+		t.Error("a stream continues")
 	}
 	w.Close()
 }

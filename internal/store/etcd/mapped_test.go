@@ -32,7 +32,7 @@ func residentPages(t *testing.T, path string) string {
 	return ""
 }
 
-func TestPagesOfTheFileAreGivenBackWhileItIsUsed(t *testing.T) {
+func TestPagesOfTheFileAreReleasedWhileItIsUsed(t *testing.T) {
 	e, err := Open(t.Context(), Options{DataDir: dataDir(t), UnsafeNoSync: true})
 	if err != nil {
 		t.Fatal(err)
@@ -60,13 +60,13 @@ func TestPagesOfTheFileAreGivenBackWhileItIsUsed(t *testing.T) {
 	}
 	kv, _, err := e.Get(t.Context(), "/registry/a/3", 0)
 	if err != nil || kv == nil || !bytes.Equal(kv.Value, want) {
-		t.Errorf("what was written is not there: %v", err)
+		t.Errorf("the write is missing: %v", err)
 	}
 }
 
 // For the race detector and the kernel: no page may be released that is mapped for another purpose
 // by now.
-func TestPagesAreGivenBackBesideWhateverElse(t *testing.T) {
+func TestPagesAreReleasedDuringOtherOperations(t *testing.T) {
 	e, err := Open(t.Context(), Options{DataDir: dataDir(t), UnsafeNoSync: true})
 	if err != nil {
 		t.Fatal(err)

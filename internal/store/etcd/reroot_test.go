@@ -42,7 +42,7 @@ func TestTwoRootsDoNotSeeEachOther(t *testing.T) {
 		}
 	}
 	if kv, _, err := e.Get(t.Context(), "/clusters/b/pods/a", 0); err != nil || kv == nil || store.Stored(second, "/registry/pods/a") != kv.Key {
-		t.Errorf("the second's lies as %v, %v", kv, err)
+		t.Errorf("the second's key is stored as %v, %v", kv, err)
 	}
 	b, err := seen.Next(t.Context())
 	if err != nil || len(b.Events) != 1 || b.Events[0].KV.Key != "/registry/pods/a" || string(b.Events[0].KV.Value) != "second" {

@@ -49,7 +49,7 @@ func saved(t *testing.T) (path string, revision, later int64) {
 	return path, revision, write(t, db, "/c", "made since")
 }
 
-func TestARestoredStoreHasWhatTheSnapshotHad(t *testing.T) {
+func TestARestoredStoreHasTheSnapshotsContent(t *testing.T) {
 	path, revision, later := saved(t)
 	info, err := InspectSnapshot(path)
 	if err != nil || info.Revision != revision || info.Keys != 2 || info.Size == 0 || info.Time.IsZero() {
@@ -70,7 +70,7 @@ func TestARestoredStoreHasWhatTheSnapshotHad(t *testing.T) {
 		}
 		for _, old := range []int64{revision, later} {
 			if _, _, err := db.Get(t.Context(), "/a", old); !errors.Is(err, store.ErrCompacted) {
-				t.Errorf("reading at revision %d of before: %v, wanted ErrCompacted", old, err)
+				t.Errorf("reading at the earlier revision %d: %v, wanted ErrCompacted", old, err)
 			}
 			w, err := db.Watch(t.Context(), "/", old)
 			if err == nil {
@@ -78,7 +78,7 @@ func TestARestoredStoreHasWhatTheSnapshotHad(t *testing.T) {
 				w.Close()
 			}
 			if !errors.Is(err, store.ErrCompacted) {
-				t.Errorf("watching from revision %d of before: %v, wanted ErrCompacted", old, err)
+				t.Errorf("watching from the earlier revision %d: %v, wanted ErrCompacted", old, err)
 			}
 		}
 		if next := write(t, db, "/b", "2"); next <= all.Revision {
@@ -126,7 +126,7 @@ func TestADamagedSnapshotIsRefused(t *testing.T) {
 	}
 }
 
-func TestARestoreReplacesAStoreOnlyWhenToldTo(t *testing.T) {
+func TestARestoreReplacesAStoreOnlyWithKeepAs(t *testing.T) {
 	path, _, _ := saved(t)
 	dir := filepath.Join(t.TempDir(), "etcd")
 	db := openIn(t, dir)

@@ -30,7 +30,7 @@ func TestAnEditChangesOnePlace(t *testing.T) {
 	}
 }
 
-func TestWhatMustDifferIsNoDifference(t *testing.T) {
+func TestExpectedDifferencesAreIgnored(t *testing.T) {
 	body := func(uid, time, ip string) *answer {
 		return &answer{code: 200, object: decode([]byte(`{"metadata":{"uid":"` + uid + `","creationTimestamp":"` + time + `"},"spec":{"clusterIP":"` + ip + `"}}`))}
 	}
@@ -42,7 +42,7 @@ func TestWhatMustDifferIsNoDifference(t *testing.T) {
 	}
 }
 
-func TestValuesOfErrorsAreMaskedOneInAnother(t *testing.T) {
+func TestNestedValuesInErrorsAreMasked(t *testing.T) {
 	for _, text := range []string{
 		`Invalid value: {"a":{"b":"c"}}: spec.x: Invalid value: {"d":"e"}: must be a string`, `Invalid value: "{\"a\":1}": spec.x: Invalid value: {"d":"e"}: must be a string`, `Invalid value: {}: must be a string`,
 	} {
@@ -65,7 +65,7 @@ func TestABlankTokenIsOneDifference(t *testing.T) {
 	}
 }
 
-func TestANameThatIsMadeUpIsNoDifference(t *testing.T) {
+func TestGeneratedNamesAreNoDifference(t *testing.T) {
 	body := func(name string) *answer {
 		return &answer{code: 201, object: decode([]byte(`{"metadata":{"generateName":"a","name":"` + name + `"}}`))}
 	}
@@ -77,7 +77,7 @@ func TestANameThatIsMadeUpIsNoDifference(t *testing.T) {
 	}
 }
 
-func TestManagersAreInOneOrderWheneverTheyWrote(t *testing.T) {
+func TestManagersAreSortedWithoutTheirTimes(t *testing.T) {
 	object := func(entries string) map[string]any {
 		obj := decode([]byte(`{"metadata":{"managedFields":[` + entries + `]}}`)).(map[string]any)
 		orderManagers(obj)
@@ -91,7 +91,7 @@ func TestManagersAreInOneOrderWheneverTheyWrote(t *testing.T) {
 	orderManagers(map[string]any{"metadata": map[string]any{"managedFields": []any{1, nil}}})
 }
 
-func TestWhatIsAppliedIsWrongInNoOrder(t *testing.T) {
+func TestErrorsOfAnApplyAreSorted(t *testing.T) {
 	const head = "failed to create typed patch object (a/b; v1, Kind=ConfigMap): "
 	for message, want := range map[string]string{
 		head + "errors:\n  .b: expected map, got &{[1]}\n  .a: expected map, got &{[1]}":           head + "errors:\n  .a: expected map, got &{[1]}\n  .b: expected map, got &{[1]}",
@@ -104,7 +104,7 @@ func TestWhatIsAppliedIsWrongInNoOrder(t *testing.T) {
 	}
 }
 
-func TestWhatIsExplainedIsNotOpen(t *testing.T) {
+func TestExplainedDifferencesAreAccepted(t *testing.T) {
 	refused := func(message string) *answer {
 		return &answer{code: 422, object: map[string]any{"message": message}}
 	}
@@ -138,16 +138,16 @@ func TestEventsOfWatches(t *testing.T) {
 		want           string
 	}{
 		{"the same", added + modified, added + modified, false, ""},
-		{"one that was not told", added + modified, added, false, "events ADDED MODIFIED, ours ADDED"},
+		{"a missing event", added + modified, added, false, "events ADDED MODIFIED, ours ADDED"},
 		{"other events", added, gone, false, "events ADDED, ours ERROR 410"},
 		{"none at all", "", added, false, "events none, ours ADDED"},
 		{"other objects", added, event("ADDED", "b"), false, "[].object.metadata.name: a, ours b"},
 		{"upstream's time was over at once", over, added, false, ""},
 		{"upstream's time was over in between", added + over, added + modified, false, ""},
-		{"what was told before upstream's time was over counts", added + over, event("ADDED", "b"), false, "[].object.metadata.name: a, ours b"},
-		{"what upstream told before its time was over is not told", added + over, "", false, "events ADDED, ours none"},
+		{"events before upstream's timeout count", added + over, event("ADDED", "b"), false, "[].object.metadata.name: a, ours b"},
+		{"events before upstream's timeout are missing in ours", added + over, "", false, "events ADDED, ours none"},
 		{"the time was over before", "", added, true, ""},
-		{"the time was over before, and yet other things were told", added, modified, true, "events ADDED, ours MODIFIED"},
+		{"different events although the time was over before", added, modified, true, "events ADDED, ours MODIFIED"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -47,9 +47,9 @@ func TestARunIsReadAsItWasSaved(t *testing.T) {
 	}
 }
 
-// TestAPlotShowsWhatWasMeasured reads the plot as XML: bars in proportion, values, and no row
+// TestAPlotShowsTheMeasurements reads the plot as XML: bars in proportion, values, and no row
 // without a figure.
-func TestAPlotShowsWhatWasMeasured(t *testing.T) {
+func TestAPlotShowsTheMeasurements(t *testing.T) {
 	plot := Plot{"throughput", "A & B", []string{"create", "watch", "get", "absent"}}
 	var texts, marks []string
 	widths := map[string][]string{}
@@ -107,9 +107,9 @@ func TestTheTableOfAPageIsReplaced(t *testing.T) {
 	}
 }
 
-// TestTheDocumentationIsDrawnFromItsFigures fails when last.json has changed and `make plots` was
+// TestTheDocumentationMatchesItsFigures fails when last.json has changed and `make plots` was
 // not run.
-func TestTheDocumentationIsDrawnFromItsFigures(t *testing.T) {
+func TestTheDocumentationMatchesItsFigures(t *testing.T) {
 	const docs = "../../../docs/internals"
 	run, err := Load(filepath.Join(docs, "measurements", "last.json"))
 	if err != nil {

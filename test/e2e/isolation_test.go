@@ -58,10 +58,10 @@ spec:
   volumes: [{name: chart, configMap: {name: chart}}]
 `
 
-// TestContainersAreKeptFromTheHost checks three protections. A container with runAsNonRoot does not
+// TestContainersAreIsolatedFromTheHost checks three protections. A container with runAsNonRoot does not
 // run if its image names no user. An environment file is not read through a link that leaves its
 // volume. The volume of a ConfigMap is read-only.
-func TestContainersAreKeptFromTheHost(t *testing.T) {
+func TestContainersAreIsolatedFromTheHost(t *testing.T) {
 	c := newCluster(t)
 	c.up()
 	c.loadProgram("e2e/sailor:v1", "./sailor")

@@ -41,26 +41,26 @@ func TestTheModelTellsRightFromWrong(t *testing.T) {
 		{"two creates cannot both succeed", []porcupine.Operation{made, op(3, 4, input{do: create, value: "2"}, is("2", "11"))}, false},
 		{"an update on an old version cannot succeed", []porcupine.Operation{made, op(3, 4, input{do: update, value: "2", at: "9"}, is("2", "11"))}, false},
 		{"a conflict on the newest version cannot be", []porcupine.Operation{made, op(3, 4, input{do: update, value: "2", at: "10"}, no(conflict))}, false},
-		{"a conflict of what demands nothing cannot be", []porcupine.Operation{made, op(3, 4, input{do: patch, value: "2"}, no(conflict))}, false},
+		{"a conflict without preconditions is impossible", []porcupine.Operation{made, op(3, 4, input{do: patch, value: "2"}, no(conflict))}, false},
 		{"a patch of another UID conflicts", []porcupine.Operation{made, op(3, 4, input{do: patch, value: "2", uid: "v"}, no(conflict))}, true},
 		{"a patch of another UID cannot succeed", []porcupine.Operation{made, op(3, 4, input{do: patch, value: "2", uid: "v"}, is("2", "11"))}, false},
 		{"a patch that tests the value succeeds once", []porcupine.Operation{made,
 			op(3, 4, input{do: patch, value: "2", old: "1"}, is("2", "11")), op(3, 4, input{do: patch, value: "3", old: "1"}, no(invalid))}, true},
 		{"a patch that tests the value cannot succeed twice", []porcupine.Operation{made,
 			op(3, 4, input{do: patch, value: "2", old: "1"}, is("2", "11")), op(3, 4, input{do: patch, value: "3", old: "1"}, is("3", "12"))}, false},
-		{"an apply makes what is not there", []porcupine.Operation{op(3, 4, input{do: apply, value: "2"}, is("2", "11")), op(5, 6, input{do: get}, is("2", "11"))}, true},
+		{"an apply creates a missing object", []porcupine.Operation{op(3, 4, input{do: apply, value: "2"}, is("2", "11")), op(5, 6, input{do: get}, is("2", "11"))}, true},
 		{"a finalizer holds a deletion up", []porcupine.Operation{held, deleted, op(5, 6, input{do: get}, waiting("1", "11"))}, true},
-		{"what is held cannot be gone", []porcupine.Operation{held, deleted, op(5, 6, input{do: get}, no(notFound))}, false},
-		{"what is held cannot be as if nothing had happened", []porcupine.Operation{held, deleted, op(5, 6, input{do: get}, output{outcome: done, item: held.Output.(output).item})}, false},
+		{"an object with finalizers cannot be gone", []porcupine.Operation{held, deleted, op(5, 6, input{do: get}, no(notFound))}, false},
+		{"an object with finalizers cannot lack its deletion timestamp", []porcupine.Operation{held, deleted, op(5, 6, input{do: get}, output{outcome: done, item: held.Output.(output).item})}, false},
 		{"the last finalizer's end is the object's", []porcupine.Operation{held, deleted,
 			op(5, 6, input{do: patch, value: "2", holds: true}, waiting("2", "12")), op(7, 8, input{do: get}, no(notFound))}, true},
-		{"what had its last finalizer taken cannot stay", []porcupine.Operation{held, deleted,
+		{"an object that lost its last finalizer cannot stay", []porcupine.Operation{held, deleted,
 			op(5, 6, input{do: patch, value: "2", holds: true}, waiting("2", "12")), op(7, 8, input{do: get}, waiting("2", "12"))}, false},
 		{"a deletion that has begun takes no new finalizer", []porcupine.Operation{held, deleted,
 			op(5, 6, input{do: patch, value: "2", holds: true, held: 3}, no(invalid)), op(7, 8, input{do: get}, waiting("1", "11"))}, true},
 		{"a dry run changes nothing", []porcupine.Operation{made,
 			op(3, 4, input{do: update, value: "2", dry: true}, no(done)), op(5, 6, input{do: get}, is("1", "10"))}, true},
-		{"what a dry run wrote cannot be read", []porcupine.Operation{made,
+		{"the value of a dry run cannot be read", []porcupine.Operation{made,
 			op(3, 4, input{do: update, value: "2", dry: true}, no(done)), op(5, 6, input{do: get}, is("2", "11"))}, false},
 		{"a dry run without an answer has not happened", []porcupine.Operation{made,
 			op(3, 1<<62, input{do: remove, dry: true}, no(unknown)), op(5, 6, input{do: get}, no(notFound))}, false},
@@ -69,12 +69,12 @@ func TestTheModelTellsRightFromWrong(t *testing.T) {
 		{"a status cannot change the value", []porcupine.Operation{made, op(3, 4, input{do: report, value: "2"}, is("2", "11"))}, false},
 		{"an update cannot drop the status", []porcupine.Operation{made,
 			op(3, 4, input{do: report, value: "2"}, told("1", "2", "11")), op(5, 6, input{do: update, value: "3"}, is("3", "12"))}, false},
-		{"who is made again has no status", []porcupine.Operation{made,
+		{"a recreated object has no status", []porcupine.Operation{made,
 			op(3, 4, input{do: report, value: "2"}, told("1", "2", "11")), deleted2, op(7, 8, input{do: create, value: "3"}, told("3", "2", "13"))}, false},
 		{"the deletion of all leaves nothing", []porcupine.Operation{made, op(3, 4, input{do: sweep}, no(done)), op(5, 6, input{do: get}, is("1", "10"))}, false},
 		{"the deletion of all is well where there is nothing", []porcupine.Operation{op(3, 4, input{do: sweep}, no(done)), op(5, 6, input{do: get}, no(notFound))}, true},
-		{"the deletion of what has a label leaves what has none", []porcupine.Operation{made, op(3, 4, input{do: sweep, only: true}, no(done)), op(5, 6, input{do: get}, is("1", "10"))}, true},
-		{"the deletion of what has a label takes what has it", []porcupine.Operation{labelled,
+		{"a deletion by label leaves objects without the label", []porcupine.Operation{made, op(3, 4, input{do: sweep, only: true}, no(done)), op(5, 6, input{do: get}, is("1", "10"))}, true},
+		{"a deletion by label deletes objects with the label", []porcupine.Operation{labelled,
 			op(3, 4, input{do: sweep, only: true}, no(done)), op(5, 6, input{do: get}, output{outcome: done, item: labelled.Output.(output).item})}, false},
 		{"a label cannot be lost", []porcupine.Operation{labelled, op(3, 4, input{do: get}, is("1", "10"))}, false},
 		{"the deletion of all waits for finalizers", []porcupine.Operation{held, op(3, 4, input{do: sweep}, no(done)), op(5, 6, input{do: get}, waiting("1", "11"))}, true},
@@ -110,21 +110,21 @@ func TestTheChecksTellRightFromWrong(t *testing.T) {
 	}{
 		{"a watch resumed in the middle", &history{}, []*follower{full(), resumed(3, 7, added(5, "b"), added(7, "c"))}, true},
 		{"an event is missing in a resumed watch", &history{}, []*follower{full(), resumed(3, 7, added(7, "c"))}, false},
-		{"an event is told twice", &history{}, []*follower{full(), resumed(3, 7, added(5, "b"), added(5, "b"), added(7, "c"))}, false},
+		{"an event is delivered twice", &history{}, []*follower{full(), resumed(3, 7, added(5, "b"), added(5, "b"), added(7, "c"))}, false},
 		{"an exact list", &history{lists: []listing{{wanted: 5, exact: true, revision: 5, items: map[string]mark{"a": {version: 3}, "b": {version: 5}}}}}, []*follower{full()}, true},
 		{"an exact list of another revision", &history{lists: []listing{{wanted: 4, exact: true, revision: 5, items: map[string]mark{"a": {version: 3}, "b": {version: 5}}}}}, []*follower{full()}, false},
-		{"an exact list that has what came later", &history{lists: []listing{{wanted: 4, exact: true, revision: 4, items: map[string]mark{"a": {version: 3}, "b": {version: 5}}}}}, []*follower{full()}, false},
+		{"an exact list with a later object", &history{lists: []listing{{wanted: 4, exact: true, revision: 4, items: map[string]mark{"a": {version: 3}, "b": {version: 5}}}}}, []*follower{full()}, false},
 		{"a list that is older than was demanded", &history{lists: []listing{{wanted: 5, revision: 4, items: map[string]mark{"a": {version: 3}}}}}, []*follower{full()}, false},
 		{"the rest of a list", &history{lists: []listing{{revision: 7, after: "a", items: map[string]mark{"b": {version: 5}, "c": {version: 7}}}}}, []*follower{full()}, true},
 		{"the rest of a list that lacks one", &history{lists: []listing{{revision: 7, after: "a", items: map[string]mark{"c": {version: 7}}}}}, []*follower{full()}, false},
 		{"the first page of a list", &history{lists: []listing{{revision: 7, upTo: "b", items: map[string]mark{"a": {version: 3}, "b": {version: 5}}}}}, []*follower{full()}, true},
 		{"a list by label", &history{lists: []listing{{revision: 7, selecting: true, items: map[string]mark{}}}}, []*follower{full()}, true},
-		{"a list by label that has what has none", &history{lists: []listing{{revision: 7, selecting: true, items: map[string]mark{"a": {version: 3}}}}}, []*follower{full()}, false},
-		{"an event of what nobody wrote", &history{}, []*follower{{spans: []*span{{from: 1, to: 3, events: []change{{kind: "ADDED", revision: 3, item: item{name: "a", value: "2"}}}}}}}, false},
-		{"an event of what was a dry run", &history{ops: []porcupine.Operation{{Input: input{do: create, name: "x", value: "2", dry: true}, Output: output{outcome: done}}}},
+		{"a list by label with an object without the label", &history{lists: []listing{{revision: 7, selecting: true, items: map[string]mark{"a": {version: 3}}}}}, []*follower{full()}, false},
+		{"an event without a write", &history{}, []*follower{{spans: []*span{{from: 1, to: 3, events: []change{{kind: "ADDED", revision: 3, item: item{name: "a", value: "2"}}}}}}}, false},
+		{"an event of a dry run", &history{ops: []porcupine.Operation{{Input: input{do: create, name: "x", value: "2", dry: true}, Output: output{outcome: done}}}},
 			[]*follower{{spans: []*span{{from: 1, to: 3, events: []change{{kind: "ADDED", revision: 3, item: item{name: "a", value: "2"}}}}}}}, false},
 		{"a read that is older than was demanded", &history{reads: []read{{wanted: 9, name: "a", version: 2}}}, []*follower{full()}, false},
-		{"a read of what was the newest then", &history{reads: []read{{wanted: 9, name: "a", version: 3}}}, []*follower{full()}, true},
+		{"a read of the newest version at that time", &history{reads: []read{{wanted: 9, name: "a", version: 3}}}, []*follower{full()}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			// the operations behind the events
@@ -138,24 +138,24 @@ func TestTheChecksTellRightFromWrong(t *testing.T) {
 
 // An answer that a healthy server never gives must be found. The answers of a server that ends,
 // starts or is busy are allowed.
-func TestOddAnswers(t *testing.T) {
+func TestUnexpectedAnswersAreFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
 		ending bool // requested while the server ended
 		odd    bool
 	}{
-		"no answer":                      {err: io.ErrUnexpectedEOF},
-		"an expected code":               {err: apierrors.NewNotFound(widgets, "x")},
-		"busy":                           {err: apierrors.NewTooManyRequests("", 1)},
-		"not ready":                      {err: apierrors.NewServiceUnavailable("")},
-		"too slow":                       {err: apierrors.NewTimeoutError("", 1)},
-		"bad request":                    {err: apierrors.NewBadRequest(""), odd: true},
-		"bad request, at the end":        {err: apierrors.NewBadRequest(""), ending: true, odd: true},
-		"forbidden":                      {err: apierrors.NewForbidden(widgets, "x", nil), odd: true},
-		"no such method":                 {err: apierrors.NewMethodNotSupported(widgets, "x"), odd: true},
-		"internal error":                 {err: apierrors.NewInternalError(io.EOF), odd: true},
-		"internal error, at the end":     {err: apierrors.NewInternalError(io.EOF), ending: true},
-		"a code that others may be told": {err: apierrors.NewResourceExpired(""), odd: true},
+		"no answer":                   {err: io.ErrUnexpectedEOF},
+		"an expected code":            {err: apierrors.NewNotFound(widgets, "x")},
+		"busy":                        {err: apierrors.NewTooManyRequests("", 1)},
+		"not ready":                   {err: apierrors.NewServiceUnavailable("")},
+		"too slow":                    {err: apierrors.NewTimeoutError("", 1)},
+		"bad request":                 {err: apierrors.NewBadRequest(""), odd: true},
+		"bad request, at the end":     {err: apierrors.NewBadRequest(""), ending: true, odd: true},
+		"forbidden":                   {err: apierrors.NewForbidden(widgets, "x", nil), odd: true},
+		"no such method":              {err: apierrors.NewMethodNotSupported(widgets, "x"), odd: true},
+		"internal error":              {err: apierrors.NewInternalError(io.EOF), odd: true},
+		"internal error, at the end":  {err: apierrors.NewInternalError(io.EOF), ending: true},
+		"a code of another operation": {err: apierrors.NewResourceExpired(""), odd: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &history{began: time.Now()}
@@ -171,7 +171,7 @@ func TestOddAnswers(t *testing.T) {
 	}
 }
 
-func TestHistoriesThatShowNothing(t *testing.T) {
+func TestMissingFeaturesOfHistoriesAreReported(t *testing.T) {
 	c := counts{operations: 1, sweeps: 1, dry: 1, selecting: 1, exact: 1, pages: 1, compared: 1, resumed: 1, initial: 1, events: 1}
 	if what := c.missing(); what != "" {
 		t.Errorf("%s is said to be missing", what)

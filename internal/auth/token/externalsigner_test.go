@@ -14,7 +14,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/signertest"
 )
 
-func TestTokensThatAnotherProcessSigns(t *testing.T) {
+func TestTokensOfAnExternalSigner(t *testing.T) {
 	server := signertest.Start(t)
 	external, err := signer.Connect(t.Context(), server.Socket, slog.Default())
 	if err != nil {
@@ -77,6 +77,6 @@ func TestTokensThatAnotherProcessSigns(t *testing.T) {
 	shown := httptest.NewRecorder()
 	w.ServeKeys(shown, nil)
 	if body := shown.Body.String(); !strings.Contains(body, `"kid":"k1"`) || strings.Contains(body, `"kid":"k2"`) {
-		t.Errorf("verifiers are told %s", body)
+		t.Errorf("verifiers get %s", body)
 	}
 }

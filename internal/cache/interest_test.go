@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// TestAnEventWakesOnlyThoseItConcerns counts the wake-ups of a thousand cursors of each sort.
-func TestAnEventWakesOnlyThoseItConcerns(t *testing.T) {
+// TestAnEventWakesOnlyInterestedCursors counts the wake-ups of a thousand cursors of each sort.
+func TestAnEventWakesOnlyInterestedCursors(t *testing.T) {
 	s := openStore(t)
 	k := openKind(t, openCache(t, s), "/registry/pods")
 	const each = 1000
@@ -45,7 +45,7 @@ func TestAnEventWakesOnlyThoseItConcerns(t *testing.T) {
 	}{
 		{"a pod appears", func() int64 { return write(t, s, "/registry/pods", pod("ns-7", "pod-5", "node-3", nil)) },
 			map[string]int64{"of a node's pods": 1, "of a namespace": 1, "of one object": 1, "of a name in any": 1}},
-		{"who has not looked yet is not woken again", func() int64 {
+		{"a cursor that has not polled is not woken again", func() int64 {
 			return write(t, s, "/registry/pods", pod("ns-7", "pod-5", "node-3", map[string]string{"a": "b"}))
 		},
 			map[string]int64{}},

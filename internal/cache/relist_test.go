@@ -85,7 +85,7 @@ func ending(t *testing.T, cur *Cursor) (err error) {
 	return err
 }
 
-func TestAWatchThatBreaksGoesOnWhereItWas(t *testing.T) {
+func TestABrokenWatchContinuesAtItsRevision(t *testing.T) {
 	s := &lossy{Store: openStore(t)}
 	k := openKind(t, openCache(t, s), pods)
 	rev := write(t, s, pods, pod("a", "1", "", nil))
@@ -105,7 +105,7 @@ func TestAWatchThatBreaksGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-func TestAWatchLostToCompactionListsAgain(t *testing.T) {
+func TestAWatchOvertakenByCompactionListsAgain(t *testing.T) {
 	s := &lossy{Store: openStore(t)}
 	c := openCache(t, s)
 	k := openKind(t, c, pods)
@@ -176,14 +176,14 @@ func relisting(t *testing.T) (s *slow, k *Kind, cur *Cursor, listed <-chan error
 	return s, k, cur, outcome
 }
 
-func TestAListThatFailsWhileAnotherIsDueLeavesNoGap(t *testing.T) {
+func TestAFailedListingBeforeAnotherLeavesNoGap(t *testing.T) {
 	s, k, cur, failed := relisting(t)
 	s.lose(fmt.Errorf("test: %w", store.ErrCompacted))
 	s.waitForWatch(t, 2)
 	remove(t, s, pods, "a", "1") // the new stream may or may not contain this deletion
 	s.ends <- store.ErrUnavailable
 	if err := <-failed; !errors.Is(err, store.ErrUnavailable) {
-		t.Fatalf("the list that was told to fail gave %v", err)
+		t.Fatalf("the failing list returned %v", err)
 	}
 	<-s.began // the listing that the lost stream needs
 	s.on.Store(false)
@@ -197,12 +197,12 @@ func TestAListThatFailsWhileAnotherIsDueLeavesNoGap(t *testing.T) {
 	}
 }
 
-func TestACursorThatIsBeingReadWhileItsKindIsListedAgainIsTooOld(t *testing.T) {
+func TestACursorReadDuringARelistIsTooOld(t *testing.T) {
 	k := openKind(t, openCache(t, openStore(t)), pods)
 	wait(t, k, write(t, k.store, pods, pod("a", "1", "", nil)))
 	for name, open := range map[string]func(*Snapshot) (*Cursor, error){
 		"one that only tells changes":          func(from *Snapshot) (*Cursor, error) { return k.Watch(from.Revision(), Interest{}) },
-		"one that knows what it has delivered": func(from *Snapshot) (*Cursor, error) { return k.Follow(from, Interest{}, false) },
+		"one that records the delivered state": func(from *Snapshot) (*Cursor, error) { return k.Follow(from, Interest{}, false) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			from := k.Snapshot()
@@ -240,7 +240,7 @@ func TestACursorThatIsBeingReadWhileItsKindIsListedAgainIsTooOld(t *testing.T) {
 	}
 }
 
-func TestTrimmingWhileAKindIsOpenedHarmsNobody(t *testing.T) {
+func TestTrimmingDuringAnOpeningIsHarmless(t *testing.T) {
 	s := newSlow(t)
 	c := openCache(t, s)
 	rev := write(t, s, pods, pod("a", "1", "", nil))
@@ -351,7 +351,7 @@ func TestReadersSeeEveryWriteWhileOthersWriteAndWatch(t *testing.T) {
 	}
 }
 
-func TestAFeedTellsWhatAListingChanged(t *testing.T) {
+func TestAFeedTurnsAListingIntoChanges(t *testing.T) {
 	f := NewFeed()
 	defer f.Close()
 	fedPod := func(name, uid string, rev int64) FedObject {
@@ -390,7 +390,7 @@ func TestAFeedTellsWhatAListingChanged(t *testing.T) {
 	}
 }
 
-func TestOldStatesInTheLogAreMadeAgainFromWhatIsStored(t *testing.T) {
+func TestOldStatesInTheLogAreDecodedAgain(t *testing.T) {
 	s := openStore(t)
 	k := openKind(t, openCache(t, s), pods)
 	start := k.Revision()
@@ -440,7 +440,7 @@ func (c compacting) Range(ctx context.Context, prefix string, o store.RangeOptio
 	return c.Store.Range(ctx, prefix, o)
 }
 
-func TestAKindIsListedThoughTheStoreIsCompactedBetweenItsPages(t *testing.T) {
+func TestAListingSurvivesACompactionBetweenPages(t *testing.T) {
 	s := openStore(t)
 	const pods = pageSize + 1
 	for i := range pods {

@@ -61,7 +61,7 @@ func (r *readOnly) Patch(context.Context, schema.GroupVersionResource, string, s
 	return nil, errors.New("nothing is written here")
 }
 
-func TestTheUseOfATokenThatCannotBeNotedIsNotTriedAtEveryRequest(t *testing.T) {
+func TestAFailedRecordOfATokensUseIsNotRetriedAtOnce(t *testing.T) {
 	w := newWorld(t, p256(t))
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa-token", UID: "u"}, Type: corev1.SecretTypeServiceAccountToken}
 	text, err := w.LegacyToken(w.account, secret)
@@ -83,7 +83,7 @@ func TestTheUseOfATokenThatCannotBeNotedIsNotTriedAtEveryRequest(t *testing.T) {
 	}
 }
 
-func TestTheUseOfTokensThatShouldBeOthersIsTold(t *testing.T) {
+func TestStaleAndLegacyTokensCauseWarnings(t *testing.T) {
 	const warning = "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens."
 	ask := func(w *world, text string) (*auth.Remarks, error) {
 		user, _, _, err := w.AuthenticateToken(t.Context(), text, w.Audiences)

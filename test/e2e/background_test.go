@@ -43,10 +43,10 @@ func (m *machine) says(text string, parts ...string) {
 	}
 }
 
-// TestLifeInTheBackground starts a cluster in the background with its own places, inspects it,
+// TestABackgroundClusterIsStartedStoppedAndPurged starts a cluster in the background with its own places, inspects it,
 // stops it, starts it again and purges it. After the first start it types only the cluster's name
 // or data folder.
-func TestLifeInTheBackground(t *testing.T) {
+func TestABackgroundClusterIsStartedStoppedAndPurged(t *testing.T) {
 	c := newCluster(t)
 	name := fmt.Sprintf("harbour-%d", os.Getpid())
 	c.dir = filepath.Join(filepath.Dir(c.dir), name)

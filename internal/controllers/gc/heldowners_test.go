@@ -46,9 +46,9 @@ func (a away) List(context.Context, schema.GroupVersionResource, string, metav1.
 
 // The owners must be tried again at once, not after their back-off, for which this test does not
 // wait.
-func TestHeldOwnersAreTriedWhenAKindComesBack(t *testing.T) {
+func TestHeldOwnersAreRetriedWhenAKindCanBeListedAgain(t *testing.T) {
 	for name, back := range map[string]func(k *watched, r reached, server *atomic.Bool){
-		"its server has revisions of its own, which do not get so far, and is back": func(k *watched, r reached, server *atomic.Bool) {
+		"its server has lower revisions and can be listed again": func(k *watched, r reached, server *atomic.Bool) {
 			view := client.View(r)
 			k.view.Store(&view)
 			close(k.opened)
@@ -92,7 +92,7 @@ func TestHeldOwnersAreTriedWhenAKindComesBack(t *testing.T) {
 				case it := <-tried:
 					seen[it] = true
 				case <-time.After(time.Minute):
-					t.Fatal("nobody is tried again")
+					t.Fatal("no owner is retried")
 				}
 			}
 			if !seen[owners[0]] || !seen[owners[1]] {

@@ -14,7 +14,7 @@ import (
 )
 
 // As upstream's collector, ours starts with the kinds that it can list and adds the others later.
-func TestAKindThatNeverCouldBeListedStopsNoOther(t *testing.T) {
+func TestAnUnlistableKindDoesNotStopTheCollectionOfOtherKinds(t *testing.T) {
 	c := controllertest.New(t)
 	release := c.Withhold(secrets)
 	c.Run(gc.Impatient(time.Minute, time.Hour))
@@ -24,7 +24,7 @@ func TestAKindThatNeverCouldBeListedStopsNoOther(t *testing.T) {
 	gone := metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "gone", UID: "no-such-uid"}
 	configMap(c, "of-the-unseen", nil, gone)
 	controllertest.Create(c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "unseen", OwnerReferences: []metav1.OwnerReference{gone}}})
-	c.Eventually("what belonged to nobody goes, also where owners are of the kind", left(c, "a", "b", "c"))
+	c.Eventually("dependents of absent owners are deleted, even of owners of the unlistable kind", left(c, "a", "b", "c"))
 	del(t, c, "b", metav1.DeletePropagationForeground)
 	c.Eventually("foreground deletion works", left(c, "a"))
 	del(t, c, "a", metav1.DeletePropagationBackground)
@@ -34,7 +34,7 @@ func TestAKindThatNeverCouldBeListedStopsNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	release()
-	c.Eventually("the kind is taken care of once it can be listed", func() string {
+	c.Eventually("the kind is collected once it can be listed", func() string {
 		if _, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", "unseen"); !apierrors.IsNotFound(err) {
 			return "the Secret is still there"
 		}

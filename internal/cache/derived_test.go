@@ -14,13 +14,13 @@ func asText(obj runtime.Object) ([]byte, error) { return fmt.Append(nil, obj.Get
 
 func sameObject(obj runtime.Object) (runtime.Object, error) { return obj, nil }
 
-func TestWhatIsMadeOfAnEntryIsKeptWhileItIsUsed(t *testing.T) {
+func TestDerivedFormsAreKeptWhileTheyAreUsed(t *testing.T) {
 	s := openStore(t)
 	write(t, s, pods, pod("a", "one", "", nil))
 	k := openKind(t, openCache(t, s), pods)
 	e, _ := k.Snapshot().Get(pods + "/a/one")
 	if e.object.Load() != nil {
-		t.Error("nobody asked for the object of what was listed, and it is kept")
+		t.Error("the object of a listed entry is kept although it was not used")
 	}
 	use := func() {
 		_, _ = e.Object()
@@ -44,7 +44,7 @@ func TestWhatIsMadeOfAnEntryIsKeptWhileItIsUsed(t *testing.T) {
 	}
 }
 
-func TestTheObjectsOfAKindThatReadersHoldStay(t *testing.T) {
+func TestObjectsStayDecodedIfTheSchemaSaysSo(t *testing.T) {
 	s := openStore(t)
 	write(t, s, pods, pod("a", "one", "", nil))
 	schema := podSchema(pods)
@@ -64,7 +64,7 @@ func TestTheObjectsOfAKindThatReadersHoldStay(t *testing.T) {
 	})
 }
 
-func TestANewObjectIsKeptForThoseWhoAreAboutToLookAtIt(t *testing.T) {
+func TestANewObjectStaysDecodedForItsReaders(t *testing.T) {
 	for name, c := range map[string]struct {
 		interest Interest
 		light    bool

@@ -43,7 +43,7 @@ func withSlow(t *testing.T, limit, total time.Duration, list func(s *slow, ctx c
 	return c, release
 }
 
-func TestAnOwnerInTheForegroundDoesNotWaitForAListThatHangs(t *testing.T) {
+func TestForegroundDeletionDoesNotWaitForAHangingList(t *testing.T) {
 	c, release := withSlow(t, time.Millisecond, time.Hour, func(_ *slow, ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -51,10 +51,10 @@ func TestAnOwnerInTheForegroundDoesNotWaitForAListThatHangs(t *testing.T) {
 	defer release()
 	configMap(c, "foreground", nil)
 	del(t, c, "foreground", metav1.DeletePropagationForeground)
-	c.Eventually("the owner goes", left(c))
+	c.Eventually("the owner is deleted", left(c))
 }
 
-func TestAnOwnerInTheForegroundDoesNotWaitForAListWithoutAnEnd(t *testing.T) {
+func TestForegroundDeletionDoesNotWaitForAnEndlessList(t *testing.T) {
 	for name, tc := range map[string]struct {
 		total time.Duration
 		next  func(opts metav1.ListOptions) string
@@ -69,7 +69,7 @@ func TestAnOwnerInTheForegroundDoesNotWaitForAListWithoutAnEnd(t *testing.T) {
 			defer release()
 			configMap(c, "foreground", nil)
 			del(t, c, "foreground", metav1.DeletePropagationForeground)
-			c.Eventually("the owner goes", left(c))
+			c.Eventually("the owner is deleted", left(c))
 		})
 	}
 }
@@ -108,7 +108,7 @@ func (a ahead) View(ctx context.Context, res schema.GroupVersionResource, scope 
 	return view, err
 }
 
-func TestRevisionsOfAnotherStoreSayNothingOfOurs(t *testing.T) {
+func TestRevisionsOfDifferentStoresAreNotCompared(t *testing.T) {
 	for name, tc := range map[string]struct {
 		extension bool
 		elsewhere string
@@ -125,7 +125,7 @@ func TestRevisionsOfAnotherStoreSayNothingOfOurs(t *testing.T) {
 			controllertest.Create(c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "dependent", OwnerReferences: []metav1.OwnerReference{owner(a, false)}}})
 			c.Run(gc.Controller)
 			del(t, c, "orphaning", metav1.DeletePropagationOrphan)
-			c.Eventually("the owner goes", left(c))
+			c.Eventually("the owner is deleted", left(c))
 			s, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", "dependent")
 			if err != nil || len(s.OwnerReferences) > 0 {
 				t.Errorf("the dependent is %+v: %v", s, err)
@@ -134,7 +134,7 @@ func TestRevisionsOfAnotherStoreSayNothingOfOurs(t *testing.T) {
 	}
 }
 
-func TestAnOwnerIsOrphanedWhenAKindComesBack(t *testing.T) {
+func TestOrphaningWaitsForAKindThatCannotBeListed(t *testing.T) {
 	var mu sync.Mutex
 	refused := 0
 	c, release := withSlow(t, time.Minute, time.Hour, func(*slow, context.Context, metav1.ListOptions) (runtime.Object, error) {
@@ -155,7 +155,7 @@ func TestAnOwnerIsOrphanedWhenAKindComesBack(t *testing.T) {
 		return ""
 	})
 	release()
-	c.Eventually("the owner goes", left(c))
+	c.Eventually("the owner is deleted", left(c))
 	s, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", "dependent")
 	if err != nil || len(s.OwnerReferences) > 0 {
 		t.Errorf("the dependent is %+v: %v", s, err)
@@ -163,7 +163,7 @@ func TestAnOwnerIsOrphanedWhenAKindComesBack(t *testing.T) {
 }
 
 // A kind with many pages may take longer than the limit of one page.
-func TestEachPageHasATimeOfItsOwn(t *testing.T) {
+func TestTheTimeLimitAppliesToEachPage(t *testing.T) {
 	var mu sync.Mutex
 	var until []time.Time
 	c, release := withSlow(t, time.Minute, time.Hour, func(s *slow, ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -180,7 +180,7 @@ func TestEachPageHasATimeOfItsOwn(t *testing.T) {
 	}
 	configMap(c, "orphaning", nil)
 	del(t, c, "orphaning", metav1.DeletePropagationOrphan)
-	c.Eventually("the owner goes", left(c))
+	c.Eventually("the owner is deleted", left(c))
 	mu.Lock()
 	defer mu.Unlock()
 	if len(until) < 3 || !until[1].After(until[0]) || !until[2].After(until[1]) {
