@@ -107,7 +107,7 @@ func TestEncodingsOfReplacedStatesAreNotKept(t *testing.T) {
 	s := openStore(t)
 	k := openKind(t, openCache(t, s), pods)
 	e, _ := wait(t, k, write(t, s, pods, pod("a", "one", "", nil))).Get(pods + "/a/one")
-	e.cool()
+	e.dropForms()
 	if b, err := e.Encoded("text", asText); err != nil || len(b) == 0 {
 		t.Fatal(string(b), err)
 	}

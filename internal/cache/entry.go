@@ -33,8 +33,8 @@ type Entry struct {
 
 // Flags of an entry.
 const (
-	objectUsed uint32 = 1 << iota // since the last call of fade
-	formsUsed                     // since the last call of fade
+	objectUsed uint32 = 1 << iota // since the last call of dropUnused
+	formsUsed                     // since the last call of dropUnused
 	replaced                      // by a newer entry: encodings are no longer kept
 )
 
@@ -62,7 +62,7 @@ type encoding struct {
 }
 
 // newEntry returns the entry of a stored key with its header. It keeps the object decoded for the
-// header until release or fade.
+// header until release or dropUnused.
 func newEntry(schema *Schema, kv *store.KeyValue) *Entry {
 	e := &Entry{Key: kv.Key, Revision: kv.ModRevision, stored: kv.Value, schema: schema}
 	obj, err := schema.Decode(kv.Value, kv.ModRevision)
@@ -329,9 +329,9 @@ func (e *Entry) mark(used uint32) {
 	}
 }
 
-// fade drops the forms that were not used since the last call. It keeps the object if keep says
-// that readers scan all objects again and again.
-func (e *Entry) fade(keep bool) {
+// dropUnused drops the forms that were not used since the last call. It keeps the object if keep
+// says that readers scan all objects again and again.
+func (e *Entry) dropUnused(keep bool) {
 	if e.schema == nil { // an entry of a Feed has no bytes to decode
 		return
 	}
@@ -359,9 +359,9 @@ func (e *Entry) release() {
 	}
 }
 
-// cool drops the forms of an entry that only the log holds. Readers with a reference keep theirs;
-// others make them again.
-func (e *Entry) cool() {
+// dropForms drops the forms of an entry that only the log holds. Readers with a reference keep
+// theirs; others make them again.
+func (e *Entry) dropForms() {
 	if e.schema == nil { // an entry of a Feed has no bytes to decode
 		return
 	}

@@ -117,7 +117,7 @@ func (k *Kind) AddEntryIndex(name string, values func(*Entry) []string) {
 
 // open lists the kind and applies the events that arrived meanwhile.
 func (k *Kind) open(ctx context.Context) error {
-	return k.alone(ctx, func() error {
+	return k.exclusively(ctx, func() error {
 		entries, revision, err := k.list(ctx, 0)
 		if err != nil {
 			return err
@@ -129,8 +129,8 @@ func (k *Kind) open(ctx context.Context) error {
 	})
 }
 
-// alone calls fn while no other goroutine lists the kind.
-func (k *Kind) alone(ctx context.Context, fn func() error) error {
+// exclusively calls fn while no other goroutine lists the kind.
+func (k *Kind) exclusively(ctx context.Context, fn func() error) error {
 	select {
 	case k.listing <- struct{}{}:
 	case <-ctx.Done():
@@ -347,7 +347,7 @@ func (k *Kind) trim(now time.Time) {
 	clear(k.exact.last[:])
 	k.exact.mu.Unlock()
 	if s := k.state.Load(); s != nil { // nil during the kind's first listing
-		s.entries.Scan(func(e *Entry) bool { e.fade(k.schema.Keep); return true })
+		s.entries.Scan(func(e *Entry) bool { e.dropUnused(k.schema.Keep); return true })
 	}
 }
 
@@ -357,7 +357,7 @@ func (k *Kind) trim(now time.Time) {
 // Each reset makes its own listing after those already running. An earlier listing may predate the
 // events that this caller missed, or fail although this caller needs it.
 func (k *Kind) reset(ctx context.Context) error {
-	return k.alone(ctx, func() error {
+	return k.exclusively(ctx, func() error {
 		k.mu.Lock()
 		// opening: the first listing failed, or starts after this
 		k.relisting = k.gone == nil && !k.opening
@@ -418,7 +418,7 @@ func (k *Kind) At(ctx context.Context, revision int64) (*Snapshot, error) {
 			return s, nil
 		}
 	}
-	s, err := k.past(ctx, revision)
+	s, err := k.oldSnapshot(ctx, revision)
 	if err != nil {
 		return nil, err
 	}
@@ -438,9 +438,9 @@ func (e *exactSnapshots) forget(before int64) {
 	}
 }
 
-// past makes an older snapshot, either by undoing the changes in the log or from the store. It has
-// no indexes.
-func (k *Kind) past(ctx context.Context, revision int64) (*Snapshot, error) {
+// oldSnapshot makes an older snapshot, either by undoing the changes in the log or from the store.
+// It has no indexes.
+func (k *Kind) oldSnapshot(ctx context.Context, revision int64) (*Snapshot, error) {
 	k.mu.RLock()
 	s := k.state.Load()
 	since, ok := k.log.since(revision)

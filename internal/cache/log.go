@@ -51,7 +51,7 @@ type eventLog struct {
 	// and have pending bytes. Those from hot on are hot and stay unpacked.
 	packed, hot       uint64
 	pending, hotBytes int
-	words             words
+	interner          interner
 
 	grown, shrunk uint64 // how often the ring has grown and shrunk
 }
@@ -79,14 +79,14 @@ func (l *eventLog) append(e *event) {
 	l.bytes += held(e)
 	l.hotBytes += e.oldBytes()
 	for l.next-l.hot > hotEvents || l.hotBytes > hotBytes {
-		l.cool()
+		l.coolOldest()
 	}
 }
 
-// cool drops the forms of the oldest hot event, which few readers will need.
-func (l *eventLog) cool() {
+// coolOldest drops the forms of the oldest hot event, which few readers will need.
+func (l *eventLog) coolOldest() {
 	e := l.at(l.hot)
-	e.cool()
+	e.dropForms()
 	l.hotBytes -= e.oldBytes()
 	l.pending += e.oldBytes()
 	l.hot++
@@ -104,13 +104,13 @@ func (e *event) oldBytes() int {
 	return len(e.old.stored)
 }
 
-// cool drops the forms of states that only the log holds.
-func (e *event) cool() {
+// dropForms drops the forms of states that only the log holds.
+func (e *event) dropForms() {
 	if e.old != nil {
-		e.old.cool()
+		e.old.dropForms()
 	}
 	if g := e.gone.Load(); g != nil {
-		g.cool()
+		g.dropForms()
 	}
 }
 

@@ -116,7 +116,7 @@ func (l *eventLog) replace(n uint64, e *event, where *place) {
 	if born {
 		before = l.at(birth).old
 	}
-	packed := &Entry{Header: l.words.header(&e.old.Header, before), Key: e.old.Key, Revision: e.old.Revision, schema: e.old.schema, packed: where}
+	packed := &Entry{Header: l.interner.header(&e.old.Header, before), Key: e.old.Key, Revision: e.old.Revision, schema: e.old.schema, packed: where}
 	packed.flags.Store(replaced)
 	if born {
 		b := l.at(birth)
@@ -127,9 +127,9 @@ func (l *eventLog) replace(n uint64, e *event, where *place) {
 	l.bytes += held(l.at(n))
 }
 
-// words interns strings that headers have in common, by hash. The strings of an entry are part of
-// its stored bytes, which packing frees.
-type words struct {
+// interner interns strings that headers have in common, by hash. The strings of an entry are part
+// of its stored bytes, which packing frees.
+type interner struct {
 	seed           maphash.Seed
 	known          []string
 	labels, fields Pairs // of the last state that differed from its predecessor
@@ -137,7 +137,7 @@ type words struct {
 
 const knownWords = 256
 
-func (w *words) own(s string) string {
+func (w *interner) own(s string) string {
 	if s == "" {
 		return ""
 	}
@@ -153,7 +153,7 @@ func (w *words) own(s string) string {
 
 // header returns a copy of the header that does not refer to the stored bytes. It shares what it
 // can with the state before.
-func (w *words) header(h *Header, before *Entry) Header {
+func (w *interner) header(h *Header, before *Entry) Header {
 	own := *h
 	if before == nil || before.packed == nil {
 		before = &Entry{}
@@ -167,7 +167,7 @@ func (w *words) header(h *Header, before *Entry) Header {
 
 // pairs returns equal pairs that can be shared: those of the state before, those made last, or a
 // new copy.
-func (w *words) pairs(p, before Pairs, last *Pairs) Pairs {
+func (w *interner) pairs(p, before Pairs, last *Pairs) Pairs {
 	switch {
 	case len(p) == 0:
 		return nil

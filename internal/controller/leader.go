@@ -73,7 +73,7 @@ func (e Election) Run(ctx context.Context, lead func(context.Context) error) err
 		case <-time.After(e.RetryPeriod):
 		}
 	}
-	e.Leading.note(time.Now())
+	e.Leading.setRenewed(time.Now())
 	defer e.Leading.ended()
 	slog.Info("leading", "lease", e.Namespace+"/"+e.Name, "identity", e.Identity)
 	if e.Events != nil {
@@ -102,7 +102,7 @@ func (e Election) Run(ctx context.Context, lead func(context.Context) error) err
 			cancel()
 			if ok {
 				renewed = time.Now()
-				e.Leading.note(renewed)
+				e.Leading.setRenewed(renewed)
 			} else if time.Since(renewed) >= e.RenewDeadline {
 				stop()
 				lost := fmt.Errorf("lease %s/%s: %w", e.Namespace, e.Name, ErrLeadershipLost)

@@ -27,7 +27,7 @@ var descLeading = prometheus.NewDesc("leader_election_master_status",
 // NewLeading returns the Leading for the Election of that name.
 func NewLeading(name string) *Leading { return &Leading{name: name, lease: LeaseDuration} }
 
-func (l *Leading) note(at time.Time) {
+func (l *Leading) setRenewed(at time.Time) {
 	if l != nil {
 		l.renewed.Store(at.UnixNano())
 	}

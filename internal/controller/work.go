@@ -105,15 +105,15 @@ func (w *Work[K]) work(ctx context.Context) {
 		}
 		if ctx.Err() == nil {
 			done := w.meter.begin()
-			w.one(ctx, key)
+			w.process(ctx, key)
 			done()
 		}
 		w.queue.Done(key)
 	}
 }
 
-// one reconciles a key and decides when to reconcile it again.
-func (w *Work[K]) one(ctx context.Context, key K) {
+// process reconciles a key and decides when to reconcile it again.
+func (w *Work[K]) process(ctx context.Context, key K) {
 	result, err := w.safely(ctx, key)
 	var terminal terminalError
 	switch {

@@ -31,14 +31,14 @@ type history struct {
 	began time.Time
 	value atomic.Int64 // the last unique value
 
-	mu      sync.Mutex // guards the fields below
-	ops     []porcupine.Operation
-	acked   []acked
-	lists   []listing
-	reads   []read
-	ends    []end    // of the server
-	strange []oddity // answers that are allowed only while the server ends
-	known   []int64  // revisions that a client has seen
+	mu        sync.Mutex // guards the fields below
+	ops       []porcupine.Operation
+	acked     []acked
+	lists     []listing
+	reads     []read
+	ends      []end     // of the server
+	anomalies []anomaly // answers that are allowed only while the server ends
+	known     []int64   // revisions that a client has seen
 
 	counts counts // set by check
 }
@@ -46,8 +46,8 @@ type history struct {
 // end is the time from the request to stop the server until it had stopped.
 type end struct{ from, to int64 }
 
-// oddity is an answer that a healthy server never gives, with the times of request and answer.
-type oddity struct {
+// anomaly is an answer that a healthy server never gives, with the times of request and answer.
+type anomaly struct {
 	from, to int64
 	what     string
 	// ending marks an answer that a server may give while it ends.
@@ -128,18 +128,18 @@ func (h *history) expect(asked int64, err error, what string, codes ...int32) {
 	if slices.Contains(append(codes, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout), code) {
 		return
 	}
-	h.odd(asked, fmt.Sprintf("%s: %d %v", what, code, err), code >= http.StatusInternalServerError)
+	h.addAnomaly(asked, fmt.Sprintf("%s: %d %v", what, code, err), code >= http.StatusInternalServerError)
 }
 
-func (h *history) odd(asked int64, what string, ending bool) {
+func (h *history) addAnomaly(asked int64, what string, ending bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.strange = append(h.strange, oddity{asked, h.now(), what, ending})
+	h.anomalies = append(h.anomalies, anomaly{asked, h.now(), what, ending})
 }
 
 // checkAnswers returns the first odd answer that the end of the server does not explain.
 func (h *history) checkAnswers() error {
-	for _, o := range h.strange {
+	for _, o := range h.anomalies {
 		meanwhile := func(e end) bool { return e.from <= o.to && o.from <= e.to }
 		if !o.ending || !slices.ContainsFunc(h.ends, meanwhile) {
 			return fmt.Errorf("not an answer of a server that lives: %s", o.what)

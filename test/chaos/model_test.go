@@ -107,12 +107,12 @@ func byName(history []porcupine.Operation) [][]porcupine.Operation {
 func step(s object, in input, out output) []object {
 	if out.outcome == unknown {
 		states := []object{s}
-		if may, _ := s.allows(in); may {
+		if maySucceed, _ := s.allows(in); maySucceed {
 			states = append(states, s.after(in))
 		}
 		return states
 	}
-	may, mayNot := s.allows(in)
+	maySucceed, mayFail := s.allows(in)
 	same := []object{s}
 	switch out.outcome {
 	case notFound:
@@ -125,21 +125,21 @@ func step(s object, in input, out output) []object {
 		}
 	case conflict:
 		// An update with a UID conflicts if there is no object, as upstream.
-		if s.exists && mayNot && (in.at != "" || in.uid != "") || !s.exists && in.do == update && in.uid != "" {
+		if s.exists && mayFail && (in.at != "" || in.uid != "") || !s.exists && in.do == update && in.uid != "" {
 			return same
 		}
 	case invalid:
-		if s.exists && (mayNot && in.old != "" || mayNot && in.uid != "" && in.do == patch || s.adds(in)) {
+		if s.exists && (mayFail && in.old != "" || mayFail && in.uid != "" && in.do == patch || s.addsFinalizer(in)) {
 			return same
 		}
 	case done:
-		if !may {
+		if !maySucceed {
 			return nil
 		}
 		if in.dry {
 			return same
 		}
-		next, ok := s.after(in).told(in, out.item)
+		next, ok := s.after(in).withAnswer(in, out.item)
 		switch {
 		case !ok:
 			return nil
@@ -153,7 +153,7 @@ func step(s object, in input, out output) []object {
 
 // allows reports whether the operation may succeed and whether it may fail. Both are possible while
 // the demanded version or UID is unknown.
-func (s object) allows(in input) (may, mayNot bool) {
+func (s object) allows(in input) (maySucceed, mayFail bool) {
 	switch {
 	case in.do == create:
 		return !s.exists, s.exists
@@ -161,22 +161,22 @@ func (s object) allows(in input) (may, mayNot bool) {
 		return true, false
 	case !s.exists:
 		return false, true
-	case in.old != "" && in.old != s.value, s.adds(in):
+	case in.old != "" && in.old != s.value, s.addsFinalizer(in):
 		return false, true
 	}
-	may = true
+	maySucceed = true
 	for _, demand := range []struct{ wanted, is string }{{in.at, s.version}, {in.uid, s.uid}} {
 		if demand.wanted == "" {
 			continue
 		}
-		may = may && (demand.is == "" || demand.is == demand.wanted)
-		mayNot = mayNot || demand.is != demand.wanted
+		maySucceed = maySucceed && (demand.is == "" || demand.is == demand.wanted)
+		mayFail = mayFail || demand.is != demand.wanted
 	}
-	return may, mayNot
+	return maySucceed, mayFail
 }
 
-// adds reports whether the write would add a finalizer to an object that is being deleted.
-func (s object) adds(in input) bool {
+// addsFinalizer reports whether the write would add a finalizer to an object that is being deleted.
+func (s object) addsFinalizer(in input) bool {
 	return s.deleting && in.holds && in.held&^s.held != 0
 }
 
@@ -215,8 +215,8 @@ func (s object) after(in input) object {
 	return s
 }
 
-// told adds the answer's content to the state; false if they contradict each other.
-func (s object) told(in input, is item) (object, bool) {
+// withAnswer adds the answer's content to the state; false if they contradict each other.
+func (s object) withAnswer(in input, is item) (object, bool) {
 	if !s.exists || in.do == remove || in.do == sweep {
 		return s, in.do != get // a deleting write returns the last state
 	}

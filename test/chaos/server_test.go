@@ -166,7 +166,7 @@ func (s *server) end(signal syscall.Signal) {
 	}
 	s.blows[signal]++
 	s.mu.Unlock()
-	s.hangUp() // idle connections would delay a graceful end
+	s.closeConnections() // idle connections would delay a graceful end
 	_ = p.cmd.Process.Signal(signal)
 	<-p.gone
 }
@@ -178,9 +178,9 @@ func (s *server) fate() string {
 	return fmt.Sprintf("killed %d times and told to end %d times", s.blows[syscall.SIGKILL], s.blows[syscall.SIGTERM])
 }
 
-// hangUp closes the connections of the clients made by client, which have no request under way when
-// the server ends.
-func (s *server) hangUp() {
+// closeConnections closes the connections of the clients made by client, which have no request
+// under way when the server ends.
+func (s *server) closeConnections() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.conns {

@@ -153,8 +153,8 @@ func (c *restful) send(ctx context.Context, a *attempt, method, path string, bod
 	return resp.StatusCode, answer, err
 }
 
-// parting collects the complaints of the clients of one shutdown.
-type parting struct {
+// shutdownRun collects the complaints of the clients of one shutdown.
+type shutdownRun struct {
 	s         *server
 	namespace string
 
@@ -163,25 +163,25 @@ type parting struct {
 	wrong []string
 }
 
-func (p *parting) complain(format string, args ...any) {
+func (p *shutdownRun) complain(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wrong = append(p.wrong, fmt.Sprintf(format, args...))
 }
 
-func (p *parting) complaints() []string {
+func (p *shutdownRun) complaints() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.wrong)
 }
 
-func (p *parting) done(path string) {
+func (p *shutdownRun) done(path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.made = append(p.made, path)
 }
 
-func (p *parting) path(resource string) string {
+func (p *shutdownRun) path(resource string) string {
 	if resource == "widgets" {
 		return "/apis/chaos.example.com/v1/namespaces/" + p.namespace + "/widgets"
 	}
@@ -196,7 +196,7 @@ func body(resource, name string) string {
 }
 
 // write creates objects one after the other until the server is gone.
-func (p *parting) write(ctx context.Context, c *restful, name string) {
+func (p *shutdownRun) write(ctx context.Context, c *restful, name string) {
 	for i := 0; ctx.Err() == nil; i++ {
 		resource := []string{"configmaps", "widgets"}[i%2]
 		object, a := fmt.Sprintf("%s-%d", name, i), &attempt{}
@@ -216,7 +216,7 @@ func (p *parting) write(ctx context.Context, c *restful, name string) {
 }
 
 // read lists objects until the server is gone.
-func (p *parting) read(ctx context.Context, c *restful) {
+func (p *shutdownRun) read(ctx context.Context, c *restful) {
 	for ctx.Err() == nil {
 		a := &attempt{}
 		code, answer, err := c.send(ctx, a, http.MethodGet, p.path("configmaps"), nil)
@@ -233,7 +233,7 @@ func (p *parting) read(ctx context.Context, c *restful) {
 }
 
 // watch follows a watch to its end, which must be proper: whole events, no broken connection.
-func (p *parting) watch(ctx context.Context, c *restful, began chan<- struct{}) {
+func (p *shutdownRun) watch(ctx context.Context, c *restful, began chan<- struct{}) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.address+p.path("configmaps")+"?watch=1", nil)
 	if err != nil {
 		p.complain("%v", err)
@@ -276,7 +276,7 @@ func (p *parting) watch(ctx context.Context, c *restful, began chan<- struct{}) 
 
 // slow sends half of a request, which the server starts to serve. It sends the rest when the server
 // accepts no new connections.
-func (p *parting) slow(ctx context.Context, c *restful, began chan<- struct{}, leaving <-chan struct{}) {
+func (p *shutdownRun) slow(ctx context.Context, c *restful, began chan<- struct{}, leaving <-chan struct{}) {
 	object := fmt.Sprintf("slow-%d", c.version)
 	text, a := body("configmaps", object), &attempt{}
 	out, in := io.Pipe()
@@ -340,8 +340,8 @@ func TestAGracefulShutdownLosesNoRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 4 {
-		p := &parting{s: s, namespace: fmt.Sprint("leaving-", i)}
-		err := p.leave(t, s.account(p.namespace))
+		p := &shutdownRun{s: s, namespace: fmt.Sprint("leaving-", i)}
+		err := p.shutDown(t, s.account(p.namespace))
 		if err == nil {
 			s.start()
 			err = p.check(t)
@@ -356,8 +356,8 @@ func TestAGracefulShutdownLosesNoRequest(t *testing.T) {
 	}
 }
 
-// leave starts the clients and stops the server. An error means that going on is useless.
-func (p *parting) leave(t *testing.T, token string) error {
+// shutDown starts the clients and stops the server. An error means that going on is useless.
+func (p *shutdownRun) shutDown(t *testing.T, token string) error {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var clients sync.WaitGroup
@@ -429,7 +429,7 @@ func (s *server) refuses(most time.Duration) error {
 }
 
 // check finds every acknowledged object.
-func (p *parting) check(t *testing.T) error {
+func (p *shutdownRun) check(t *testing.T) error {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := p.s.restful(2, "")

@@ -202,7 +202,7 @@ func (f *follower) failed(ctx context.Context, asked int64, status runtime.Objec
 	err := apierrors.FromObject(status)
 	expired = apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 	if !expired && ctx.Err() == nil {
-		f.h.odd(asked, fmt.Sprintf("watch of %s: ERROR event: %v", f.name, err), true)
+		f.h.addAnomaly(asked, fmt.Sprintf("watch of %s: ERROR event: %v", f.name, err), true)
 	}
 	return expired
 }

@@ -274,7 +274,7 @@ func (m *mixed) alive() error {
 	for _, p := range m.processes {
 		select {
 		case <-p.done:
-			return fmt.Errorf("%s ended: %s", p.name, p.lastWords())
+			return fmt.Errorf("%s ended: %s", p.name, p.lastOutput())
 		default:
 		}
 	}

@@ -25,14 +25,14 @@ const offered = 6000
 type flood struct {
 	clients                       int
 	served, refused, late, broken atomic.Int64
-	silent                        atomic.Int64 // refused without Retry-After
+	withoutRetryAfter             atomic.Int64 // refused without Retry-After
 }
 
 func (fl *flood) String() string {
 	served, refused, late := fl.served.Load(), fl.refused.Load(), fl.late.Load()
 	all := max(1, served+refused+late+fl.broken.Load())
 	return fmt.Sprintf("%d clients, %d requests: %.1f %% refused with 429 (%d without Retry-After), %d served, %d timed out, %d without an answer",
-		fl.clients, all, 100*float64(refused)/float64(all), fl.silent.Load(), served, late, fl.broken.Load())
+		fl.clients, all, 100*float64(refused)/float64(all), fl.withoutRetryAfter.Load(), served, late, fl.broken.Load())
 }
 
 // run lists pods over and over on one connection, and waits when told to, as client-go does.
@@ -64,7 +64,7 @@ func (fl *flood) run(ctx context.Context, c *clients) {
 		case answer.code == http.StatusTooManyRequests:
 			fl.refused.Add(1)
 			if w.later == 0 {
-				fl.silent.Add(1)
+				fl.withoutRetryAfter.Add(1)
 			}
 			_ = pause(ctx, max(w.later, time.Second))
 		default:

@@ -71,8 +71,8 @@ func (p *process) stop() {
 	}
 }
 
-// lastWords returns the end of the process's log.
-func (p *process) lastWords() string {
+// lastOutput returns the end of the process's log.
+func (p *process) lastOutput() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()

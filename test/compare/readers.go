@@ -34,7 +34,7 @@ type readersResult struct{ Lists, Refused int64 }
 
 // startReaders starts the process; stop ends it.
 func startReaders(order readersOrder) (stop func() (readersResult, error), err error) {
-	told, err := json.Marshal(order)
+	input, err := json.Marshal(order)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func startReaders(order readersOrder) (stop func() (readersResult, error), err e
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	if _, err := in.Write(append(told, '\n')); err != nil {
+	if _, err := in.Write(append(input, '\n')); err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		return nil, fmt.Errorf("readers: %w", err)

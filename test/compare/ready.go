@@ -19,7 +19,7 @@ func waitReady(ctx context.Context, kubeconfig string, ps ...*process) error {
 		for _, p := range ps {
 			select {
 			case <-p.done:
-				died = fmt.Errorf("%s ended before it was ready: %s", p.name, p.lastWords())
+				died = fmt.Errorf("%s ended before it was ready: %s", p.name, p.lastOutput())
 				return true
 			default:
 			}

@@ -72,11 +72,11 @@ type sharedStream struct {
 	status chan int // receives its status code once
 	ended  chan struct{}
 
-	mu      sync.Mutex // guards the fields below
-	taken   func([]byte)
-	early   []byte // bytes that arrived before follow
-	unsaid  int    // bytes that have been read without a window update
-	failure error
+	mu             sync.Mutex // guards the fields below
+	taken          func([]byte)
+	early          []byte // bytes that arrived before follow
+	unacknowledged int    // bytes that have been read without a window update
+	failure        error
 }
 
 func (c *clients) dialShared() (*sharedConnection, error) {
@@ -146,7 +146,7 @@ func (s *sharedConnection) ask(st *sharedStream, host, path string) error {
 // read serves all streams until the connection ends.
 func (s *sharedConnection) read() {
 	err := error(nil)
-	unsaid := 0
+	unacknowledged := 0
 	for err == nil {
 		var frame http2.Frame
 		if frame, err = s.framer.ReadFrame(); err != nil {
@@ -155,9 +155,9 @@ func (s *sharedConnection) read() {
 		switch f := frame.(type) {
 		case *http2.DataFrame:
 			n := int(f.Header().Length)
-			if unsaid += n; unsaid >= sharedWindow/2 {
-				err = s.say(func() error { return s.framer.WriteWindowUpdate(0, uint32(unsaid)) })
-				unsaid = 0
+			if unacknowledged += n; unacknowledged >= sharedWindow/2 {
+				err = s.writeFrame(func() error { return s.framer.WriteWindowUpdate(0, uint32(unacknowledged)) })
+				unacknowledged = 0
 			}
 			if st := s.stream(f.StreamID); st != nil {
 				err = errors.Join(err, st.take(f.Data(), n))
@@ -182,11 +182,11 @@ func (s *sharedConnection) read() {
 			}
 		case *http2.SettingsFrame:
 			if !f.IsAck() {
-				err = s.say(s.framer.WriteSettingsAck)
+				err = s.writeFrame(s.framer.WriteSettingsAck)
 			}
 		case *http2.PingFrame:
 			if !f.IsAck() {
-				err = s.say(func() error { return s.framer.WritePing(true, f.Data) })
+				err = s.writeFrame(func() error { return s.framer.WritePing(true, f.Data) })
 			}
 		}
 	}
@@ -201,8 +201,8 @@ func (s *sharedConnection) read() {
 	}
 }
 
-// say writes a frame.
-func (s *sharedConnection) say(write func() error) error {
+// writeFrame writes a frame.
+func (s *sharedConnection) writeFrame(write func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return write()
@@ -223,13 +223,13 @@ func (st *sharedStream) take(b []byte, size int) error {
 	} else {
 		st.early = append(st.early, b...)
 	}
-	st.unsaid += size
-	if st.unsaid < streamWindow/2 {
+	st.unacknowledged += size
+	if st.unacknowledged < streamWindow/2 {
 		return nil
 	}
-	read := uint32(st.unsaid)
-	st.unsaid = 0
-	return st.on.say(func() error { return st.on.framer.WriteWindowUpdate(st.id, read) })
+	read := uint32(st.unacknowledged)
+	st.unacknowledged = 0
+	return st.on.writeFrame(func() error { return st.on.framer.WriteWindowUpdate(st.id, read) })
 }
 
 func (st *sharedStream) end(err error) {

@@ -53,7 +53,7 @@ var corpusFiles embed.FS
 func stores(ctx context.Context, o *options) ([]result, error) {
 	var results []result
 	for i, row := range lineage {
-		lines, err := handDown(ctx, o, filepath.Join(o.state, fmt.Sprintf("%s-%d", storeLayout, i+1)), row)
+		lines, err := runOwners(ctx, o, filepath.Join(o.state, fmt.Sprintf("%s-%d", storeLayout, i+1)), row)
 		if err != nil {
 			return results, err
 		}
@@ -62,8 +62,8 @@ func stores(ctx context.Context, o *options) ([]result, error) {
 	return results, nil
 }
 
-// heirloom is one data folder with its keys, and the objects that its last owner has shown.
-type heirloom struct {
+// handedStore is one data folder with its keys, and the objects that its last owner has shown.
+type handedStore struct {
 	o     *options
 	dir   string
 	keys  *keys
@@ -71,9 +71,9 @@ type heirloom struct {
 	shown map[string]*unstructured.Unstructured
 }
 
-func handDown(ctx context.Context, o *options, dir string, row []owner) (results []result, err error) {
+func runOwners(ctx context.Context, o *options, dir string, row []owner) (results []result, err error) {
 	defer sweep()
-	h := &heirloom{o: o, dir: dir, port: freePort()}
+	h := &handedStore{o: o, dir: dir, port: freePort()}
 	if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {
 		return nil, err
 	}
@@ -119,9 +119,9 @@ func handDown(ctx context.Context, o *options, dir string, row []owner) (results
 // store.
 const secretText = "this-must-not-be-found-in-the-store"
 
-func (h *heirloom) encryption() string { return filepath.Join(h.dir, "encryption.yaml") }
+func (h *handedStore) encryption() string { return filepath.Join(h.dir, "encryption.yaml") }
 
-func (h *heirloom) writeEncryption() error {
+func (h *handedStore) writeEncryption() error {
 	key := make([]byte, 32)
 	if _, err := rand.Read(key); err != nil {
 		return err
@@ -138,7 +138,7 @@ resources:
 }
 
 // start starts one owner. All have the same address, since the store contains it.
-func (h *heirloom) start(ctx context.Context, i int, of owner) (m *mixed, err error) {
+func (h *handedStore) start(ctx context.Context, i int, of owner) (m *mixed, err error) {
 	dir := filepath.Join(h.dir, fmt.Sprintf("%s-%d", filepath.Base(h.dir), i+1))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -194,7 +194,7 @@ func (m *mixed) client() (*apiClient, error) {
 }
 
 // write creates the corpus: each object in its own namespace, with its status.
-func (h *heirloom) write(ctx context.Context, m *mixed) error {
+func (h *handedStore) write(ctx context.Context, m *mixed) error {
 	c, err := m.client()
 	if err != nil {
 		return err
@@ -352,7 +352,7 @@ func (c *apiClient) resource(ctx context.Context, obj *unstructured.Unstructured
 }
 
 // list reads every object that can be listed, in every version.
-func (h *heirloom) list(ctx context.Context, m *mixed) error {
+func (h *handedStore) list(ctx context.Context, m *mixed) error {
 	c, err := m.client()
 	if err != nil {
 		return err
@@ -402,7 +402,7 @@ func (c *apiClient) there(ctx context.Context, res schema.GroupVersionResource, 
 }
 
 // touch writes an annotation to every object.
-func (h *heirloom) touch(ctx context.Context, m *mixed) error {
+func (h *handedStore) touch(ctx context.Context, m *mixed) error {
 	c, err := m.client()
 	if err != nil {
 		return err
@@ -423,7 +423,7 @@ func (h *heirloom) touch(ctx context.Context, m *mixed) error {
 }
 
 // wantEncrypted searches all files of the store for the text.
-func (h *heirloom) wantEncrypted() error {
+func (h *handedStore) wantEncrypted() error {
 	missing := map[string]bool{"aescbc:v1:one": true, "secretbox:v1:two": true, "aesgcm:v1:three": true}
 	err := filepath.WalkDir(filepath.Join(h.dir, "data", "etcd"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// ownAffairs lists objects that each API server writes for itself when it starts.
-var ownAffairs = []string{
+// ownObjects lists objects that each API server writes for itself when it starts.
+var ownObjects = []string{
 	"coordination.k8s.io/v1/leases/kube-system/apiserver-",         // its own identity
 	"v1/configmaps/kube-system/extension-apiserver-authentication", // the CA of its own front proxy
 	// removed at its end, added at its start
@@ -28,15 +28,15 @@ func differences(before, after map[string]*unstructured.Unstructured) error {
 	for key, was := range before {
 		is, ok := after[key]
 		switch {
-		case containsAny(key, ownAffairs):
+		case containsAny(key, ownObjects):
 		case !ok:
 			errs = append(errs, fmt.Errorf("%s is not there", key))
 		default:
-			errs = append(errs, told(key, was, is)...)
+			errs = append(errs, describeDifferences(key, was, is)...)
 		}
 	}
 	for key := range after {
-		if _, ok := before[key]; !ok && !containsAny(key, ownAffairs) {
+		if _, ok := before[key]; !ok && !containsAny(key, ownObjects) {
 			errs = append(errs, fmt.Errorf("%s was not there", key))
 		}
 	}
@@ -52,9 +52,9 @@ func containsAny(s string, parts []string) bool {
 	return false
 }
 
-// told describes the differences between two states of an object. Fields that every write changes
-// are only reported if nothing else differs.
-func told(key string, was, is *unstructured.Unstructured) (errs []error) {
+// describeDifferences describes the differences between two states of an object. Fields that every
+// write changes are only reported if nothing else differs.
+func describeDifferences(key string, was, is *unstructured.Unstructured) (errs []error) {
 	var marks []error
 	for path, values := range unlike("", was.Object, is.Object) {
 		err := fmt.Errorf("%s: %s was %.300s, is %.300s", key, path, values[0], values[1])

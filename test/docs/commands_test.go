@@ -151,8 +151,8 @@ func TestBlocksWithoutAClusterRun(t *testing.T) {
 	}
 }
 
-// TestFilesInWalksAreComplete: a block that names its file can be written, and one file of a page is
-// not shown twice.
+// TestFilesInWalksAreComplete: a block that names its file can be written, and one file of a page
+// is not shown twice.
 func TestFilesInWalksAreComplete(t *testing.T) {
 	for _, p := range pages(t) {
 		seen := map[string]bool{}

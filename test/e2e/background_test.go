@@ -33,8 +33,8 @@ func (m *machine) knarr(status int, args ...string) string {
 	return string(out)
 }
 
-// says fails the test unless the text contains all parts.
-func (m *machine) says(text string, parts ...string) {
+// wantParts fails the test unless the text contains all parts.
+func (m *machine) wantParts(text string, parts ...string) {
 	m.t.Helper()
 	for _, part := range parts {
 		if !strings.Contains(text, part) {
@@ -43,26 +43,26 @@ func (m *machine) says(text string, parts ...string) {
 	}
 }
 
-// TestABackgroundClusterIsStartedStoppedAndPurged starts a cluster in the background with its own places, inspects it,
-// stops it, starts it again and purges it. After the first start it types only the cluster's name
-// or data folder.
+// TestABackgroundClusterIsStartedStoppedAndPurged starts a cluster in the background with its own
+// places, inspects it, stops it, starts it again and purges it. After the first start it types only
+// the cluster's name or data folder.
 func TestABackgroundClusterIsStartedStoppedAndPurged(t *testing.T) {
 	c := newCluster(t)
 	name := fmt.Sprintf("harbour-%d", os.Getpid())
 	c.dir = filepath.Join(filepath.Dir(c.dir), name)
 	runDir := filepath.Join(filepath.Dir(c.dir), "run")
 
-	c.says(c.knarr(3, "status", "--data-dir", c.dir), "there is no such folder")
+	c.wantParts(c.knarr(3, "status", "--data-dir", c.dir), "there is no such folder")
 	start := []string{"up", "--detach", "--data-dir", c.dir, "--run-dir", runDir, "--cgroup-root", c.cgroup(), "--node-name", "one", "--listen", "0.0.0.0:7443"}
-	c.says(c.knarr(0, start...), "container runtime", "ready in", "in the background: process", "knarr stop "+name)
-	c.says(c.knarr(1, start...), "another knarr (`knarr up`, process", "since 20")
+	c.wantParts(c.knarr(0, start...), "container runtime", "ready in", "in the background: process", "knarr stop "+name)
+	c.wantParts(c.knarr(1, start...), "another knarr (`knarr up`, process", "since 20")
 	other := filepath.Join(filepath.Dir(c.dir), "other")
-	c.says(c.knarr(1, "up", "--detach", "--data-dir", other, "--cgroup-root", c.cgroup(), "--listen", "0.0.0.0:7443"), name)
+	c.wantParts(c.knarr(1, "up", "--detach", "--data-dir", other, "--cgroup-root", c.cgroup(), "--listen", "0.0.0.0:7443"), name)
 	if _, err := os.Stat(other); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a failed start has left its folder: %v", err)
 	}
 
-	c.says(c.knarr(0, "ls"), name+" ", "running", c.dir)
+	c.wantParts(c.knarr(0, "ls"), name+" ", "running", c.dir)
 	c.eventually(time.Minute, "the cluster is healthy", func() error {
 		out, err := c.inside(binary, "status", name).CombinedOutput()
 		if err != nil {
@@ -70,7 +70,7 @@ func TestABackgroundClusterIsStartedStoppedAndPurged(t *testing.T) {
 		}
 		return nil
 	})
-	c.says(c.knarr(0, "status", name), "healthy, running since", "https://127.0.0.1:7443", "one is Ready", "knarr stop "+name)
+	c.wantParts(c.knarr(0, "status", name), "healthy, running since", "https://127.0.0.1:7443", "one is Ready", "knarr stop "+name)
 	var report struct {
 		Healthy bool
 		PID     int
@@ -79,23 +79,23 @@ func TestABackgroundClusterIsStartedStoppedAndPurged(t *testing.T) {
 	if err := json.Unmarshal([]byte(c.knarr(0, "status", "-o", "json", "--data-dir", c.dir)), &report); err != nil || !report.Healthy || report.PID == 0 || len(report.Parts) < 6 {
 		t.Errorf("%+v, %v", report, err)
 	}
-	c.says(c.knarr(0, "logs", name), "knarr      | time=", "msg=ready")
-	c.says(c.knarr(0, "token", "create", "--data-dir", c.dir), "https://192.168.88.1:7443")
+	c.wantParts(c.knarr(0, "logs", name), "knarr      | time=", "msg=ready")
+	c.wantParts(c.knarr(0, "token", "create", "--data-dir", c.dir), "https://192.168.88.1:7443")
 	c.loadProgram("e2e/sailor:v1", "./sailor")
-	c.says(c.knarr(0, "image", "ls", "--data-dir", name), "e2e/sailor")
+	c.wantParts(c.knarr(0, "image", "ls", "--data-dir", name), "e2e/sailor")
 	c.apply(`{apiVersion: v1, kind: Pod, metadata: {name: sailor}, spec: {terminationGracePeriodSeconds: 1, containers: [{name: sailor, image: "e2e/sailor:v1"}]}}`)
 	c.kubectl("wait", "--for=condition=Ready", "pod/sailor", "--timeout=60s")
-	c.says(c.knarr(0, "status", name), "1 running")
+	c.wantParts(c.knarr(0, "status", name), "1 running")
 
-	c.says(c.knarr(0, "stop", name), "stopped after", "go on running")
-	c.says(c.knarr(0, "stop", name), "does not run")
-	c.says(c.knarr(3, "status", name), "was stopped at", "knarr up --data-dir "+c.dir+" --detach")
-	c.says(c.knarr(1, "kubectl", "--data-dir", name, "get", "pods"), "does not run", "knarr up --data-dir "+c.dir)
-	c.says(c.knarr(0, "kubectl", "--data-dir", name, "version", "--client"), "Client Version")
+	c.wantParts(c.knarr(0, "stop", name), "stopped after", "go on running")
+	c.wantParts(c.knarr(0, "stop", name), "does not run")
+	c.wantParts(c.knarr(3, "status", name), "was stopped at", "knarr up --data-dir "+c.dir+" --detach")
+	c.wantParts(c.knarr(1, "kubectl", "--data-dir", name, "get", "pods"), "does not run", "knarr up --data-dir "+c.dir)
+	c.wantParts(c.knarr(0, "kubectl", "--data-dir", name, "version", "--client"), "Client Version")
 
-	c.says(c.knarr(0, "up", "--detach", "--data-dir", c.dir), "as at the last start", "--listen 0.0.0.0:7443", "ready in")
-	c.says(c.kubectl("get", "pod", "sailor"), "1/1")
-	c.says(c.knarr(0, "stop", "--pods", name), "pods stopped: 1")
+	c.wantParts(c.knarr(0, "up", "--detach", "--data-dir", c.dir), "as at the last start", "--listen 0.0.0.0:7443", "ready in")
+	c.wantParts(c.kubectl("get", "pod", "sailor"), "1/1")
+	c.wantParts(c.knarr(0, "stop", "--pods", name), "pods stopped: 1")
 	c.knarr(0, "up", "-d", "--data-dir", c.dir)
 	c.eventually(time.Minute, "the pod that was stopped runs again", func() error {
 		if out := c.kubectl("get", "pod", "sailor", "-o", "jsonpath={.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}"); out != "1 true" {
@@ -121,20 +121,20 @@ func TestABackgroundClusterIsStartedStoppedAndPurged(t *testing.T) {
 		}
 		return nil
 	})
-	c.says(c.knarr(0, "ls"), "crashed")
+	c.wantParts(c.knarr(0, "ls"), "crashed")
 
-	c.says(c.knarr(0, "purge", "--yes", name), "removed the cluster in "+c.dir)
+	c.wantParts(c.knarr(0, "purge", "--yes", name), "removed the cluster in "+c.dir)
 	for _, dir := range []string{c.dir, runDir, filepath.Join("/run/knarr/clusters", name)} {
 		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", dir, err)
 		}
 	}
-	c.says(c.knarr(3, "status", name), "no cluster is named")
+	c.wantParts(c.knarr(3, "status", name), "no cluster is named")
 	precious := filepath.Join(filepath.Dir(c.dir), "precious")
 	if err := os.MkdirAll(filepath.Join(precious, "letters"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	c.says(c.knarr(1, "purge", "--yes", "--data-dir", precious), "not a data folder of knarr")
+	c.wantParts(c.knarr(1, "purge", "--yes", "--data-dir", precious), "not a data folder of knarr")
 	if _, err := os.Stat(filepath.Join(precious, "letters")); err != nil {
 		t.Error(err)
 	}

@@ -16,7 +16,7 @@ import (
 // and finds its certificates again without a token.
 func TestNodeCertificatesAreRenewedWhileItWorks(t *testing.T) {
 	f := newFleet(t, "--cluster-signing-duration", "20s", "--node-monitor-grace-period", "20s")
-	f.hire("east")
+	f.addWorkers("east")
 	east := f.workers[0]
 	f.loadProgram("e2e/sailor:v1", "./sailor", east)
 	f.kubectl("run", "sailor", "--image", "e2e/sailor:v1", "--env", "POD_NAME=sailor")
@@ -67,7 +67,7 @@ func TestNodeCertificatesAreRenewedWhileItWorks(t *testing.T) {
 // again.
 func TestANodesNameBelongsToItsMachine(t *testing.T) {
 	f := newFleet(t)
-	f.hire("east")
+	f.addWorkers("east")
 	east := f.workers[0]
 	f.loadProgram("e2e/sailor:v1", "./sailor", east)
 	f.kubectl("run", "sailor", "--image", "e2e/sailor:v1")

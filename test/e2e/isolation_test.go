@@ -58,9 +58,9 @@ spec:
   volumes: [{name: chart, configMap: {name: chart}}]
 `
 
-// TestContainersAreIsolatedFromTheHost checks three protections. A container with runAsNonRoot does not
-// run if its image names no user. An environment file is not read through a link that leaves its
-// volume. The volume of a ConfigMap is read-only.
+// TestContainersAreIsolatedFromTheHost checks three protections. A container with runAsNonRoot does
+// not run if its image names no user. An environment file is not read through a link that leaves
+// its volume. The volume of a ConfigMap is read-only.
 func TestContainersAreIsolatedFromTheHost(t *testing.T) {
 	c := newCluster(t)
 	c.up()

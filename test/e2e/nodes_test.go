@@ -54,7 +54,7 @@ spec: {clusterIP: None, selector: {app: crew}, ports: [{port: 8080}]}
 func TestTwoWorkers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "--node-monitor-grace-period", "20s") // long enough for a busy machine
-	f.hire("east", "west")
+	f.addWorkers("east", "west")
 	f.sailor = f.loadProgram("e2e/sailor:v1", "./sailor", f.workers...)
 	f.apply(crew)
 	f.kubectl("rollout", "status", "deployment/crew", "--timeout=60s")
@@ -63,8 +63,8 @@ func TestTwoWorkers(t *testing.T) {
 		if n := len(before[w.name]); n != 2 {
 			t.Fatalf("node %s has %d pods of %v, wanted 2", w.name, n, before)
 		}
-		w.says(w.knarr(0, "status", "--data-dir", w.dir), "worker (knarr node)", w.name+" is Ready", "2 running")
-		w.says(w.knarr(1, "token", "create", "--data-dir", w.dir), "it is a worker of https://")
+		w.wantParts(w.knarr(0, "status", "--data-dir", w.dir), "worker (knarr node)", w.name+" is Ready", "2 running")
+		w.wantParts(w.knarr(1, "token", "create", "--data-dir", w.dir), "it is a worker of https://")
 	}
 	f.checkServices(before)
 	f.checkOverlay(before)
@@ -77,7 +77,7 @@ func TestTwoWorkers(t *testing.T) {
 	f.checkReachable(east)
 	west.ip("link set uplink up")
 	f.waitReady(west, "True")
-	f.eventually(time.Minute, "the pods that left the node have ended there", func() error { return f.noneOf(west, before[west.name]) })
+	f.eventually(time.Minute, "the pods that left the node have ended there", func() error { return f.checkEnded(west, before[west.name]) })
 	f.scale(8)
 	f.checkServices(f.crew())
 
@@ -93,7 +93,7 @@ func TestTwoWorkers(t *testing.T) {
 	f.scale(8)
 	f.checkServices(f.crew())
 	f.checkOverlay(f.crew())
-	if err := f.noneOf(east, before[east.name]); err != nil {
+	if err := f.checkEnded(east, before[east.name]); err != nil {
 		t.Error(err)
 	}
 }
@@ -124,8 +124,8 @@ func newFleet(t *testing.T, flags ...string) *fleet {
 	return f
 }
 
-// hire joins workers with these names.
-func (f *fleet) hire(names ...string) {
+// addWorkers joins workers with these names.
+func (f *fleet) addWorkers(names ...string) {
 	f.t.Helper()
 	for _, name := range names {
 		w := newMachine(f.t, name)
@@ -290,8 +290,8 @@ func (f *fleet) checkReachable(w *machine) {
 	}
 }
 
-// noneOf returns an error if a container of these pods still runs on the machine.
-func (f *fleet) noneOf(w *machine, members []member) error {
+// checkEnded returns an error if a container of these pods still runs on the machine.
+func (f *fleet) checkEnded(w *machine, members []member) error {
 	for _, m := range members {
 		if out, err := f.tryKubectl("", "get", "pod", m.name); err == nil {
 			return fmt.Errorf("the pod is still there: %s", out)

@@ -58,7 +58,7 @@ spec: {hostNetwork: true, containers: [{name: sailor, image: "e2e/sailor:v1"}]}
 // must be the same as before.
 func TestPurgeLeavesNothing(t *testing.T) {
 	t.Parallel()
-	c := newIsland(t)
+	c := newIsolatedCluster(t)
 	sailor := c.buildProgram("./sailor")
 	before := c.traces()
 	for _, signal := range []syscall.Signal{0, syscall.SIGKILL} {
@@ -87,9 +87,9 @@ func TestPurgeLeavesNothing(t *testing.T) {
 	c.purge() // nothing to purge
 }
 
-// newIsland returns a cluster on a machine that shares only the kernel and, read-only, the files
-// with this one.
-func newIsland(t *testing.T) *cluster {
+// newIsolatedCluster returns a cluster on a machine that shares only the kernel and, read-only, the
+// files with this one.
+func newIsolatedCluster(t *testing.T) *cluster {
 	t.Helper()
 	needs(t)
 	m := &machine{t: t, name: "island", dir: "/var/lib/knarr", log: &output{}}

@@ -30,13 +30,13 @@ type authenticator struct {
 	end     context.CancelFunc
 	metrics *issuerMetrics
 
-	mu sync.Mutex // guards others
-	// others holds the providers of other issuers that sign distributed claims.
-	others map[string]*provider
+	mu sync.Mutex // guards sources
+	// sources holds the providers of other issuers that sign distributed claims.
+	sources map[string]*provider
 }
 
-// maxOthers limits the issuers that tokens may name as sources of their claims.
-const maxOthers = 32
+// maxSources limits the issuers that tokens may name as sources of their claims.
+const maxSources = 32
 
 // authenticate returns the user of a token of this issuer, and records the duration.
 func (a *authenticator) authenticate(ctx context.Context, t *jws.Parts) (auth.User, error) {
@@ -114,7 +114,7 @@ func (a *authenticator) distributed(ctx context.Context, name string, s source) 
 		return nil, fmt.Errorf("getting untrusted issuer from endpoint %v failed for claim %q: malformed token", s.Endpoint, name)
 	}
 	issuer := issuerOf(&t)
-	p, err := a.other(ctx, issuer)
+	p, err := a.source(ctx, issuer)
 	if err != nil {
 		return nil, fmt.Errorf("verifying untrusted issuer %v failed: %w", issuer, err)
 	}
@@ -132,20 +132,20 @@ func (a *authenticator) distributed(ctx context.Context, name string, s source) 
 	return value, nil
 }
 
-// other returns the provider of another issuer.
-func (a *authenticator) other(ctx context.Context, issuer string) (*provider, error) {
+// source returns the provider of another issuer.
+func (a *authenticator) source(ctx context.Context, issuer string) (*provider, error) {
 	if issuer == a.config.Issuer.URL {
 		return a.provider, nil
 	}
 	a.mu.Lock()
-	p, ok := a.others[issuer]
+	p, ok := a.sources[issuer]
 	if !ok {
-		if len(a.others) >= maxOthers {
+		if len(a.sources) >= maxSources {
 			a.mu.Unlock()
 			return nil, errors.New("too many issuers of distributed claims")
 		}
 		p = newProvider(issuer, "", a.provider.http, a.log, a.now, nil)
-		a.others[issuer] = p
+		a.sources[issuer] = p
 	}
 	a.mu.Unlock()
 	if p.ready() == nil {
@@ -156,8 +156,8 @@ func (a *authenticator) other(ctx context.Context, issuer string) (*provider, er
 		// Any token may name an invalid issuer, which must not take the place of another one.
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if a.others[issuer] == p && p.ready() != nil {
-			delete(a.others, issuer)
+		if a.sources[issuer] == p && p.ready() != nil {
+			delete(a.sources, issuer)
 		}
 	}
 	return p, err

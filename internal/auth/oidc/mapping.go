@@ -38,7 +38,7 @@ func (m *mapping) user(ctx context.Context) (u auth.User, err error) {
 	if u.Extra, err = m.extra(ctx); err != nil {
 		return auth.User{}, err
 	}
-	m.identify(&u) // validation rules see it
+	m.addCredentialID(&u) // validation rules see it
 	if err := m.checkClaims(ctx); err != nil {
 		return auth.User{}, err
 	}
@@ -48,8 +48,8 @@ func (m *mapping) user(ctx context.Context) (u auth.User, err error) {
 	return u, nil
 }
 
-// identify adds the credential id of the token (jti) to the user, if it has one.
-func (m *mapping) identify(u *auth.User) {
+// addCredentialID adds the credential id of the token (jti) to the user, if it has one.
+func (m *mapping) addCredentialID(u *auth.User) {
 	var id string
 	if m.claims.read("jti", &id) != nil || id == "" {
 		return

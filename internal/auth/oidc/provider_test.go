@@ -188,12 +188,12 @@ func TestInvalidIssuersOfDistributedClaimsAreForgotten(t *testing.T) {
 	i := startIssuer(t)
 	tokens := configured(t, i, byEmail)
 	a := (*tokens.list.Load())[0]
-	for n := range maxOthers + 1 {
-		if _, err := a.other(t.Context(), fmt.Sprintf("%s/nobody%d", i.URL, n)); err == nil || strings.Contains(err.Error(), "too many") {
+	for n := range maxSources + 1 {
+		if _, err := a.source(t.Context(), fmt.Sprintf("%s/nobody%d", i.URL, n)); err == nil || strings.Contains(err.Error(), "too many") {
 			t.Fatalf("issuer %d: %v", n, err)
 		}
 	}
-	if len(a.others) != 0 {
-		t.Errorf("%d issuers that do not answer are kept", len(a.others))
+	if len(a.sources) != 0 {
+		t.Errorf("%d issuers that do not answer are kept", len(a.sources))
 	}
 }

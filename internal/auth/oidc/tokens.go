@@ -154,7 +154,7 @@ func (t *Tokens) newAuthenticator(c *apiserverconfig.JWTAuthenticator) (*authent
 	if err := errs.ToAggregate(); err != nil {
 		return nil, err
 	}
-	dial, err := t.way(c.Issuer.EgressSelectorType)
+	dial, err := t.dialFor(c.Issuer.EgressSelectorType)
 	if err != nil {
 		return nil, err
 	}
@@ -164,14 +164,14 @@ func (t *Tokens) newAuthenticator(c *apiserverconfig.JWTAuthenticator) (*authent
 	}
 	m := t.metrics.of(c.Issuer.URL)
 	return &authenticator{
-		metrics: m, config: *c.DeepCopy(), algorithms: t.Algorithms, mapper: mapper, log: t.Log, now: t.Now, others: map[string]*provider{},
+		metrics: m, config: *c.DeepCopy(), algorithms: t.Algorithms, mapper: mapper, log: t.Log, now: t.Now, sources: map[string]*provider{},
 		provider: newProvider(c.Issuer.URL, c.Issuer.DiscoveryURL, client, t.Log, t.Now, m),
 	}, nil
 }
 
-// way returns the connection to an issuer that names a network; nil connects directly. Here an
+// dialFor returns the connection to an issuer that names a network; nil connects directly. Here an
 // unconfigured network is an error, as upstream.
-func (t *Tokens) way(network apiserverconfig.EgressSelectorType) (egress.Dial, error) {
+func (t *Tokens) dialFor(network apiserverconfig.EgressSelectorType) (egress.Dial, error) {
 	if network == "" {
 		return nil, nil
 	}

@@ -125,7 +125,7 @@ func ownNames(leaf *x509.Certificate) []string {
 
 // Get implements tls.Config.GetCertificate.
 func (c *Certificates) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	t, name := c.current.Load(), asked(hello)
+	t, name := c.current.Load(), requestedName(hello)
 	if cert := t.find(name); cert != nil {
 		return cert, nil
 	}
@@ -139,8 +139,9 @@ func (c *Certificates) Get(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	return own, err
 }
 
-// asked returns the requested name or, without one, the address that the client connected to.
-func asked(hello *tls.ClientHelloInfo) string {
+// requestedName returns the requested name or, without one, the address that the client connected
+// to.
+func requestedName(hello *tls.ClientHelloInfo) string {
 	if hello.ServerName != "" || hello.Conn == nil {
 		return canonical(hello.ServerName)
 	}

@@ -34,17 +34,17 @@ var reconnect = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.
 const (
 	// patience limits one request to the signer.
 	patience = 30 * time.Second
-	// again is the delay before a failed fetch of the keys is repeated.
-	again = 10 * time.Second
+	// retryAfter is the delay before a failed fetch of the keys is repeated.
+	retryAfter = 10 * time.Second
 	// minLifetime is a lifetime that every signer has to allow, since clients may request it.
 	minLifetime = 10 * time.Minute
-	// longestLifetime is the longest lifetime that a client can request, in seconds. A signer
+	// maxLifetime is the longest lifetime that a client can request, in seconds. A signer
 	// without a limit may return any number.
-	longestLifetime = 1 << 32
-	// longest is the limit of a key's name in bytes.
-	longest = 1024
-	// longestRefresh limits the refresh hint of a signer.
-	longestRefresh = 24 * time.Hour
+	maxLifetime = 1 << 32
+	// maxKeyIDLength is the limit of a key's name in bytes.
+	maxKeyIDLength = 1024
+	// maxRefresh limits the refresh hint of a signer.
+	maxRefresh = 24 * time.Hour
 )
 
 // Key is a key that tokens may be signed with.
@@ -96,7 +96,7 @@ func Connect(ctx context.Context, socket string, log *slog.Logger) (*Signer, err
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: patience}))
 	if err == nil {
 		s.client = externaljwt.NewExternalJWTSignerClient(s.conn)
-		err = s.meet(ctx)
+		err = s.readMetadata(ctx)
 	}
 	if err != nil {
 		s.Close()
@@ -112,14 +112,14 @@ func (s *Signer) Close() {
 	}
 }
 
-func (s *Signer) meet(ctx context.Context) error {
+func (s *Signer) readMetadata(ctx context.Context) error {
 	asking, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	about, err := s.client.Metadata(asking, &externaljwt.MetadataRequest{}, grpc.WaitForReady(true))
 	if err != nil {
 		return fmt.Errorf("metadata: %w", err)
 	}
-	s.MaxExpiration = time.Duration(min(about.MaxTokenExpirationSeconds, longestLifetime)) * time.Second
+	s.MaxExpiration = time.Duration(min(about.MaxTokenExpirationSeconds, maxLifetime)) * time.Second
 	if s.MaxExpiration < minLifetime {
 		return fmt.Errorf("max token life supported by external-jwt-signer (%ds) is less than acceptable (min %ds)", about.MaxTokenExpirationSeconds, int(minLifetime.Seconds()))
 	}
@@ -179,12 +179,12 @@ func read(answer *externaljwt.FetchKeysResponse, now time.Time, log *slog.Logger
 	if len(answer.Keys) == 0 {
 		return nil, errors.New("found no keys")
 	}
-	keys := &Keys{Refresh: longestRefresh, read: now}
-	if answer.RefreshHintSeconds < int64(longestRefresh/time.Second) {
+	keys := &Keys{Refresh: maxRefresh, read: now}
+	if answer.RefreshHintSeconds < int64(maxRefresh/time.Second) {
 		keys.Refresh = time.Duration(answer.RefreshHintSeconds) * time.Second
 	}
 	for i, k := range answer.Keys {
-		if k.KeyId == "" || len(k.KeyId) > longest {
+		if k.KeyId == "" || len(k.KeyId) > maxKeyIDLength {
 			return nil, fmt.Errorf("found invalid public key id %q", k.KeyId)
 		}
 		public, err := x509.ParsePKIXPublicKey(k.Key)
@@ -224,7 +224,7 @@ func (s *Signer) Run(ctx context.Context) {
 		}
 		if err := s.Fetch(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot refresh the keys of service account tokens", "error", err)
-			wait = min(again, s.Keys().Refresh)
+			wait = min(retryAfter, s.Keys().Refresh)
 			continue
 		}
 		wait = s.Keys().Refresh
@@ -294,8 +294,8 @@ func readHeader(encoded string) (h header, err error) {
 		return h, fmt.Errorf("bad signing algorithm %q", h.Algorithm)
 	case h.KeyID == "":
 		return h, errors.New("key id missing")
-	case len(h.KeyID) > longest:
-		return h, fmt.Errorf("key id of %d characters, at most %d", len(h.KeyID), longest)
+	case len(h.KeyID) > maxKeyIDLength:
+		return h, fmt.Errorf("key id of %d characters, at most %d", len(h.KeyID), maxKeyIDLength)
 	}
 	return h, nil
 }

@@ -36,9 +36,9 @@ const (
 	labelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
 )
 
-// noteAgainAfter is the pause after a failed write of a token's use; otherwise each request would
+// recordRetryAfter is the pause after a failed write of a token's use; otherwise each request would
 // retry it.
-const noteAgainAfter = time.Minute
+const recordRetryAfter = time.Minute
 
 // deletionGrace is the time for which a token outlives the deletion of its bound object, so that a
 // pod can finish its work.
@@ -146,7 +146,7 @@ func (s *Service) boundUser(ctx context.Context, c *claims) (auth.User, error) {
 			user.Extra[ExtraNodeUID] = []string{p.Node.UID}
 		}
 	}
-	user.Remarks = s.uses.bound(c, s.Now())
+	user.Remarks = s.uses.countBound(c, s.Now())
 	return user, nil
 }
 
@@ -186,28 +186,28 @@ func (s *Service) legacyUser(ctx context.Context, token string, c *claims) (auth
 	}
 	s.uses.legacy.Inc()
 	// also for an invalid token, so that an administrator who makes it valid again sees the use
-	s.noteUse(ctx, secret)
+	s.recordUse(ctx, secret)
 	if secret.Labels[labelInvalidSince] != "" {
 		s.uses.marked.Inc()
 		return auth.User{}, fmt.Errorf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
 			secret.Namespace, secret.Name, account.Namespace, account.Name, labelInvalidSince)
 	}
-	return auth.User{Name: c.Subject, UID: string(account.UID), Groups: auth.ServiceAccountGroups(c.LegacyNamespace), Remarks: s.uses.inSecret(account, secret)}, nil
+	return auth.User{Name: c.Subject, UID: string(account.UID), Groups: auth.ServiceAccountGroups(c.LegacyNamespace), Remarks: s.uses.countInSecret(account, secret)}, nil
 }
 
-// noteUse writes the date of a legacy token's use to its Secret, for the controller that deletes
+// recordUse writes the date of a legacy token's use to its Secret, for the controller that deletes
 // unused tokens. A later use makes up for a failed write.
-func (s *Service) noteUse(ctx context.Context, secret *corev1.Secret) {
+func (s *Service) recordUse(ctx context.Context, secret *corev1.Secret) {
 	today := s.Now().UTC().Format(time.DateOnly)
 	if secret.Labels[labelLastUsed] == today {
 		return
 	}
-	if failed, ok := s.unnoted.Get(secret.UID); ok && s.Now().Sub(failed) < noteAgainAfter {
+	if failed, ok := s.failedRecords.Get(secret.UID); ok && s.Now().Sub(failed) < recordRetryAfter {
 		return
 	}
 	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:%q}}}`, secret.UID, labelLastUsed, today)
 	if _, err := s.Client.Patch(ctx, api.ResourceOf(secret), secret.Namespace, secret.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		s.unnoted.Put(secret.UID, s.Now())
+		s.failedRecords.Put(secret.UID, s.Now())
 		slog.Warn("cannot record the use of a token", "component", "auth", "secret", secret.Namespace+"/"+secret.Name, "error", err)
 	}
 }

@@ -75,7 +75,7 @@ func TestAFailedRecordOfATokensUseIsNotRetriedAtOnce(t *testing.T) {
 	for _, tc := range []struct {
 		after  time.Duration
 		writes int
-	}{{0, 1}, {time.Second, 1}, {noteAgainAfter, 2}} {
+	}{{0, 1}, {time.Second, 1}, {recordRetryAfter, 2}} {
 		w.now = w.now.Add(tc.after)
 		if _, _, ok, err := w.AuthenticateToken(t.Context(), text, w.Audiences); !ok || err != nil || under.writes != tc.writes {
 			t.Errorf("after %s: %v %v, %d writes instead of %d", tc.after, ok, err, under.writes, tc.writes)

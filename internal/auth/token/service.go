@@ -50,10 +50,10 @@ type Service struct {
 	Config
 	signer *key
 	keys   atomic.Pointer[keySet]
-	// unnoted holds the Secrets whose use could not be written, with the time of the attempt.
-	unnoted auth.Memo[types.UID, time.Time]
-	uses    uses
-	cached  cached
+	// failedRecords holds the Secrets whose use could not be written, with the time of the attempt.
+	failedRecords auth.Memo[types.UID, time.Time]
+	uses          uses
+	cached        cached
 
 	accounts *client.Lazy[*corev1.ServiceAccount]
 	secrets  *client.Lazy[*corev1.Secret]
@@ -87,7 +87,7 @@ func New(ctx context.Context, config Config) (*Service, error) {
 	if s.NewID == nil {
 		s.NewID = uuid.NewString
 	}
-	s.unnoted.Size = 256
+	s.failedRecords.Size = 256
 	if s.External != nil {
 		return s, nil
 	}

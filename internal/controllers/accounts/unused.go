@@ -31,9 +31,9 @@ const (
 	trackingMap       = "kube-apiserver-legacy-service-account-token-tracking"
 )
 
-// lookAgain is the interval at which a Secret that may not be removed yet is checked again, because
-// a pod uses it or because uses are not recorded.
-const lookAgain = 24 * time.Hour
+// recheckInterval is the interval at which a Secret that may not be removed yet is checked again,
+// because a pod uses it or because uses are not recorded.
+const recheckInterval = 24 * time.Hour
 
 func runUnusedTokens(ctx context.Context, env controller.Env) error {
 	secrets, err := client.Open[*corev1.Secret](ctx, env.Client, client.Scope{FieldSelector: "type=" + string(corev1.SecretTypeServiceAccountToken)})
@@ -69,7 +69,7 @@ func runUnusedTokens(ctx context.Context, env controller.Env) error {
 			}),
 		},
 		Reconcile: u.reconcile,
-		Resync:    lookAgain,
+		Resync:    recheckInterval,
 	}
 	return loop.Run(ctx)
 }
@@ -96,8 +96,8 @@ func (u unusedTokens) reconcile(ctx context.Context, key controller.Key) (contro
 		return done, controller.Terminal(fmt.Errorf("secret %s: %w", key, err))
 	}
 	switch rest := due.Sub(u.env.Now()); {
-	case step == waiting, u.mounted(secret):
-		return controller.Result{After: lookAgain}, nil
+	case step == waiting, u.usedByPod(secret):
+		return controller.Result{After: recheckInterval}, nil
 	case rest > 0:
 		return controller.Result{After: rest}, nil
 	case step == deletion:
@@ -105,7 +105,7 @@ func (u unusedTokens) reconcile(ctx context.Context, key controller.Key) (contro
 		err = client.Delete[*corev1.Secret](ctx, u.env.Client, key.Namespace, key.Name,
 			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}})
 	default:
-		err, done.After = u.mark(ctx, secret), lookAgain
+		err, done.After = u.mark(ctx, secret), recheckInterval
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		err = nil // the change queues the Secret again, or the next resync does
@@ -121,8 +121,8 @@ func (u unusedTokens) generated(secret *corev1.Secret) bool {
 		slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == secret.Name })
 }
 
-// mounted reports whether a pod of the namespace uses the Secret in any way.
-func (u unusedTokens) mounted(secret *corev1.Secret) bool {
+// usedByPod reports whether a pod of the namespace uses the Secret in any way.
+func (u unusedTokens) usedByPod(secret *corev1.Secret) bool {
 	return slices.ContainsFunc(u.pods.List(secret.Namespace, nil), func(p *corev1.Pod) bool {
 		return slices.Contains(node.SecretsOf(p), secret.Name)
 	})

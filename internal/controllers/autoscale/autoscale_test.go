@@ -70,8 +70,8 @@ func TestReplicasDemandedByAMetric(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			crowd := sortPods(c.pods, c.samples, true, noon)
-			got, err := replicasFor(c.current, crowd, average(100), func(*corev1.Pod) int64 { return 100 }, tolerances(nil))
+			groups := sortPods(c.pods, c.samples, true, noon)
+			got, err := replicasFor(c.current, groups, average(100), func(*corev1.Pod) int64 { return 100 }, tolerances(nil))
 			if err != nil || got != c.want {
 				t.Errorf("%d, %v; want %d", got, err, c.want)
 			}

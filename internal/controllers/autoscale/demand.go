@@ -52,16 +52,16 @@ func tolerances(b *autoscalingv2.HorizontalPodAutoscalerBehavior) tolerance {
 	return t
 }
 
-// crowd holds the pods of a target, grouped by the quality of their samples.
-type crowd struct {
+// podGroups holds the pods of a target, grouped by the quality of their samples.
+type podGroups struct {
 	measured map[string]sample
 	missing  []*corev1.Pod // no sample
 	starting []*corev1.Pod // too young for a meaningful sample
 }
 
 // sortPods groups the pods. Pods that are being deleted or have failed do not count.
-func sortPods(pods []*corev1.Pod, samples map[string]sample, cpu bool, now time.Time) crowd {
-	c := crowd{measured: map[string]sample{}}
+func sortPods(pods []*corev1.Pod, samples map[string]sample, cpu bool, now time.Time) podGroups {
+	c := podGroups{measured: map[string]sample{}}
 	for _, p := range pods {
 		s, ok := samples[p.Name]
 		switch {
@@ -91,13 +91,13 @@ func stillStarting(p *corev1.Pod, s sample, now time.Time) bool {
 	return ready.Status == corev1.ConditionFalse && p.Status.StartTime.Add(initialReadiness).After(ready.LastTransitionTime.Time)
 }
 
-// measure returns the ratio of a crowd's usage to the target.
+// measure returns the ratio of the pods' usage to the target.
 type measure func(map[string]sample) (ratio float64, err error)
 
 // replicasFor returns the number of pods that brings the ratio to one. Unknown usage is assumed to
 // speak against a change: a pod without a sample counts with full usage before scaling down, and
 // with none before scaling up. Starting pods count with no usage.
-func replicasFor(current int32, c crowd, of measure, full func(*corev1.Pod) int64, t tolerance) (int32, error) {
+func replicasFor(current int32, c podGroups, of measure, full func(*corev1.Pod) int64, t tolerance) (int32, error) {
 	ratio, err := of(c.measured)
 	if err != nil {
 		return 0, err

@@ -53,7 +53,7 @@ func (c *autoscaler) demand(ctx context.Context, a *autoscalingv2.HorizontalPodA
 	var failed *failure
 	read := 0
 	for i := range a.Spec.Metrics {
-		p, f := c.one(ctx, &v, &a.Spec.Metrics[i])
+		p, f := c.evaluate(ctx, &v, &a.Spec.Metrics[i])
 		if f != nil {
 			c.env.Events.Eventf(a, nil, corev1.EventTypeWarning, f.reason, "Scale", "%v", f.err)
 			if failed == nil {
@@ -79,8 +79,8 @@ func (c *autoscaler) demand(ctx context.Context, a *autoscalingv2.HorizontalPodA
 	return replicas, metric, nil
 }
 
-// one evaluates one metric.
-func (c *autoscaler) one(ctx context.Context, v *view, m *autoscalingv2.MetricSpec) (proposal, *failure) {
+// evaluate evaluates one metric.
+func (c *autoscaler) evaluate(ctx context.Context, v *view, m *autoscalingv2.MetricSpec) (proposal, *failure) {
 	var p proposal
 	var err error
 	reason := ""
@@ -115,22 +115,22 @@ func (c *autoscaler) resource(ctx context.Context, v *view, name corev1.Resource
 	if err != nil {
 		return p, fmt.Errorf("failed to get %s usage: %w", name, err)
 	}
-	crowd := sortPods(v.pods, samples, name == corev1.ResourceCPU, c.now())
-	if len(crowd.measured) == 0 {
+	groups := sortPods(v.pods, samples, name == corev1.ResourceCPU, c.now())
+	if len(groups.measured) == 0 {
 		return p, fmt.Errorf("did not receive metrics for targeted pods (pods might be unready)")
 	}
-	value := autoscalingv2.MetricValueStatus{AverageValue: resource.NewMilliQuantity(mean(crowd.measured), resource.DecimalSI)}
+	value := autoscalingv2.MetricValueStatus{AverageValue: resource.NewMilliQuantity(mean(groups.measured), resource.DecimalSI)}
 	p.name = fmt.Sprintf("%s resource", name)
 	if target.AverageValue != nil {
 		full := target.AverageValue.MilliValue()
-		p.replicas, err = replicasFor(v.scale.Spec.Replicas, crowd, average(full), func(*corev1.Pod) int64 { return full }, v.tolerance)
+		p.replicas, err = replicasFor(v.scale.Spec.Replicas, groups, average(full), func(*corev1.Pod) int64 { return full }, v.tolerance)
 	} else if target.AverageUtilization != nil {
 		p.name += " utilization (percentage of request)"
 		requests, requestErr := requestsOf(v.pods, name, container)
 		if requestErr != nil {
 			return p, fmt.Errorf("failed to get %s utilization: %w", name, requestErr)
 		}
-		percent, percentErr := percentUsed(crowd.measured, requests)
+		percent, percentErr := percentUsed(groups.measured, requests)
 		if percentErr != nil {
 			return p, percentErr
 		}
@@ -139,7 +139,7 @@ func (c *autoscaler) resource(ctx context.Context, v *view, name corev1.Resource
 		full := func(pod *corev1.Pod) int64 {
 			return requests[pod.Name] * int64(max(100, *target.AverageUtilization)) / 100
 		}
-		p.replicas, err = replicasFor(v.scale.Spec.Replicas, crowd, utilization(requests, *target.AverageUtilization), full, v.tolerance)
+		p.replicas, err = replicasFor(v.scale.Spec.Replicas, groups, utilization(requests, *target.AverageUtilization), full, v.tolerance)
 	} else {
 		err = fmt.Errorf("invalid resource metric source: neither an average utilization nor an average value (usage) target was set")
 	}
@@ -158,15 +158,15 @@ func (c *autoscaler) ofPods(ctx context.Context, v *view, m *autoscalingv2.PodsM
 	if err != nil {
 		return p, fmt.Errorf("failed to get pods metric value: %w", err)
 	}
-	crowd := sortPods(v.pods, samples, false, c.now())
-	if len(crowd.measured) == 0 {
+	groups := sortPods(v.pods, samples, false, c.now())
+	if len(groups.measured) == 0 {
 		return p, fmt.Errorf("did not receive metrics for targeted pods (pods might be unready)")
 	}
 	full := m.Target.AverageValue.MilliValue()
 	p.name = "pods metric " + m.Metric.Name
-	p.replicas, err = replicasFor(v.scale.Spec.Replicas, crowd, average(full), func(*corev1.Pod) int64 { return full }, v.tolerance)
+	p.replicas, err = replicasFor(v.scale.Spec.Replicas, groups, average(full), func(*corev1.Pod) int64 { return full }, v.tolerance)
 	p.status = autoscalingv2.MetricStatus{Type: autoscalingv2.PodsMetricSourceType, Pods: &autoscalingv2.PodsMetricStatus{
-		Metric: m.Metric, Current: autoscalingv2.MetricValueStatus{AverageValue: resource.NewMilliQuantity(mean(crowd.measured), resource.DecimalSI)}}}
+		Metric: m.Metric, Current: autoscalingv2.MetricValueStatus{AverageValue: resource.NewMilliQuantity(mean(groups.measured), resource.DecimalSI)}}}
 	return p, err
 }
 

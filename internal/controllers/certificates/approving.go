@@ -26,7 +26,7 @@ func runApproving(ctx context.Context, env controller.Env) error {
 	if err != nil {
 		return fmt.Errorf("open certificate signing requests: %w", err)
 	}
-	names := &claims{env: env, let: map[string]letIn{}, now: time.Now}
+	names := &claims{env: env, admitted: map[string]admission{}, now: time.Now}
 	loop := controller.Loop{
 		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name:   "certificatesigningrequest-approving-controller",
@@ -60,7 +60,7 @@ func approve(ctx context.Context, env controller.Env, names *claims, csr *certif
 		kinds = append([]struct{ subresource, message string }{{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."}}, kinds...)
 	}
 	for _, k := range kinds {
-		allowed, err := mayHave(ctx, env.Client, csr, k.subresource)
+		allowed, err := isAllowed(ctx, env.Client, csr, k.subresource)
 		if err != nil {
 			return controller.Result{}, err
 		}
@@ -96,8 +96,8 @@ func writeApproval(ctx context.Context, env controller.Env, csr *certificatesv1.
 	return err
 }
 
-// mayHave asks whether the requester may create certificatesigningrequests/SUBRESOURCE.
-func mayHave(ctx context.Context, c client.Interface, csr *certificatesv1.CertificateSigningRequest, subresource string) (bool, error) {
+// isAllowed asks whether the requester may create certificatesigningrequests/SUBRESOURCE.
+func isAllowed(ctx context.Context, c client.Interface, csr *certificatesv1.CertificateSigningRequest, subresource string) (bool, error) {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for k, v := range csr.Spec.Extra {
 		extra[k] = authorizationv1.ExtraValue(v)

@@ -50,12 +50,12 @@ func Claimed(node *corev1.Node, key string) (claimed, ours bool) {
 // goroutine owns its state.
 type claims struct {
 	env controller.Env
-	// let holds the recently admitted machines by node name.
-	let map[string]letIn
-	now func() time.Time
+	// admitted holds the recently admitted machines by node name.
+	admitted map[string]admission
+	now      func() time.Time
 }
 
-type letIn struct {
+type admission struct {
 	key string
 	at  time.Time
 }
@@ -75,15 +75,15 @@ func (c *claims) judge(ctx context.Context, csr *certificatesv1.CertificateSigni
 	switch {
 	case apierrors.IsNotFound(err):
 		now := c.now()
-		for other, l := range c.let {
+		for other, l := range c.admitted {
 			if now.Sub(l.at) >= settling {
-				delete(c.let, other)
+				delete(c.admitted, other)
 			}
 		}
-		if l, ok := c.let[name]; ok && l.key != key {
+		if l, ok := c.admitted[name]; ok && l.key != key {
 			return "", l.at.Add(settling).Sub(now), nil
 		}
-		c.let[name] = letIn{key, now}
+		c.admitted[name] = admission{key, now}
 		return "", 0, nil
 	case err != nil:
 		return "", 0, fmt.Errorf("node of certificate signing request %s: %w", csr.Name, err)

@@ -28,7 +28,7 @@ func approveServing(ctx context.Context, env controller.Env, csr *certificatesv1
 	if validateKubeletServing(csr.Spec.Username, request, csr.Spec.Usages) != nil {
 		return controller.Result{}, nil // left to an administrator
 	}
-	allowed, err := mayHave(ctx, env.Client, csr, "selfnodeserver")
+	allowed, err := isAllowed(ctx, env.Client, csr, "selfnodeserver")
 	if err != nil || !allowed {
 		return controller.Result{}, err
 	}
@@ -36,13 +36,13 @@ func approveServing(ctx context.Context, env controller.Env, csr *certificatesv1
 	if err != nil && !apierrors.IsNotFound(err) {
 		return controller.Result{}, fmt.Errorf("node of certificate signing request %s: %w", csr.Name, err)
 	}
-	if err != nil || !isOf(node, request) {
+	if err != nil || !covers(node, request) {
 		return controller.Result{After: servingWait}, nil
 	}
 	return controller.Result{}, markApproved(ctx, env, csr, "Auto approving kubelet serving certificate: its names are the node's.")
 }
 
-func isOf(node *corev1.Node, request *x509.CertificateRequest) bool {
+func covers(node *corev1.Node, request *x509.CertificateRequest) bool {
 	names := []string{node.Name}
 	var addresses []net.IP
 	for _, a := range node.Status.Addresses {

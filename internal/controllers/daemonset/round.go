@@ -41,7 +41,7 @@ func (r *round) sort(pods []*corev1.Pod) {
 	}
 }
 
-func (r *round) remindIn(d time.Duration) {
+func (r *round) requeueIn(d time.Duration) {
 	if d > 0 && (r.wait == 0 || d < r.wait) {
 		r.wait = d
 	}
@@ -86,7 +86,7 @@ func (r *round) isNew(p *corev1.Pod) bool { return p.Labels[hashLabel] == r.hash
 
 func (r *round) available(p *corev1.Pod) bool {
 	ok, wait := controller.PodAvailable(p, r.ds.Spec.MinReadySeconds, r.now())
-	r.remindIn(wait)
+	r.requeueIn(wait)
 	return ok
 }
 
@@ -104,7 +104,7 @@ func (r *round) manage(ctx context.Context) error {
 		case run && len(pods) == 0:
 			create = append(create, node.Name)
 		case stay:
-			gone, need := r.tidy(node.Name, pods, surge)
+			gone, need := r.excessPods(node.Name, pods, surge)
 			remove = append(remove, gone...)
 			if need && run {
 				create = append(create, node.Name)
@@ -131,8 +131,8 @@ func (r *round) manage(ctx context.Context) error {
 	return r.apply(ctx, create, remove)
 }
 
-// tidy chooses which of a node's pods to delete, and whether the node needs another pod.
-func (r *round) tidy(node string, pods []*corev1.Pod, surge bool) (remove []*corev1.Pod, need bool) {
+// excessPods chooses which of a node's pods to delete, and whether the node needs another pod.
+func (r *round) excessPods(node string, pods []*corev1.Pod, surge bool) (remove []*corev1.Pod, need bool) {
 	var running []*corev1.Pod
 	gone := 0
 	for _, p := range pods {
@@ -141,7 +141,7 @@ func (r *round) tidy(node string, pods []*corev1.Pod, surge bool) (remove []*cor
 			gone++
 		case p.Status.Phase == corev1.PodFailed:
 			if wait := r.failedPause(node); wait > 0 {
-				r.remindIn(wait)
+				r.requeueIn(wait)
 				continue
 			}
 			r.env.Events.Eventf(r.ds, p, corev1.EventTypeWarning, "FailedDaemonPod", "Delete", "Found failed daemon pod %s/%s on node %s, will try to kill it", p.Namespace, p.Name, node)

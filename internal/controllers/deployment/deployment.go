@@ -142,7 +142,7 @@ func (c *deployments) step(ctx context.Context, d *appsv1.Deployment, owned []*a
 		}
 		return controller.Result{}, r.syncStatus(ctx)
 	}
-	if err := r.notePaused(ctx); err != nil {
+	if err := r.recordPaused(ctx); err != nil {
 		return controller.Result{}, err
 	}
 	if d.Spec.Paused || r.beingScaled() {

@@ -62,9 +62,9 @@ func removeCondition(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionTyp
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c appsv1.DeploymentCondition) bool { return c.Type == t })
 }
 
-// notePaused records in Progressing that the deployment was paused or resumed. The time of a pause
-// does not count towards the deadline.
-func (r *rollout) notePaused(ctx context.Context) error {
+// recordPaused records in Progressing that the deployment was paused or resumed. The time of a
+// pause does not count towards the deadline.
+func (r *rollout) recordPaused(ctx context.Context) error {
 	if !r.hasDeadline() {
 		return nil
 	}

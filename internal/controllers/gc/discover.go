@@ -21,9 +21,9 @@ var ignored = map[schema.GroupResource]bool{
 	{Group: "events.k8s.io", Resource: "events"}: true,
 }
 
-// lookAgain lists the delays before discovery is read again. A definition is served a moment after
-// its status says so.
-var lookAgain = []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second}
+// recheckDelays lists the delays before discovery is read again. A definition is served a moment
+// after its status says so.
+var recheckDelays = []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second}
 
 // followDefinitions watches CustomResourceDefinitions and APIServices, and refreshes the kinds when
 // one changes.
@@ -60,13 +60,13 @@ func (c *collector) followDefinitions(ctx context.Context) {
 			return
 		case <-changed:
 			attempt = 0
-			next.Reset(lookAgain[0])
+			next.Reset(recheckDelays[0])
 		case <-next.C:
 			err := c.refresh(ctx)
 			attempt++
 			switch {
-			case attempt < len(lookAgain):
-				next.Reset(lookAgain[attempt])
+			case attempt < len(recheckDelays):
+				next.Reset(recheckDelays[attempt])
 			case err != nil && ctx.Err() == nil:
 				c.env.Logger().Warn("garbage collector cannot discover all kinds", "error", err)
 				next.Reset(30 * time.Second)
@@ -159,7 +159,7 @@ func (c *collector) follow(ctx context.Context, k *watched) {
 			return // the kind is gone, or the collector stops
 		}
 		k.view.Store(&view)
-		k.synced, k.ended = view.Subscribe(ctx, func(e client.Event) { c.see(k, e) })
+		k.synced, k.ended = view.Subscribe(ctx, func(e client.Event) { c.onEvent(k, e) })
 	}()
 }
 
@@ -167,7 +167,7 @@ func (c *collector) follow(ctx context.Context, k *watched) {
 // error.
 func (c *collector) open(ctx context.Context, k *watched) (client.View, error) {
 	var view client.View
-	backoff := wait.Backoff{Duration: lookAgain[0], Factor: 2, Steps: 9, Cap: 30 * time.Second}
+	backoff := wait.Backoff{Duration: recheckDelays[0], Factor: 2, Steps: 9, Cap: 30 * time.Second}
 	err := backoff.DelayFunc().Until(ctx, true, false, func(ctx context.Context) (bool, error) {
 		v, err := c.env.Client.View(ctx, k.gvr, client.Scope{MetadataOnly: true})
 		if err != nil && ctx.Err() == nil {

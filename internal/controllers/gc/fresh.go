@@ -20,9 +20,9 @@ import (
 // A View that has reached the revision of that request is complete. The server is asked instead
 // where the View is late (over HTTPS, the View of a quiet kind advances once a minute), or where
 // the kind's revisions belong to another store. A kind cannot be listed while its extension server
-// or conversion webhook is away. Then the View's content is used if seenWillDo, and an error is
+// or conversion webhook is away. Then the View's content is used if allowCached, and an error is
 // returned otherwise.
-func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Object, seenWillDo bool) ([]dependent, error) {
+func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Object, allowCached bool) ([]dependent, error) {
 	revision, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
 	if err != nil {
 		return nil, fmt.Errorf("dependents of %s: %w", obj.GetName(), err)
@@ -34,14 +34,14 @@ func (c *collector) dependentsNow(ctx context.Context, k *watched, obj metav1.Ob
 		if k.namespaced && !other.namespaced {
 			continue // a cluster-scoped object cannot have a namespaced owner
 		}
-		if view, ok := other.shown(); ok && !c.apart(k.gvr, other) && view.WaitFor(wait, revision) == nil {
-			out = append(out, seen(other, obj.GetUID())...)
+		if view, ok := other.shown(); ok && !c.inOtherStore(k.gvr, other) && view.WaitFor(wait, revision) == nil {
+			out = append(out, cachedDependents(other, obj.GetUID())...)
 			continue
 		}
 		listed, err := c.listDependents(ctx, other, obj.GetNamespace(), obj.GetUID())
-		if seenWillDo && ctx.Err() == nil && unlistable(err) {
+		if allowCached && ctx.Err() == nil && unlistable(err) {
 			c.env.Logger().Warn("garbage collector uses its cache of a kind that cannot be listed", "resource", other.gvr.GroupResource().String(), "error", err)
-			listed, err = seen(other, obj.GetUID()), nil
+			listed, err = cachedDependents(other, obj.GetUID()), nil
 		}
 		if err != nil {
 			c.retryWith(ctx, other, item{gvr: k.gvr, namespace: obj.GetNamespace(), name: obj.GetName(), uid: obj.GetUID()}, revision)
@@ -59,10 +59,10 @@ func unlistable(err error) bool {
 		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
-// apart reports whether the kind is stored in another store than the owner's kind. Their revisions
-// cannot be compared then. This is so if an extension server serves the kind, or if one of the two
-// kinds has a store of its own.
-func (c *collector) apart(owner schema.GroupVersionResource, k *watched) bool {
+// inOtherStore reports whether the kind is stored in another store than the owner's kind. Their
+// revisions cannot be compared then. This is so if an extension server serves the kind, or if one
+// of the two kinds has a store of its own.
+func (c *collector) inOtherStore(owner schema.GroupVersionResource, k *watched) bool {
 	if elsewhere := c.env.Config.Elsewhere; elsewhere != nil && (elsewhere(owner.GroupResource()) || elsewhere(k.gvr.GroupResource())) {
 		return true
 	}
@@ -85,7 +85,7 @@ func (c *collector) retryWith(ctx context.Context, k *watched, owner item, revis
 	}
 	k.held = map[item]bool{owner: true}
 	c.waiting.Go(func() {
-		if !c.caughtUp(ctx, k, c.apart(owner.gvr, k), revision) {
+		if !c.caughtUp(ctx, k, c.inOtherStore(owner.gvr, k), revision) {
 			return
 		}
 		c.mu.Lock()
@@ -99,9 +99,9 @@ func (c *collector) retryWith(ctx context.Context, k *watched, owner item, revis
 }
 
 // caughtUp waits until the kind's View has reached the revision, the server lists the kind, or the
-// kind is gone. It returns false if ctx ends first. If the kind is apart, the revision is not
-// compared.
-func (c *collector) caughtUp(ctx context.Context, k *watched, apart bool, revision int64) bool {
+// kind is gone. It returns false if ctx ends first. If the kind is in another store, the revision
+// is not compared.
+func (c *collector) caughtUp(ctx context.Context, k *watched, otherStore bool, revision int64) bool {
 	select {
 	case <-k.opened:
 	case <-ctx.Done():
@@ -110,8 +110,8 @@ func (c *collector) caughtUp(ctx context.Context, k *watched, apart bool, revisi
 	view, ok := k.shown()
 	for ok && ctx.Err() == nil {
 		wait, cancel := context.WithTimeout(ctx, c.limit)
-		err := errApart
-		if !apart {
+		err := errOtherStore
+		if !otherStore {
 			err = view.WaitFor(wait, revision)
 		}
 		if err != nil {
@@ -137,8 +137,8 @@ func (c *collector) listable(ctx context.Context, k *watched) bool {
 	return err == nil
 }
 
-// seen returns the owner's dependents in the kind's View.
-func seen(k *watched, owner types.UID) (out []dependent) {
+// cachedDependents returns the owner's dependents in the kind's View.
+func cachedDependents(k *watched, owner types.UID) (out []dependent) {
 	view, ok := k.shown()
 	if !ok {
 		return nil
@@ -149,8 +149,8 @@ func seen(k *watched, owner types.UID) (out []dependent) {
 	return out
 }
 
-// errApart marks a View whose revisions cannot be waited for.
-var errApart = errors.New("the kind is in another store, whose revisions cannot be compared")
+// errOtherStore marks a View whose revisions cannot be waited for.
+var errOtherStore = errors.New("the kind is in another store, whose revisions cannot be compared")
 
 // errSamePage marks a list that would never end.
 var errSamePage = errors.New("the server returns the same page of the list again")

@@ -202,7 +202,7 @@ func (c *collector) dependents(uid types.UID) []dependent {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, k := range c.kinds {
-		out = append(out, seen(k, uid)...)
+		out = append(out, cachedDependents(k, uid)...)
 	}
 	return out
 }
@@ -223,8 +223,8 @@ func blocks(obj metav1.Object, owner types.UID) bool {
 	})
 }
 
-// see queues the objects that an event concerns.
-func (c *collector) see(k *watched, e client.Event) {
+// onEvent queues the objects that an event concerns.
+func (c *collector) onEvent(k *watched, e client.Event) {
 	obj := accessor(e.Object)
 	self := item{gvr: k.gvr, namespace: obj.GetNamespace(), name: obj.GetName(), uid: obj.GetUID()}
 	if e.Type == client.Deleted {

@@ -15,7 +15,7 @@ import (
 // account records ended pods in the status, removes their finalizers, counts them, and writes the
 // status.
 func (r *round) account(ctx context.Context) error {
-	free := r.note()
+	free := r.recordEnded()
 	r.describe()
 	if len(free) > 0 {
 		// The record must be in the store before the finalizers are removed: otherwise a pod
@@ -27,7 +27,7 @@ func (r *round) account(ctx context.Context) error {
 			return err
 		}
 		r.pods = controller.Controlled(r.jobs.pods, r.job.UID)
-		r.settle()
+		r.countFreed()
 		r.countActive()
 		r.describe()
 	}
@@ -35,11 +35,11 @@ func (r *round) account(ctx context.Context) error {
 	return r.write(ctx)
 }
 
-// note adds ended pods to the uncounted ones or to the indexes. It returns the pods whose
+// recordEnded adds ended pods to the uncounted ones or to the indexes. It returns the pods whose
 // finalizers can be removed afterwards.
-func (r *round) note() []*corev1.Pod {
+func (r *round) recordEnded() []*corev1.Pod {
 	uncounted := r.job.Status.UncountedTerminatedPods
-	noted := r.noted()
+	noted := r.uncounted()
 	var free []*corev1.Pod
 	for _, p := range r.counted {
 		if len(free) >= maxPodsPerSync {

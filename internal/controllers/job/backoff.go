@@ -41,8 +41,8 @@ func (c *jobs) forget(uid types.UID) {
 	delete(c.backoffs, uid)
 }
 
-// note counts newly ended pods in the order of their ends.
-func (b *backoff) note(pods []*corev1.Pod, failed func(*corev1.Pod) bool, now time.Time) {
+// countEnded counts newly ended pods in the order of their ends.
+func (b *backoff) countEnded(pods []*corev1.Pod, failed func(*corev1.Pod) bool, now time.Time) {
 	exists := map[types.UID]bool{}
 	var fresh []*corev1.Pod
 	for _, p := range pods {

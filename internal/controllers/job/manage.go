@@ -41,7 +41,7 @@ func (r *round) act(ctx context.Context) error {
 	}
 	if !r.perIndex() {
 		if rest := r.backoffOf(r.job.UID).remaining(r.start); rest > 0 {
-			r.remindIn(rest)
+			r.requeueIn(rest)
 			return nil
 		}
 	}
@@ -131,7 +131,7 @@ func (r *round) create(ctx context.Context, count int) error {
 	_, err := controller.SlowStart(count, 1, func(i int) error {
 		p := controller.PodFromTemplate(&r.job.Spec.Template, r.job, ref)
 		if r.indexed() {
-			r.giveIndex(p, indexes[i])
+			r.setIndex(p, indexes[i])
 		}
 		if !slices.Contains(p.Finalizers, finalizer) {
 			p.Finalizers = append(p.Finalizers, finalizer)
@@ -163,7 +163,7 @@ func (r *round) pending(count int) []int {
 		if last := r.delayed[i]; last != nil {
 			failures := failureCount(last) + ignoredFailureCount(last) + 1
 			if rest := pause(failures, endOf(last, r.start), r.start); rest > 0 {
-				r.remindIn(rest)
+				r.requeueIn(rest)
 				continue
 			}
 		}
@@ -172,9 +172,9 @@ func (r *round) pending(count int) []int {
 	return out
 }
 
-// giveIndex writes the completion index into a pod's name, host name, annotation, label and
+// setIndex writes the completion index into a pod's name, host name, annotation, label and
 // environment.
-func (r *round) giveIndex(p *corev1.Pod, index int) {
+func (r *round) setIndex(p *corev1.Pod, index int) {
 	text := strconv.Itoa(index)
 	p.Annotations = with(p.Annotations, batchv1.JobCompletionIndexAnnotation, text)
 	p.Labels = with(p.Labels, batchv1.JobCompletionIndexAnnotation, text)
@@ -197,14 +197,14 @@ func (r *round) giveIndex(p *corev1.Pod, index int) {
 		}
 	}
 	for i := range p.Spec.InitContainers {
-		giveIndexEnv(&p.Spec.InitContainers[i])
+		setIndexEnv(&p.Spec.InitContainers[i])
 	}
 	for i := range p.Spec.Containers {
-		giveIndexEnv(&p.Spec.Containers[i])
+		setIndexEnv(&p.Spec.Containers[i])
 	}
 }
 
-func giveIndexEnv(c *corev1.Container) {
+func setIndexEnv(c *corev1.Container) {
 	if slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == completionIndexEnv }) {
 		return
 	}

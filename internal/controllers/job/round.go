@@ -56,7 +56,7 @@ func (r *round) completions() int {
 
 func (r *round) suspended() bool { return r.job.Spec.Suspend != nil && *r.job.Spec.Suspend }
 
-func (r *round) remindIn(d time.Duration) {
+func (r *round) requeueIn(d time.Duration) {
 	if d > 0 && (r.wait == 0 || d < r.wait) {
 		r.wait = d
 	}
@@ -68,9 +68,9 @@ func (r *round) run(ctx context.Context) (controller.Result, error) {
 	if r.job.Status.StartTime == nil && !r.suspended() {
 		r.job.Status.StartTime = &metav1.Time{Time: r.start}
 	}
-	r.settle()
+	r.countFreed()
 	r.count()
-	r.backoffOf(r.job.UID).note(r.pods, func(p *corev1.Pod) bool { return podFailed(p, r.job) }, r.start)
+	r.backoffOf(r.job.UID).countEnded(r.pods, func(p *corev1.Pod) bool { return podFailed(p, r.job) }, r.start)
 	r.decide()
 	actErr := r.act(ctx)
 	r.pods = controller.Controlled(r.jobs.pods, r.job.UID)
@@ -78,7 +78,7 @@ func (r *round) run(ctx context.Context) (controller.Result, error) {
 	if actErr == nil && r.done == nil {
 		r.decideCompletion()
 		if r.done == nil && r.job.DeletionTimestamp == nil {
-			r.noteSuspension()
+			r.recordSuspension()
 		}
 	}
 	if err := r.account(ctx); err != nil {
@@ -87,8 +87,8 @@ func (r *round) run(ctx context.Context) (controller.Result, error) {
 	return controller.Result{After: r.wait}, actErr
 }
 
-// settle adds noted pods that have lost their finalizer to the counts.
-func (r *round) settle() {
+// countFreed adds noted pods that have lost their finalizer to the counts.
+func (r *round) countFreed() {
 	held := map[types.UID]bool{}
 	for _, p := range r.pods {
 		if tracked(p) {
@@ -97,14 +97,14 @@ func (r *round) settle() {
 	}
 	uncounted := r.job.Status.UncountedTerminatedPods
 	var n int32
-	uncounted.Succeeded, n = keep(uncounted.Succeeded, held)
+	uncounted.Succeeded, n = split(uncounted.Succeeded, held)
 	r.job.Status.Succeeded += n
-	uncounted.Failed, n = keep(uncounted.Failed, held)
+	uncounted.Failed, n = split(uncounted.Failed, held)
 	r.job.Status.Failed += n
 }
 
-// keep splits the UIDs: it returns those that are held, and the number of the others.
-func keep(uids []types.UID, held map[types.UID]bool) (kept []types.UID, n int32) {
+// split divides the UIDs: it returns those that are held, and the number of the others.
+func split(uids []types.UID, held map[types.UID]bool) (kept []types.UID, n int32) {
 	for _, uid := range uids {
 		if held[uid] {
 			kept = append(kept, uid)
@@ -115,7 +115,7 @@ func keep(uids []types.UID, held map[types.UID]bool) (kept []types.UID, n int32)
 	return kept, n
 }
 
-func (r *round) noted() map[types.UID]bool {
+func (r *round) uncounted() map[types.UID]bool {
 	noted := map[types.UID]bool{}
 	for _, uid := range r.job.Status.UncountedTerminatedPods.Succeeded {
 		noted[uid] = true
@@ -142,7 +142,7 @@ func (r *round) countActive() {
 func (r *round) count() {
 	r.counted = r.pods
 	r.countActive()
-	noted := r.noted()
+	noted := r.uncounted()
 	status := &r.job.Status
 	r.succeeded = status.Succeeded + int32(len(status.UncountedTerminatedPods.Succeeded))
 	r.failed = status.Failed + int32(len(status.UncountedTerminatedPods.Failed))
@@ -248,7 +248,7 @@ func (r *round) decide() {
 			r.end(batchv1.JobFailed, batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
 			return
 		}
-		r.remindIn(rest)
+		r.requeueIn(rest)
 	}
 	if limit := r.job.Spec.MaxFailedIndexes; r.perIndex() && limit != nil && len(r.failedIndexes) > int(*limit) {
 		r.end(batchv1.JobFailed, batchv1.JobReasonMaxFailedIndexesExceeded, "Job has exceeded the specified maximal number of failed indexes")
@@ -286,8 +286,8 @@ func (r *round) decideCompletion() {
 	}
 }
 
-// noteSuspension maintains the condition Suspended. Resuming resets the job's start time.
-func (r *round) noteSuspension() {
+// recordSuspension maintains the condition Suspended. Resuming resets the job's start time.
+func (r *round) recordSuspension() {
 	if r.suspended() {
 		if r.setCondition(batchv1.JobSuspended, corev1.ConditionTrue, "JobSuspended", "Job suspended") {
 			r.env.Events.Eventf(r.job, nil, corev1.EventTypeNormal, "Suspended", "Suspend", "Job suspended")
@@ -301,7 +301,7 @@ func (r *round) noteSuspension() {
 	r.env.Events.Eventf(r.job, nil, corev1.EventTypeNormal, "Resumed", "Resume", "Job resumed")
 	r.job.Status.StartTime = &metav1.Time{Time: r.start}
 	if deadline := r.job.Spec.ActiveDeadlineSeconds; deadline != nil {
-		r.remindIn(time.Duration(*deadline) * time.Second)
+		r.requeueIn(time.Duration(*deadline) * time.Second)
 	}
 }
 

@@ -57,9 +57,9 @@ type lifecycle struct {
 
 	mu sync.Mutex
 	// last sign of life by our clock, since clocks of nodes are not trusted
-	heard   map[string]time.Time
-	shares  map[string]share // by node
-	tallies map[zoneID]tally // by zone
+	heartbeats map[string]time.Time
+	shares     map[string]share // by node
+	tallies    map[zoneID]tally // by zone
 
 	// The only worker owns the fields below.
 	zones      map[zoneID]*zone
@@ -90,7 +90,7 @@ func runLifecycle(ctx context.Context, env controller.Env, m *Metrics) error {
 	}
 	controller.IndexPodsByNode(pods)
 	c := &lifecycle{metrics: m, env: env, nodes: nodes, pods: pods, grace: env.Config.NodeMonitorGrace, now: time.Now,
-		heard: map[string]time.Time{}, shares: map[string]share{}, tallies: map[zoneID]tally{}, zones: map[zoneID]*zone{}, registered: map[string]bool{}}
+		heartbeats: map[string]time.Time{}, shares: map[string]share{}, tallies: map[zoneID]tally{}, zones: map[zoneID]*zone{}, registered: map[string]bool{}}
 	if c.grace == 0 {
 		c.grace = defaultGrace
 	}
@@ -102,7 +102,7 @@ func runLifecycle(ctx context.Context, env controller.Env, m *Metrics) error {
 			controller.On(nodes, c.nodeKeys),
 			controller.On(leases, func(e client.TypedEvent[*coordinationv1.Lease]) []controller.Key {
 				if e.Type != client.Deleted && (e.Type == client.Added || !e.Old.Spec.RenewTime.Equal(e.Object.Spec.RenewTime)) {
-					c.hear(e.Object.Name)
+					c.recordHeartbeat(e.Object.Name)
 				}
 				return nil // a sign of life alone needs no work
 			}),
@@ -121,19 +121,19 @@ func runLifecycle(ctx context.Context, env controller.Env, m *Metrics) error {
 	return loop.Run(ctx)
 }
 
-func (c *lifecycle) hear(node string) {
+func (c *lifecycle) recordHeartbeat(node string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.heard[node] = c.now()
+	c.heartbeats[node] = c.now()
 }
 
-func (c *lifecycle) heardAt(node string) time.Time {
+func (c *lifecycle) lastHeartbeat(node string) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at, ok := c.heard[node]
+	at, ok := c.heartbeats[node]
 	if !ok {
 		at = c.now()
-		c.heard[node] = at
+		c.heartbeats[node] = at
 	}
 	return at
 }
@@ -151,7 +151,7 @@ func (c *lifecycle) nodeKeys(e client.TypedEvent[*corev1.Node]) []controller.Key
 	}
 	was, is := condition(e.Old, corev1.NodeReady), condition(e.Object, corev1.NodeReady)
 	if is != nil && is.Status != corev1.ConditionUnknown && (was == nil || !was.LastHeartbeatTime.Equal(&is.LastHeartbeatTime) || was.Status != is.Status) {
-		c.hear(e.Object.Name)
+		c.recordHeartbeat(e.Object.Name)
 	}
 	if equality.Semantic.DeepEqual(e.Old.Spec, e.Object.Spec) && equality.Semantic.DeepEqual(e.Old.Labels, e.Object.Labels) && sameConditions(e.Old, e.Object) {
 		return nil
@@ -167,7 +167,7 @@ func (c *lifecycle) reconcile(ctx context.Context, key controller.Key) (controll
 	node, ok := c.nodes.Get("", key.Name)
 	if !ok {
 		c.mu.Lock()
-		delete(c.heard, key.Name)
+		delete(c.heartbeats, key.Name)
 		c.mu.Unlock()
 		if c.registered[key.Name] {
 			delete(c.registered, key.Name)
@@ -210,7 +210,7 @@ func (c *lifecycle) event(node *corev1.Node, reason, note string, args ...any) {
 func (c *lifecycle) checkHeartbeat(ctx context.Context, node *corev1.Node) (_ *corev1.Node, wait time.Duration, err error) {
 	now := c.now()
 	ready := condition(node, corev1.NodeReady)
-	at, grace := c.heardAt(node.Name), c.grace
+	at, grace := c.lastHeartbeat(node.Name), c.grace
 	if ready == nil {
 		at, grace = node.CreationTimestamp.Time, startupGrace
 	}

@@ -272,8 +272,8 @@ func (c *lifecycle) judgeZones(ctx context.Context) error {
 	c.allDown = allDown
 	if !allDown {
 		c.mu.Lock()
-		for name := range c.heard {
-			c.heard[name] = c.now()
+		for name := range c.heartbeats {
+			c.heartbeats[name] = c.now()
 		}
 		c.mu.Unlock()
 	}

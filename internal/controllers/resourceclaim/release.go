@@ -41,7 +41,7 @@ func (c *claims) stillUsing(ctx context.Context, rc *resourcev1.ResourceClaim) (
 	var users []resourcev1.ResourceClaimConsumerReference
 	for _, ref := range rc.Status.ReservedFor {
 		if ref.APIGroup == "" && ref.Resource == "pods" {
-			uses, err := c.lives(ctx, rc.Namespace, ref.Name, ref.UID)
+			uses, err := c.isRunning(ctx, rc.Namespace, ref.Name, ref.UID)
 			if err != nil {
 				return nil, err
 			}
@@ -54,9 +54,9 @@ func (c *claims) stillUsing(ctx context.Context, rc *resourcev1.ResourceClaim) (
 	return users, nil
 }
 
-// lives reports whether the pod exists and has not ended. The View of pods may be older than the
-// claim, so a pod missing there is read from the API server.
-func (c *claims) lives(ctx context.Context, namespace, name string, uid types.UID) (bool, error) {
+// isRunning reports whether the pod exists and has not ended. The View of pods may be older than
+// the claim, so a pod missing there is read from the API server.
+func (c *claims) isRunning(ctx context.Context, namespace, name string, uid types.UID) (bool, error) {
 	p, ok := c.pods.Get(namespace, name)
 	if !ok || p.UID != uid {
 		fresh, err := client.Get[*corev1.Pod](ctx, c.env.Client, namespace, name)
@@ -109,7 +109,7 @@ func (c *claims) deleteOfDonePod(ctx context.Context, rc *resourcev1.ResourceCla
 	if !ok || rc.DeletionTimestamp != nil {
 		return nil
 	}
-	if lives, err := c.lives(ctx, rc.Namespace, name, uid); err != nil || lives {
+	if running, err := c.isRunning(ctx, rc.Namespace, name, uid); err != nil || running {
 		return err
 	}
 	return client.Delete[*resourcev1.ResourceClaim](ctx, c.env.Client, rc.Namespace, rc.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &rc.UID}})

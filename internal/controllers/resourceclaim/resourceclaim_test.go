@@ -57,8 +57,8 @@ func allocate(c *controllertest.Cluster, rc *resourcev1.ResourceClaim, pods ...*
 	}, "status")
 }
 
-// theClaim waits until the pod's status names a claim, and returns the claim.
-func theClaim(t *testing.T, c *controllertest.Cluster, p *corev1.Pod) (rc *resourcev1.ResourceClaim) {
+// waitForClaim waits until the pod's status names a claim, and returns the claim.
+func waitForClaim(t *testing.T, c *controllertest.Cluster, p *corev1.Pod) (rc *resourcev1.ResourceClaim) {
 	t.Helper()
 	c.Eventually("the pod's status names a claim", func() string {
 		p, err := client.Get[*corev1.Pod](t.Context(), c.Client, "default", p.Name)
@@ -101,7 +101,7 @@ func TestAPodGetsAClaimOfItsTemplate(t *testing.T) {
 	c := start(t)
 	newTemplate(c, "t")
 	p := newPod(c, "p", nil)
-	rc := theClaim(t, c, p)
+	rc := waitForClaim(t, c, p)
 	if !strings.HasPrefix(rc.Name, "p-gpu-") || rc.Labels["l"] != "1" || rc.Annotations["a"] != "2" ||
 		rc.Annotations["resource.kubernetes.io/pod-claim-name"] != "gpu" || !metav1.IsControlledBy(rc, p) || len(rc.Spec.Devices.Requests) != 1 {
 		t.Errorf("the claim is %+v", rc)
@@ -123,18 +123,18 @@ func TestAMissingTemplateCausesAnEventUntilItExists(t *testing.T) {
 		return fmt.Sprint(c.Events.List())
 	})
 	newTemplate(c, "t")
-	theClaim(t, c, p)
+	waitForClaim(t, c, p)
 }
 
 func TestADeletedClaimIsCreatedAgain(t *testing.T) {
 	c := start(t)
 	newTemplate(c, "t")
 	p := newPod(c, "p", nil)
-	first := theClaim(t, c, p)
+	first := waitForClaim(t, c, p)
 	if err := client.Delete[*resourcev1.ResourceClaim](t.Context(), c.Client, "default", first.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if second := theClaim(t, c, p); second.Name == first.Name {
+	if second := waitForClaim(t, c, p); second.Name == first.Name {
 		t.Errorf("the pod's status names %s still", first.Name)
 	}
 }
@@ -176,7 +176,7 @@ func TestAPodsOwnClaimIsDeletedAfterThePodsEnd(t *testing.T) {
 	c := start(t)
 	newTemplate(c, "t")
 	p := newPod(c, "p", func(s *corev1.PodSpec) { s.NodeName = "node" })
-	rc := theClaim(t, c, p)
+	rc := waitForClaim(t, c, p)
 	allocate(c, rc, p)
 	controllertest.Retry(c, p, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, "status")
 	c.Eventually("the claim is gone", isGone(t, c, rc.Name))

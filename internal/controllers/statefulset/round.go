@@ -79,7 +79,7 @@ func (r *round) sort() {
 	})
 }
 
-func (r *round) remindIn(d time.Duration) {
+func (r *round) requeueIn(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if d > 0 && (r.wait == 0 || d < r.wait) {
@@ -95,7 +95,7 @@ func healthy(p *corev1.Pod) bool { return runningAndReady(p) && p.DeletionTimest
 
 func (r *round) available(p *corev1.Pod) bool {
 	ok, wait := controller.PodAvailable(p, r.set.Spec.MinReadySeconds, r.now())
-	r.remindIn(wait)
+	r.requeueIn(wait)
 	return ok && p.Status.Phase == corev1.PodRunning
 }
 
@@ -146,7 +146,7 @@ func (r *round) keepReplica(ctx context.Context, i int) (stop bool, err error) {
 	switch {
 	case p == nil:
 		if r.staleClaim(ordinal) {
-			r.remindIn(claimWait)
+			r.requeueIn(claimWait)
 			return true, nil
 		}
 		return true, r.create(ctx, i, ordinal)
@@ -246,7 +246,7 @@ func (r *round) delete(ctx context.Context, p *corev1.Pod) error {
 // removeCondemned deletes the pods outside the wanted ordinals, the highest first. In order, each
 // waits until all below it are healthy, unless it is itself the unhealthy one.
 func (r *round) removeCondemned(ctx context.Context) (stop bool, err error) {
-	sick := r.firstSick()
+	unhealthy := r.firstUnhealthy()
 	for _, p := range r.condemned {
 		if p.DeletionTimestamp != nil {
 			if r.ordered() {
@@ -254,7 +254,7 @@ func (r *round) removeCondemned(ctx context.Context) (stop bool, err error) {
 			}
 			continue
 		}
-		if r.ordered() && !runningAndReady(p) && sick != nil && p != sick {
+		if r.ordered() && !runningAndReady(p) && unhealthy != nil && p != unhealthy {
 			return true, nil
 		}
 		if err := r.delete(ctx, p); err != nil {
@@ -267,19 +267,19 @@ func (r *round) removeCondemned(ctx context.Context) (stop bool, err error) {
 	return false, nil
 }
 
-// firstSick returns the unhealthy pod of the lowest ordinal.
-func (r *round) firstSick() *corev1.Pod {
-	var sick *corev1.Pod
+// firstUnhealthy returns the unhealthy pod of the lowest ordinal.
+func (r *round) firstUnhealthy() *corev1.Pod {
+	var unhealthy *corev1.Pod
 	lowest := 0
 	for _, p := range append(slices.Clone(r.replicas), r.condemned...) {
 		if p == nil || healthy(p) {
 			continue
 		}
-		if _, ordinal := splitName(p.Name); sick == nil || ordinal < lowest {
-			sick, lowest = p, ordinal
+		if _, ordinal := splitName(p.Name); unhealthy == nil || ordinal < lowest {
+			unhealthy, lowest = p, ordinal
 		}
 	}
-	return sick
+	return unhealthy
 }
 
 // rollingUpdate deletes the pod of the highest ordinal that is not of the update revision; the next

@@ -112,8 +112,8 @@ func (c *attacher) nodesUsing(namespace, claim string) []controller.Key {
 	return keys
 }
 
-// wish is a volume that the node's pods use.
-type wish struct {
+// wantedVolume is a volume that the node's pods use.
+type wantedVolume struct {
 	volume *corev1.PersistentVolume
 	pod    *corev1.Pod
 }
@@ -168,8 +168,8 @@ func (c *attacher) reconcile(ctx context.Context, key controller.Key) (controlle
 }
 
 // wanted returns the volumes that have to be attached to a node, by the names of their attachments.
-func (c *attacher) wanted(node string) map[string]wish {
-	out := map[string]wish{}
+func (c *attacher) wanted(node string) map[string]wantedVolume {
+	out := map[string]wantedVolume{}
 	for _, p := range c.pods.ByIndex(byNode, node) {
 		if controller.PodEnded(p) {
 			continue
@@ -182,7 +182,7 @@ func (c *attacher) wanted(node string) map[string]wish {
 			}
 			v, ok := c.volumes.Get("", claim.Spec.VolumeName)
 			if ok && v.Spec.CSI != nil && c.attachable(v.Spec.CSI.Driver) {
-				out[attachmentName(v.Spec.CSI, node)] = wish{v, p}
+				out[attachmentName(v.Spec.CSI, node)] = wantedVolume{v, p}
 			}
 		}
 	}
@@ -197,8 +197,8 @@ func (c *attacher) attachable(driver string) bool {
 
 // attach requests the attachment of a volume. blocked is true while another node holds a volume
 // that only one node may use.
-func (c *attacher) attach(ctx context.Context, name, node string, w wish) (blocked bool, err error) {
-	if other := c.elsewhere(w.volume, node); other != "" {
+func (c *attacher) attach(ctx context.Context, name, node string, w wantedVolume) (blocked bool, err error) {
+	if other := c.otherNode(w.volume, node); other != "" {
 		c.env.Events.Eventf(w.pod, nil, corev1.EventTypeWarning, "FailedAttachVolume", "Attach",
 			"Multi-Attach error for volume %q Volume is already exclusively attached to one node and can't be attached to another", w.volume.Name)
 		return true, nil
@@ -214,8 +214,8 @@ func (c *attacher) attach(ctx context.Context, name, node string, w wish) (block
 	return false, nil
 }
 
-// elsewhere returns another node that holds the volume if only one may, else "".
-func (c *attacher) elsewhere(v *corev1.PersistentVolume, node string) string {
+// otherNode returns another node that holds the volume if only one may, else "".
+func (c *attacher) otherNode(v *corev1.PersistentVolume, node string) string {
 	for _, mode := range v.Spec.AccessModes {
 		if mode == corev1.ReadWriteMany || mode == corev1.ReadOnlyMany {
 			return ""

@@ -142,21 +142,21 @@ func (b *binder) event(obj client.Object, eventType, reason, note string, args .
 // boundClaim checks that the volume of a bound claim is still bound to it.
 func (b *binder) boundClaim(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	if c.Spec.VolumeName == "" {
-		return b.lose(ctx, c, "ClaimLost", "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!")
+		return b.markLost(ctx, c, "ClaimLost", "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!")
 	}
 	v, ok := b.volumes.Get("", c.Spec.VolumeName)
 	switch {
 	case !ok:
-		return b.lose(ctx, c, "ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
+		return b.markLost(ctx, c, "ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
 	case v.Spec.ClaimRef == nil || (refersTo(v, c) && v.Spec.ClaimRef.UID == ""):
 		return b.bind(ctx, c, v)
 	case v.Spec.ClaimRef.UID == c.UID:
 		return b.bind(ctx, c, v) // complete, or a step is missing
 	}
-	return b.lose(ctx, c, "ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
+	return b.markLost(ctx, c, "ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
 }
 
-func (b *binder) lose(ctx context.Context, c *corev1.PersistentVolumeClaim, reason, note string) error {
+func (b *binder) markLost(ctx context.Context, c *corev1.PersistentVolumeClaim, reason, note string) error {
 	if c.Status.Phase == corev1.ClaimLost {
 		return nil
 	}
@@ -183,13 +183,13 @@ func (b *binder) unboundClaim(ctx context.Context, c *corev1.PersistentVolumeCla
 	case class.Provisioner == noProvisioner:
 		b.event(c, corev1.EventTypeNormal, "FailedBinding", "no persistent volumes available for this claim and no storage class is set")
 	default:
-		return b.ask(ctx, c, class)
+		return b.requestVolume(ctx, c, class)
 	}
 	return b.claimPhase(ctx, c, corev1.ClaimPending, nil)
 }
 
-// ask requests a volume from the class's provisioner by annotations.
-func (b *binder) ask(ctx context.Context, c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
+// requestVolume requests a volume from the class's provisioner by annotations.
+func (b *binder) requestVolume(ctx context.Context, c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
 	if c.Annotations[provisioner] != class.Provisioner {
 		changed := c.DeepCopy()
 		if changed.Annotations == nil {

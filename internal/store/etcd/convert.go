@@ -113,8 +113,8 @@ func describe(conditions []store.Condition, ops []store.Op) string {
 	return "an empty transaction"
 }
 
-// meanings maps etcd's errors, in process and over gRPC, to the contract's.
-var meanings = []struct{ etcd, contract error }{
+// contractErrors maps etcd's errors, in process and over gRPC, to the contract's.
+var contractErrors = []struct{ etcd, contract error }{
 	{mvcc.ErrCompacted, store.ErrCompacted},
 	{rpctypes.ErrCompacted, store.ErrCompacted},
 	{mvcc.ErrFutureRev, store.ErrFutureRevision},
@@ -144,7 +144,7 @@ func translate(ctx context.Context, err error) error {
 	if ctxErr := ctx.Err(); ctxErr != nil {
 		return ctxErr
 	}
-	for _, m := range meanings {
+	for _, m := range contractErrors {
 		if errors.Is(err, m.etcd) {
 			return wrap(m.contract, err)
 		}
@@ -152,7 +152,7 @@ func translate(ctx context.Context, err error) error {
 	// Errors over gRPC are distinct values with the same text as rpctypes' errors.
 	var remote rpctypes.EtcdError
 	if errors.As(rpctypes.Error(err), &remote) {
-		for _, m := range meanings {
+		for _, m := range contractErrors {
 			if m.etcd == error(remote) {
 				return wrap(m.contract, err)
 			}

@@ -26,13 +26,13 @@ import (
 // Revision returns the newest committed revision that any caller has been told of. That is
 // linearizable: all reads and writes go through the engine, so no caller knows of a newer one.
 // Asking etcd would open a read transaction.
-func (e *Engine) Revision(context.Context) (int64, error) { return e.told.Load(), nil }
+func (e *Engine) Revision(context.Context) (int64, error) { return e.observed.Load(), nil }
 
-// tell records a revision that a caller will learn, and returns it.
-func (e *Engine) tell(revision int64) int64 {
+// observe records a revision that a caller will learn, and returns it.
+func (e *Engine) observe(revision int64) int64 {
 	for {
-		old := e.told.Load()
-		if revision <= old || e.told.CompareAndSwap(old, revision) {
+		old := e.observed.Load()
+		if revision <= old || e.observed.CompareAndSwap(old, revision) {
 			return revision
 		}
 	}
@@ -41,7 +41,7 @@ func (e *Engine) tell(revision int64) int64 {
 // notBehind reads until the answer is at least as new as the newest revision told to a caller: etcd
 // sends a change to its watchers a moment before it shows it to readers.
 func (e *Engine) notBehind(ctx context.Context, read func() (*mvcc.RangeResult, error)) (*mvcc.RangeResult, error) {
-	least := e.told.Load()
+	least := e.observed.Load()
 	for {
 		r, err := read()
 		if err != nil && !errors.Is(err, mvcc.ErrFutureRev) || r.Rev >= least {
@@ -70,7 +70,7 @@ func (e *Engine) Get(ctx context.Context, key string, revision int64) (*store.Ke
 	if err != nil {
 		return nil, 0, fmt.Errorf("get %s at revision %d: %w", key, revision, translate(ctx, err))
 	}
-	at := readRevision(revision, e.tell(r.Rev))
+	at := readRevision(revision, e.observe(r.Rev))
 	if len(r.KVs) == 0 {
 		return nil, at, nil
 	}
@@ -95,7 +95,7 @@ func (e *Engine) Range(ctx context.Context, prefix string, opts store.RangeOptio
 	}
 	out := store.RangeResult{
 		Count:    int64(r.Count),
-		Revision: readRevision(opts.Revision, e.tell(r.Rev)),
+		Revision: readRevision(opts.Revision, e.observe(r.Rev)),
 	}
 	if opts.CountOnly {
 		return out, nil
@@ -118,7 +118,7 @@ func (e *Engine) Commit(ctx context.Context, conditions []store.Condition, ops .
 	if err != nil {
 		return store.TxnResult{}, fmt.Errorf("commit %s: %w", describe(conditions, ops), translate(ctx, err))
 	}
-	e.tell(resp.Header.Revision)
+	e.observe(resp.Header.Revision)
 	size := 0
 	for i := range ops {
 		size += len(ops[i].Value)

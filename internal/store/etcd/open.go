@@ -72,8 +72,8 @@ type Options struct {
 type Engine struct {
 	server *etcdserver.EtcdServer
 
-	// told is the newest revision that any caller has been told of.
-	told atomic.Int64
+	// observed is the newest revision that any caller has been told of.
+	observed atomic.Int64
 
 	path    string       // of the database file
 	touched atomic.Int64 // approximate bytes read and written since the file's pages were released
@@ -116,7 +116,7 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 		return nil, fmt.Errorf("open store in %s: %w", opts.DataDir, err)
 	}
 	e := &Engine{server: server, path: cfg.BackendPath()}
-	e.tell(server.KV().Rev())
+	e.observe(server.KV().Rev())
 	e.forgetPages() // etcd has made the kernel read the whole file
 	return e, nil
 }

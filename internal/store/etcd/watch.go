@@ -74,7 +74,7 @@ func (s *stream) batch(r mvcc.WatchResponse) (store.Batch, bool, error) {
 		if r.Revision < s.last {
 			return store.Batch{}, false, nil
 		}
-		s.last = s.engine.tell(r.Revision)
+		s.last = s.engine.observe(r.Revision)
 		return store.Batch{Revision: r.Revision}, true, nil
 	}
 	// The answer's revision is the store's at that time. While the watcher catches up, more events
@@ -84,7 +84,7 @@ func (s *stream) batch(r mvcc.WatchResponse) (store.Batch, bool, error) {
 		b.Events[i] = event(r.Events[i].Type, r.Events[i].Kv)
 	}
 	b.Revision = b.Events[len(b.Events)-1].KV.ModRevision
-	s.last = s.engine.tell(b.Revision)
+	s.last = s.engine.observe(b.Revision)
 	return b, true, nil
 }
 

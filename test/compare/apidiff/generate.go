@@ -53,8 +53,8 @@ func (g *generator) run(ctx context.Context, o *options) error {
 	return ctx.Err()
 }
 
-// tell prints the number of sent requests every 15 seconds, until stop is called.
-func (g *generator) tell(all int) (stop func()) {
+// printProgress prints the number of sent requests every 15 seconds, until stop is called.
+func (g *generator) printProgress(all int) (stop func()) {
 	began, ticker, done := time.Now(), time.NewTicker(15*time.Second), make(chan struct{})
 	go func() {
 		defer ticker.Stop()

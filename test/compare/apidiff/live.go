@@ -28,9 +28,9 @@ func (c *scenario) live(obj map[string]any) {
 	c.settled(c.path())
 	steps := []func(){c.update, c.update, c.status, c.status, c.merge, c.jsonPatch, c.strategic, c.apply, c.read, c.table, c.otherVersion, c.list, c.list, c.deleteDry,
 		c.negotiate, c.negotiate, c.content, c.content, c.badQuery, c.badQuery, c.oddMethod, c.part, c.part, c.dryUpdate,
-		c.stale, c.deleteIf, c.at, c.at, c.someoneElse, c.elsewhere, c.doubled, c.wired, c.managers}
+		c.stale, c.deleteIf, c.at, c.at, c.asOtherUser, c.inOtherNamespace, c.duplicateFields, c.asProtobuf, c.managers}
 	if c.bodies {
-		steps = []func(){c.update, c.update, c.dryUpdate, c.status, c.status, c.merge, c.jsonPatch, c.strategic, c.apply, c.stale, c.wired, c.managers}
+		steps = []func(){c.update, c.update, c.dryUpdate, c.status, c.status, c.merge, c.jsonPatch, c.strategic, c.apply, c.stale, c.asProtobuf, c.managers}
 	}
 	for range 2 + c.r.IntN(5) {
 		oneOf(c.r, steps)()

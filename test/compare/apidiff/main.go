@@ -98,7 +98,7 @@ func run(ctx context.Context, o *options) (differ bool, err error) {
 		return false, err
 	}
 	g := &generator{bodies: o.bodies, corpus: corpus, schemas: schemas, report: report, sides: sides}
-	stop := g.tell(o.n)
+	stop := g.printProgress(o.n)
 	failed := g.run(ctx, o) // report the findings so far even after an interruption or a failure
 	stop()
 	if ctx.Err() != nil {

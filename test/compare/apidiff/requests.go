@@ -12,7 +12,7 @@ func (c *scenario) at() {
 	revision := oneOf(c.r, []string{"own", "own", "own", "0", "", "x", "-1"})
 	match := oneOf(c.r, []string{"", "", "Exact", "NotOlderThan", "Newer"})
 	limit := oneOf(c.r, []string{"", "", "500"})
-	path := oneOf(c.r, []string{c.path(), c.entry.collection(c.entry.version, c.namespace), c.entry.collection(c.entry.version, c.namespace), c.entry.everywhere()})
+	path := oneOf(c.r, []string{c.path(), c.entry.collection(c.entry.version, c.namespace), c.entry.collection(c.entry.version, c.namespace), c.entry.allNamespaces()})
 	accept := oneOf(c.r, []string{"", "", mediaProtobuf, "application/json;as=Table;g=meta.k8s.io;v=v1", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"})
 	query := url.Values{"labelSelector": {"case=" + c.name}}
 	for k, v := range map[string]string{"resourceVersionMatch": match, "limit": limit} {
@@ -34,11 +34,11 @@ func (c *scenario) at() {
 	})
 }
 
-// everywhere returns the collection of all namespaces.
-func (e *entry) everywhere() string { return prefix(e.group, e.version) + "/" + e.resource }
+// allNamespaces returns the collection of all namespaces.
+func (e *entry) allNamespaces() string { return prefix(e.group, e.version) + "/" + e.resource }
 
-// someoneElse sends a request as a user with few rights or none.
-func (c *scenario) someoneElse() {
+// asOtherUser sends a request as a user with few rights or none.
+func (c *scenario) asOtherUser() {
 	header := map[string]string{"Impersonate-User": oneOf(c.r, []string{"nobody", "system:serviceaccount:" + c.namespace + ":default", "system:anonymous", "system:node:n", "système", ""})}
 	switch c.r.IntN(5) {
 	case 0:
@@ -52,7 +52,7 @@ func (c *scenario) someoneElse() {
 		delete(header, "Impersonate-User")
 	}
 	list := c.entry.collection(c.entry.version, c.namespace)
-	path := oneOf(c.r, []string{c.path(), list, c.path() + "/status", c.path() + "/scale", c.path() + "/nothing", c.entry.everywhere(), "/apis", "/nowhere"})
+	path := oneOf(c.r, []string{c.path(), list, c.path() + "/status", c.path() + "/scale", c.path() + "/nothing", c.entry.allNamespaces(), "/apis", "/nowhere"})
 	method := oneOf(c.r, []string{http.MethodGet, http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete})
 	query := url.Values{"labelSelector": {"case=" + c.name}}
 	if method != http.MethodGet {
@@ -72,8 +72,8 @@ func (c *scenario) someoneElse() {
 	})
 }
 
-// elsewhere sends a request in a namespace that is not the object's.
-func (c *scenario) elsewhere() {
+// inOtherNamespace sends a request in a namespace that is not the object's.
+func (c *scenario) inOtherNamespace() {
 	if !c.entry.namespaced {
 		c.at()
 		return
@@ -102,8 +102,8 @@ func (c *scenario) elsewhere() {
 	})
 }
 
-// doubled sends fields twice, in other letter case, and unknown fields.
-func (c *scenario) doubled() {
+// duplicateFields sends fields twice, in other letter case, and unknown fields.
+func (c *scenario) duplicateFields() {
 	obj := c.freshNamed(c.name)
 	method, path := http.MethodPut, c.path()
 	if c.r.IntN(2) == 0 {
@@ -121,8 +121,8 @@ func (c *scenario) doubled() {
 	})
 }
 
-// wired writes the object in protobuf, edited or not, and requests some format for the answer.
-func (c *scenario) wired() {
+// asProtobuf writes the object in protobuf, edited or not, and requests some format for the answer.
+func (c *scenario) asProtobuf() {
 	objs, how := c.edited(c.specFields()...)
 	var bodies [2][]byte
 	for i, o := range objs {

@@ -13,13 +13,13 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// handedOn lists the flags of kube-apiserver that tests set and knarr has under the same name.
-var handedOn = []string{"enable-priority-and-fairness", "disable-admission-plugins", "enable-admission-plugins"}
+// passedOn lists the flags of kube-apiserver that tests set and knarr has under the same name.
+var passedOn = []string{"enable-priority-and-fairness", "disable-admission-plugins", "enable-admission-plugins"}
 
 // Flags returns the changed flags of a test that are passed on to knarr. The others locate the
 // store, or tell how upstream's server reaches another one for authentication.
 func Flags(set *pflag.FlagSet) (flags []string) {
-	for _, name := range handedOn {
+	for _, name := range passedOn {
 		f := set.Lookup(name)
 		if f == nil || !f.Changed {
 			continue
@@ -33,8 +33,8 @@ func Flags(set *pflag.FlagSet) (flags []string) {
 	return flags
 }
 
-// inner lists feature gates that change how upstream's server works, but not its answers.
-var inner = map[featuregate.Feature]bool{"ListFromCacheSnapshot": true, "ConsistentListFromCache": true, "WatchCacheInitializationPostStartHook": true, "WatchFromStorageWithoutResourceVersion": true}
+// internalGates lists feature gates that change how upstream's server works, but not its answers.
+var internalGates = map[featuregate.Feature]bool{"ListFromCacheSnapshot": true, "ConsistentListFromCache": true, "WatchCacheInitializationPostStartHook": true, "WatchFromStorageWithoutResourceVersion": true}
 
 // Unavailable returns why knarr cannot serve a test, or "". The test may need another version of
 // Kubernetes, or feature gates that differ from the defaults.
@@ -48,7 +48,7 @@ func Unavailable(set *pflag.FlagSet) string {
 		}
 	}
 	for gate, spec := range utilfeature.DefaultMutableFeatureGate.GetAll() {
-		if now := utilfeature.DefaultFeatureGate.Enabled(gate); now != spec.Default && !inner[gate] {
+		if now := utilfeature.DefaultFeatureGate.Enabled(gate); now != spec.Default && !internalGates[gate] {
 			return fmt.Sprintf("feature gate %s=%t", gate, now)
 		}
 	}

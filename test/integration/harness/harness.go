@@ -113,12 +113,12 @@ func (s *Server) wait() error {
 		}
 		for _, p := range []*process{s.store.process, s.process} {
 			if p.ended() {
-				return fmt.Errorf("%s ended: %s", p.name, p.lastWords())
+				return fmt.Errorf("%s ended: %s", p.name, p.lastOutput())
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return errors.New("knarr is not ready in time: " + s.process.lastWords())
+			return errors.New("knarr is not ready in time: " + s.process.lastOutput())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
