@@ -202,7 +202,7 @@ func serverHere(c *config.Config) error {
 	}
 	switch {
 	case !r.HasServer() && r.Join != "":
-		return fmt.Errorf("%s has no server: it is a worker of %s, where this command is to be typed", clusters.Here().Named(r), r.Join)
+		return fmt.Errorf("%s has no server: it is a worker of %s; run this command there", clusters.Here().Named(r), r.Join)
 	case !r.HasServer():
 		return fmt.Errorf("%s has no server", clusters.Here().Named(r))
 	case !r.Alive():

@@ -69,10 +69,10 @@ func TestAFolderWithoutAClusterIsAnErrorThatSaysWhy(t *testing.T) {
 		dir  string
 		want string
 	}{
-		"a folder that is not there": {nil, filepath.Join(empty, "nope"), "there is no such folder"},
-		"a folder of others":         {nil, empty, "the folder holds none"},
-		"as an argument":             {[]string{empty}, "", "the folder holds none"},
-		"a name that is none":        {[]string{"no-such-cluster-name"}, "", "no cluster has the name \"no-such-cluster-name\""},
+		"a missing folder":   {nil, filepath.Join(empty, "nope"), "there is no such folder"},
+		"a folder of others": {nil, empty, "the folder holds none"},
+		"as an argument":     {[]string{empty}, "", "the folder holds none"},
+		"an unknown name":    {[]string{"no-such-cluster-name"}, "", "no cluster has the name \"no-such-cluster-name\""},
 	} {
 		_, err := meant(tt.args, tt.dir, tt.dir != "")
 		if !errors.Is(err, clusters.ErrNone) || !strings.Contains(err.Error(), tt.want) {
