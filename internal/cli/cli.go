@@ -1,4 +1,4 @@
-// Package cli is the commands: what users type, and what they are told while it happens. The work itself is elsewhere.
+// Package cli implements the commands: their flags, help and output. Other packages do the work.
 package cli
 
 import (
@@ -20,12 +20,13 @@ import (
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
-// ExitStatus is an error that has been told already; the process ends with this status.
+// ExitStatus is an error that has been shown already. The process ends with this status.
 type ExitStatus int
 
 func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// Execute runs the command of args. Called as kubectl (by a link of that name), it is kubectl.
+// Execute runs the command of args. If it is called as kubectl, through a link of that name, it
+// runs kubectl.
 func Execute(ctx context.Context, args []string) error {
 	if filepath.Base(args[0]) == "kubectl" {
 		return kubectl(args[1:])
@@ -44,7 +45,7 @@ func Execute(ctx context.Context, args []string) error {
 	return nil
 }
 
-// Root makes the command knarr with all of its commands.
+// Root returns the command knarr with all its commands.
 func Root() *cobra.Command {
 	cobra.EnableCommandSorting = false // the order below is the order of use
 	root := &cobra.Command{
@@ -71,18 +72,18 @@ func Root() *cobra.Command {
 	return root
 }
 
-// settings is the part that commands share: the configuration file, flags over it, and the logger.
+// settings is shared by all commands: the configuration file, flags over it, and the logger.
 type settings struct {
 	config.Config
 	out logTarget
-	// remembered are settings that the data folder's record has, as flags.
+	// remembered are settings from the data folder's record, as flags.
 	remembered []string
 }
 
 func newSettings() *settings { return &settings{Config: config.Default()} }
 
-// addFlags offers all settings of the groups; --help shows those named, in their order, and
-// --help-all the rest.
+// addFlags adds all settings of the groups. --help shows those named, in their order; --help-all
+// shows the rest.
 func (s *settings) addFlags(cmd *cobra.Command, groups config.Groups, shown ...string) {
 	s.Config.AddFlags(cmd.Flags(), groups)
 	for _, name := range []string{"enable-admission-plugins", "disable-admission-plugins"} {
@@ -93,20 +94,19 @@ func (s *settings) addFlags(cmd *cobra.Command, groups config.Groups, shown ...s
 	common(cmd, shown...)
 }
 
-// takeFlags offers only the settings that the command reads, and the file that they may be in.
+// takeFlags adds only the settings that the command reads, and --config.
 func (s *settings) takeFlags(cmd *cobra.Command, names ...string) {
 	s.Config.TakeFlags(cmd.Flags(), append(names, "config")...)
 }
 
-// onlyOnCommandLine says which of a command's own flags a file cannot set.
+// onlyOnCommandLine marks the command's own flags that a file cannot set.
 func onlyOnCommandLine(cmd *cobra.Command, names ...string) {
 	for _, name := range names {
 		config.OnlyOnCommandLine(cmd.Flags().Lookup(name))
 	}
 }
 
-// complete reads the file, below the flags that were given. A setting that cannot be used is a
-// usage error.
+// complete reads the file; flags take precedence. An invalid setting is a usage error.
 func (s *settings) complete(cmd *cobra.Command) (*slog.Logger, error) {
 	if s.File != "" {
 		if err := config.ReadFile(cmd.Flags(), s.File); err != nil {
@@ -128,7 +128,7 @@ func (s *settings) complete(cmd *cobra.Command) (*slog.Logger, error) {
 	zpages.LogLevel.Set(level)
 	log := slog.New(slog.NewTextHandler(&s.out, &slog.HandlerOptions{Level: &zpages.LogLevel}))
 	slog.SetDefault(log)
-	klog.SetSlogLogger(log) // what Kubernetes' libraries have to say, under the same level
+	klog.SetSlogLogger(log) // logs of Kubernetes' libraries, at the same level
 	return log, nil
 }
 
@@ -136,7 +136,7 @@ func needRoot() error {
 	return needRootTo("run a node: containers, mounts and network namespaces are made")
 }
 
-// needRootTo says what root is needed for, to other users.
+// needRootTo returns an error for other users than root, with the reason.
 func needRootTo(what string) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("it needs root to %s (try sudo)", what)

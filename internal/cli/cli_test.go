@@ -17,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-// asProgram makes the test binary behave as knarr, for tests that need a process of their own.
+// asProgram makes the test binary run as knarr, for tests that need a process of their own.
 const asProgram = "KNARR_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(Status(err))
 }
 
-// program is knarr as a process.
+// program returns a command that runs knarr in a process of its own.
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -43,7 +43,7 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// typed runs a command line and returns what it prints.
+// typed runs a command line and returns its output.
 func typed(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	root := Root()
@@ -104,7 +104,7 @@ func TestAWrongCommandLineEndsTheProcessWithStatusTwo(t *testing.T) {
 	}
 }
 
-// TestEveryFlagOfEveryCommandCanStandInAFile sets all flags once on the command line and once by a
+// TestEveryFlagOfEveryCommandCanStandInAFile sets all flags once on the command line and once in a
 // file.
 func TestEveryFlagOfEveryCommandCanStandInAFile(t *testing.T) {
 	walk(Root(), func(cmd *cobra.Command) {
@@ -112,7 +112,8 @@ func TestEveryFlagOfEveryCommandCanStandInAFile(t *testing.T) {
 			return
 		}
 		path := strings.Fields(cmd.CommandPath())[1:]
-		whole := map[string]bool{"bind-address": false, "secure-port": false, "v": false} // parts of others, or the other way round
+		// parts of others, or other settings contain them
+		whole := map[string]bool{"bind-address": false, "secure-port": false, "v": false}
 		if cmd.Flags().Lookup("listen") == nil {
 			whole = nil
 		}
@@ -162,7 +163,7 @@ func find(t *testing.T, path []string) *cobra.Command {
 	return cmd
 }
 
-// sample is a value that is not the default, as one types it and as it stands in a file.
+// sample returns a value that is not the default, as on the command line and as in a file.
 func sample(t *testing.T, flag *pflag.Flag) (line, yaml string) {
 	t.Helper()
 	allowed := config.ValuesOf(flag)

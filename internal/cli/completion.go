@@ -11,7 +11,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-// shells are those that there is a completion script for.
+// shells are the supported shells.
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
 func completionCommand() *cobra.Command {
@@ -40,10 +40,11 @@ func completionCommand() *cobra.Command {
 	}
 }
 
-// addCompletion completes the values of all flags, and keeps files out where no argument is one.
+// addCompletion adds completion of all flags' values. File names are only completed where an
+// argument is a file.
 func addCompletion(cmd *cobra.Command) {
 	cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) {
-		config.Plain(flag) // descriptions are shown as they are
+		config.Plain(flag) // descriptions are shown unformatted
 		completeFlag(cmd, flag)
 	})
 	if cmd.ValidArgsFunction == nil && len(cmd.ValidArgs) == 0 && !cmd.HasSubCommands() && !takesFiles(cmd) {
@@ -62,7 +63,7 @@ func completeFlag(cmd *cobra.Command, flag *pflag.Flag) {
 	switch name := config.HelpOf(flag).Value; {
 	case flag.Name == "config":
 		setAnnotation(flag, cobra.BashCompFilenameExt, "yaml", "yml", "json")
-	case name == "FILE": // what shells do by themselves
+	case name == "FILE": // the shell's default
 	case name == "DIR":
 		setAnnotation(flag, cobra.BashCompSubdirsInDir)
 	default:
@@ -70,7 +71,7 @@ func completeFlag(cmd *cobra.Command, flag *pflag.Flag) {
 	}
 }
 
-// completeValue completes a value, or the last one of a list.
+// completeValue completes a value, or the last element of a list.
 func completeValue(flag *pflag.Flag) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		allowed := valuesOf(cmd, flag)
@@ -90,7 +91,7 @@ func completeValue(flag *pflag.Flag) cobra.CompletionFunc {
 	}
 }
 
-// valuesOf are the values that a flag can have, as far as they are enumerated.
+// valuesOf returns the enumerated values of a flag.
 func valuesOf(cmd *cobra.Command, flag *pflag.Flag) []string {
 	if flag.Name == helpAll {
 		names := []string{allTopics}

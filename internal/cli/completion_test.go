@@ -18,7 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/run"
 )
 
-// completed are the words that the Tab key offers, and the directive to the shell.
+// completed returns the words that the Tab key offers, and the directive to the shell.
 func completed(t *testing.T, args ...string) (words []string, directive string) {
 	t.Helper()
 	out, err := typed(t, append([]string{cobra.ShellCompNoDescRequestCmd}, args...)...)
@@ -45,7 +45,7 @@ func TestTheTabKeyCompletes(t *testing.T) {
 	const noFiles, files, folders, extensions = ":4", ":0", ":16", ":8"
 	for name, tc := range map[string]struct {
 		args      []string
-		want      string // among the words
+		want      string // a part of the words
 		directive string
 	}{
 		"a command":                 {[]string{"sna"}, "snapshot", noFiles},
@@ -88,7 +88,7 @@ func TestThereIsAScriptForEachShell(t *testing.T) {
 	}
 }
 
-// TestKubectlIsCompletedFromTheCluster asks the bundled kubectl, in a process of its own, against a
+// TestKubectlIsCompletedFromTheCluster runs the bundled kubectl in a process of its own, against a
 // real API server.
 func TestKubectlIsCompletedFromTheCluster(t *testing.T) {
 	kubeconfig := startAPIServer(t)
@@ -115,11 +115,13 @@ func TestKubectlIsCompletedFromTheCluster(t *testing.T) {
 	}
 }
 
-// startAPIServer starts an API server until the test ends, and returns its admin's kubeconfig.
+// startAPIServer starts an API server that runs until the test ends, and returns its admin
+// kubeconfig.
 func startAPIServer(t *testing.T) string {
 	t.Helper()
 	cfg := config.Default()
-	cfg.AddFlags(find(t, []string{"version"}).Flags(), config.Process|config.Server) // as an API server alone has them
+	// as in `knarr apiserver`
+	cfg.AddFlags(find(t, []string{"version"}).Flags(), config.Process|config.Server)
 	dir := t.TempDir()
 	cfg.DataDir, cfg.RunDir, cfg.AdvertiseAddress = dir, filepath.Join(dir, "run"), "127.0.0.1"
 	l, err := net.Listen("tcp", "127.0.0.1:0")

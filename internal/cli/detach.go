@@ -23,16 +23,17 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-// backgroundVariable marks the process that --detach starts: its standard output and error lead to
-// the command that waits.
+// backgroundVariable marks the process that --detach starts. Its standard output and error go to
+// the waiting command.
 const backgroundVariable = "KNARR_BACKGROUND"
 
-// readyMark is the last byte that the process in the background sends: everything is usable, and it
-// speaks to its log alone now.
+// readyMark is the last byte from the background process. It means that everything is usable, and
+// that further output goes only to the log.
 const readyMark = 0
 
-// startInBackground starts this command once more in a session of its own, shows its progress, and
-// returns when it is ready. Where it fails, its error is shown. An interrupt stops it again.
+// startInBackground starts this command again in a session of its own, shows its progress, and
+// returns when it is ready. If the start fails, it shows the error. An interrupt stops the new
+// process.
 func startInBackground(ctx context.Context, cmd *cobra.Command, dataDir string) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -76,12 +77,12 @@ func startInBackground(ctx context.Context, cmd *cobra.Command, dataDir string) 
 	case ctx.Err() != nil:
 		return errors.New("interrupted before it was ready: it is stopped again")
 	case complaint.Len() > 0:
-		return ExitStatus(1) // it has said why
+		return ExitStatus(1) // the process has shown the reason
 	}
 	return fmt.Errorf("the process in the background ended: %w%s", err, lastWords(dataDir, before))
 }
 
-// showProgress copies until the process is ready or its output ends.
+// showProgress copies output until the process is ready or the output ends.
 func showProgress(to io.Writer, from io.Reader) (ready bool) {
 	buffer := make([]byte, 4096)
 	for {
@@ -114,7 +115,7 @@ func logSize(dataDir string) int64 {
 	return info.Size()
 }
 
-// lastWords are the last lines of the log, if it has grown.
+// lastWords returns the last lines of the log if the log has grown.
 func lastWords(dataDir string, before int64) string {
 	if logSize(dataDir) == before {
 		return ""
@@ -126,32 +127,32 @@ func lastWords(dataDir string, before int64) string {
 	return text
 }
 
-// background is this process where --detach has started it. The zero value is a process in the
-// foreground.
+// background is the state of a process that --detach has started. The zero value is a foreground
+// process.
 type background struct {
 	on       bool
-	waiting  *os.File // standard error of the command that waits
+	waiting  *os.File // standard error of the waiting command
 	out      *logTarget
 	log      *slog.Logger
 	brokenTo chan os.Signal
 }
 
-// inBackground says whether --detach has started this process. What this process starts does not
-// inherit the mark.
+// inBackground detects whether --detach has started this process. It removes the mark, so child
+// processes do not inherit it.
 func inBackground(out *logTarget) *background {
 	b := &background{on: os.Getenv(backgroundVariable) != "", out: out, log: slog.New(slog.DiscardHandler)}
 	if !b.on {
 		return b
 	}
 	_ = os.Unsetenv(backgroundVariable)
-	// The command that waits may be killed: writing to it then must not end this process.
+	// The waiting command may be killed. Writing to it must not end this process then.
 	b.brokenTo = make(chan os.Signal, 1)
 	signal.Notify(b.brokenTo, syscall.SIGPIPE)
 	return b
 }
 
-// open turns the log, and standard error with it, to the data folder's file. What the process has
-// to tell of its life is logged at every level.
+// open redirects the log and standard error to the data folder's file. Messages about the process's
+// life are logged at every level.
 func (b *background) open(dataDir, role, version string) error {
 	if !b.on {
 		return nil
@@ -171,13 +172,13 @@ func (b *background) open(dataDir, role, version string) error {
 	return nil
 }
 
-// ready lets the waiting command go.
+// ready releases the waiting command.
 func (b *background) ready(took time.Duration) {
 	if !b.on {
 		return
 	}
 	b.log.Info("ready", "took", took.Round(time.Millisecond))
-	_, _ = os.Stdout.Write([]byte{readyMark}) // the command may be gone
+	_, _ = os.Stdout.Write([]byte{readyMark}) // the command may have ended
 	b.letGo()
 }
 
@@ -192,10 +193,10 @@ func (b *background) letGo() {
 	}
 }
 
-// ended logs how the process ended, and tells the command if it still waits.
+// ended logs how the process ended, and shows it to the command if that still waits.
 func (b *background) ended(err error) error {
 	if !b.on || b.waiting == nil && err != nil && b.out.plain() {
-		return err // nothing was opened: standard error still leads to the command
+		return err // nothing was redirected, so standard error still reaches the command
 	}
 	if err == nil {
 		b.log.Info("stopped")
@@ -208,10 +209,10 @@ func (b *background) ended(err error) error {
 	return ExitStatus(1)
 }
 
-// logTarget is where the log goes: standard error, until it is turned to a file.
+// logTarget is the destination of the log: standard error, until the log is redirected to a file.
 type logTarget struct {
 	mu sync.Mutex
-	to io.Writer // nil: standard error
+	to io.Writer // nil means standard error
 }
 
 func (l *logTarget) Write(p []byte) (int, error) {
@@ -236,7 +237,7 @@ func (l *logTarget) plain() bool {
 	return l.to == nil
 }
 
-// canDetach are the commands that have --detach: a whole cluster, its server, its nodes.
+// canDetach selects the commands with --detach: those for a whole cluster, a server or a node.
 func canDetach(groups config.Groups) bool {
 	const server = config.Server | config.Controlling
 	return groups&config.Joining != 0 || groups&server == server

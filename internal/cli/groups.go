@@ -2,7 +2,7 @@ package cli
 
 import "github.com/spf13/cobra"
 
-// Groups of commands in `knarr --help`, by what a user wants.
+// Groups of commands in `knarr --help`, by purpose.
 const (
 	groupRun       = "run"
 	groupUse       = "use"
@@ -10,7 +10,7 @@ const (
 	groupComponent = "component"
 )
 
-// groups are in the order in which help shows them.
+// groups are in the order of help.
 var groups = []*cobra.Group{
 	{ID: groupRun, Title: "Run a cluster"},
 	{ID: groupUse, Title: "Use it"},
@@ -18,7 +18,7 @@ var groups = []*cobra.Group{
 	{ID: groupComponent, Title: "Run a single component, in place of upstream's"},
 }
 
-// inGroup puts commands into a group that do not name one.
+// inGroup puts the commands that name no group into a group.
 func inGroup(id string, commands ...*cobra.Command) []*cobra.Command {
 	for _, cmd := range commands {
 		if cmd.GroupID == "" {

@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// width is the number of columns that help uses.
+	// width is the width of help in columns.
 	width = 100
-	// mostFlagWidth is the longest flag that has its text on the same line.
+	// mostFlagWidth is the maximum width of a flag with its text on the same line.
 	mostFlagWidth = 30
-	// leastColumn is where texts begin at least.
+	// leastColumn is the minimum column of texts.
 	leastColumn = 24
-	// commonKey marks the settings that --help shows, with their place.
+	// commonKey is the annotation of the settings that --help shows; its value is their order.
 	commonKey = "knarr_common"
-	// helpAll is the flag that shows all settings, or those of a topic; allTopics its value without
-	// a topic.
+	// helpAll is the flag that shows all settings, or those of a topic. allTopics is its value
+	// without a topic.
 	helpAll   = "help-all"
 	allTopics = "all"
 )
 
-// common marks the settings that --help shows, in this order. A command without a mark shows all of
-// its settings.
+// common selects the settings that --help shows, in this order. A command without a selection shows
+// all of its settings.
 func common(cmd *cobra.Command, names ...string) {
 	for i, name := range names {
 		if flag := cmd.Flags().Lookup(name); flag != nil {
@@ -49,7 +49,7 @@ func setAnnotation(flag *pflag.Flag, key string, values ...string) {
 	flag.Annotations[key] = values
 }
 
-// commonOf are the settings that --help shows, in order.
+// commonOf returns the settings that --help shows, in order.
 func commonOf(cmd *cobra.Command) (flags []*pflag.Flag) {
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		if flag.Annotations[commonKey] != nil {
@@ -62,7 +62,7 @@ func commonOf(cmd *cobra.Command) (flags []*pflag.Flag) {
 	return flags
 }
 
-// ownOf are the flags that a command declares by itself, besides its settings.
+// ownOf returns the flags that a command itself declares, without settings.
 func ownOf(cmd *cobra.Command) (flags []*pflag.Flag) {
 	add := func(flag *pflag.Flag) {
 		if config.TopicOf(flag) == "" && !flag.Hidden && flag.Name != "help" && flag.Name != helpAll && !slices.Contains(flags, flag) {
@@ -74,7 +74,7 @@ func ownOf(cmd *cobra.Command) (flags []*pflag.Flag) {
 	return flags
 }
 
-// settingsOf are the settings of a topic; of all topics for "".
+// settingsOf returns the settings of a topic, or of all topics for "".
 func settingsOf(cmd *cobra.Command, topic config.Topic) (flags []*pflag.Flag) {
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		if at := config.TopicOf(flag); !flag.Hidden && at != "" && (topic == "" || at == topic) {
@@ -84,7 +84,7 @@ func settingsOf(cmd *cobra.Command, topic config.Topic) (flags []*pflag.Flag) {
 	return flags
 }
 
-// showHelp is the help of all commands.
+// showHelp shows the help of any command.
 func showHelp(cmd *cobra.Command, _ []string) {
 	out := cmd.OutOrStdout()
 	if cmd.HasAvailableSubCommands() {
@@ -114,7 +114,8 @@ func showHelp(cmd *cobra.Command, _ []string) {
 	}
 }
 
-// about is what a command does. Lines that begin with a blank, and empty ones, stay as they are.
+// about returns the description of a command. Empty lines and lines that begin with a blank are
+// kept as they are.
 func about(cmd *cobra.Command) string {
 	text := strings.TrimRight(cmp.Or(cmd.Long, cmd.Short+"."), "\n")
 	var lines []string
@@ -148,7 +149,7 @@ func usageLine(cmd *cobra.Command) string {
 	return strings.TrimSpace(strings.Join(append(words, arguments), " "))
 }
 
-// writeCommands lists subcommands by group, and those of no group last.
+// writeCommands lists subcommands by group; those without a group come last.
 func writeCommands(out io.Writer, cmd *cobra.Command) {
 	sections := append(slices.Clone(cmd.Groups()), &cobra.Group{Title: "Commands"})
 	if len(cmd.Groups()) > 0 {
@@ -169,7 +170,7 @@ func writeCommands(out io.Writer, cmd *cobra.Command) {
 	}
 }
 
-// showAll shows the settings by topic if --help-all asks for that.
+// showAll shows the settings by topic if --help-all is given.
 func showAll(cmd *cobra.Command, args []string) (shown bool, err error) {
 	flag := cmd.Flags().Lookup(helpAll)
 	if flag == nil || !flag.Changed {
@@ -204,7 +205,7 @@ func showAll(cmd *cobra.Command, args []string) (shown bool, err error) {
 	return true, errHelped
 }
 
-// topicsOf are the topics of a command's settings, in order.
+// topicsOf returns the topics of a command's settings, in order.
 func topicsOf(cmd *cobra.Command) (names []config.Topic) {
 	for _, topic := range config.Topics {
 		if len(settingsOf(cmd, topic.Name)) > 0 {
@@ -214,7 +215,7 @@ func topicsOf(cmd *cobra.Command) (names []config.Topic) {
 	return names
 }
 
-// writeFlags lists flags below a title; nothing for none.
+// writeFlags lists flags below a title. Without flags it writes nothing.
 func writeFlags(out io.Writer, title string, flags []*pflag.Flag, details bool) {
 	if len(flags) == 0 {
 		return
@@ -238,7 +239,7 @@ func writeFlags(out io.Writer, title string, flags []*pflag.Flag, details bool) 
 	}
 }
 
-// flagForm is how one writes a flag: "  -t, --tag NAME".
+// flagForm returns the form of a flag: "  -t, --tag NAME".
 func flagForm(flag *pflag.Flag) string {
 	form := "      --" + flag.Name
 	if flag.Shorthand != "" {
@@ -250,8 +251,8 @@ func flagForm(flag *pflag.Flag) string {
 	return form
 }
 
-// flagText is a flag's summary with its default, and, if asked for, its values, details and other
-// names.
+// flagText returns a flag's summary with its default. With details it adds values, details and
+// other names.
 func flagText(flag *pflag.Flag, details bool) string {
 	h := config.HelpOf(flag)
 	text := h.Summary
@@ -267,7 +268,7 @@ func flagText(flag *pflag.Flag, details bool) string {
 	return text
 }
 
-// detailsOf are sentences about a flag beyond its summary.
+// detailsOf returns sentences about a flag in addition to its summary.
 func detailsOf(flag *pflag.Flag) (sentences []string) {
 	if h := config.HelpOf(flag); h.Details != "" {
 		sentences = append(sentences, h.Details)
@@ -281,7 +282,7 @@ func detailsOf(flag *pflag.Flag) (sentences []string) {
 	return sentences
 }
 
-// says tells whether a text has all words of a list.
+// says reports whether a text contains all words of a list.
 func says(text string, words []string) bool {
 	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
 }
@@ -307,7 +308,7 @@ func wrap(text string, column int) string {
 	return strings.Join(lines, "\n")
 }
 
-// indent puts two blanks before each line.
+// indent indents each line by two blanks.
 func indent(text string) string {
 	return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ")
 }

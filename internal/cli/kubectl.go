@@ -18,8 +18,8 @@ import (
 	"github.com/knarr-project/knarr/internal/version"
 )
 
-// kubectl is the real kubectl. Without KUBECONFIG, --kubeconfig or a ~/.kube/config it uses the admin kubeconfig of the
-// cluster on this machine.
+// kubectl runs the real kubectl. Without KUBECONFIG, --kubeconfig or a ~/.kube/config it uses the
+// admin kubeconfig of the cluster on this machine.
 func kubectl(args []string) error {
 	args, dataDir, err := kubectlCluster(args)
 	if err != nil {
@@ -58,8 +58,8 @@ func kubectl(args []string) error {
 	return nil
 }
 
-// completeKubectl lets kubectl complete its own arguments, from the cluster that they name; request
-// is cobra's hidden command.
+// completeKubectl lets kubectl complete its own arguments against the cluster that they select.
+// request is cobra's hidden command.
 func completeKubectl(request string, args []string) error {
 	rest, _, err := kubectlCluster(args)
 	if err != nil {
@@ -69,7 +69,8 @@ func completeKubectl(request string, args []string) error {
 	return kubectl(slices.Concat(leading, []string{request}, rest))
 }
 
-// kubectlHelp only stands in the list of commands; Execute handles kubectl itself, because its flags are its own.
+// kubectlHelp is only for the list of commands. Execute handles kubectl itself, because kubectl
+// parses its own flags.
 func kubectlHelp() *cobra.Command {
 	return &cobra.Command{
 		Use: "kubectl ...", Short: "Run the bundled kubectl; it finds this machine's cluster by itself", DisableFlagParsing: true,

@@ -18,12 +18,12 @@ import (
 	"github.com/knarr-project/knarr/internal/clusters"
 )
 
-// defaultServer is what client-go takes where no kubeconfig names a server. Nothing of Kubernetes
-// has listened there for years.
+// defaultServer is client-go's default if no kubeconfig names a server. Nothing of Kubernetes has
+// listened there for years.
 const defaultServer = "localhost:8080"
 
-// kubectlCluster takes a leading --data-dir from kubectl's arguments: kubectl itself has no flag of
-// that name. The value is a data folder or a name of `knarr ls`.
+// kubectlCluster takes a leading --data-dir from kubectl's arguments; kubectl has no flag of that
+// name. The value is a data folder or a name of `knarr ls`.
 func kubectlCluster(args []string) (rest []string, dataDir string, err error) {
 	if len(args) == 0 {
 		return args, "", nil
@@ -40,8 +40,9 @@ func kubectlCluster(args []string) (rest []string, dataDir string, err error) {
 	return args[2:], args[1], nil
 }
 
-// useCluster leads kubectl to a cluster of this machine: the one of --data-dir; else, without
-// KUBECONFIG and ~/.kube/config, the default data folder's, or the only one that runs.
+// useCluster points kubectl to a cluster of this machine: the one of --data-dir. Without
+// --data-dir, KUBECONFIG and ~/.kube/config, it is the default data folder's cluster, or the only
+// running one.
 func useCluster(dataDir string) error {
 	if dataDir != "" {
 		r, err := meant(nil, dataDir, true)
@@ -73,13 +74,13 @@ func useCluster(dataDir string) error {
 	return nil
 }
 
-// explainer says in words why kubectl cannot reach a server, where that is knarr's business: no
-// cluster is configured, or a cluster of this machine does not run. It looks at connections that
-// fail, so that commands that need no server are as they are.
+// explainer explains failed connections of kubectl that have to do with knarr: no cluster is
+// configured, or a cluster of this machine does not run. It only sees failed connections, so
+// commands without a server are not affected.
 type explainer struct {
 	here    clusters.Registry
-	command string // kubectl's
-	server  string // --server
+	command string // the kubectl command
+	server  string // value of --server
 	stop    func(message string)
 	reached atomic.Bool
 }
@@ -100,7 +101,7 @@ func (e *explainer) wrap(c *rest.Config) *rest.Config {
 			}
 			switch {
 			case text == "" || e.command == "proxy" || strings.HasPrefix(e.command, "__complete"):
-			case e.command == "version": // it has something to say without a server
+			case e.command == "version": // it has output even without a server
 				err = errors.New(text)
 			default:
 				e.stop(text)
@@ -123,7 +124,7 @@ func caOf(c *rest.Config) []byte {
 	return data
 }
 
-// explain gives the sentence for a failed connection, or nothing where it is not knarr's business.
+// explain returns the explanation of a failed connection, or "" if it has nothing to do with knarr.
 func (e *explainer) explain(host string, ca []byte, err error) string {
 	var dial *net.OpError
 	refused := errors.As(err, &dial) && dial.Op == "dial"
@@ -146,7 +147,8 @@ func (e *explainer) explain(host string, ca []byte, err error) string {
 	return fmt.Sprintf("the cluster %s does not run; it %s. Start it with `%s`", r.Name, pastState(r), startCommand(r))
 }
 
-// owner is the cluster of this machine whose server a kubeconfig means: by its address and its CA.
+// owner returns the cluster of this machine to which a kubeconfig refers, by its address and its
+// CA.
 func (e *explainer) owner(host string, ca []byte) *clusters.Record {
 	known := e.here.List()
 	if file := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); file != "" {
@@ -166,7 +168,7 @@ func (e *explainer) owner(host string, ca []byte) *clusters.Record {
 	return nil
 }
 
-// noCluster is for a kubectl that no kubeconfig has told of a server.
+// noCluster is the message for a kubectl without a configured server.
 func (e *explainer) noCluster() string {
 	own := filepath.Join(e.here.DefaultDataDir, "kubeconfig")
 	if named := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); named != "" {

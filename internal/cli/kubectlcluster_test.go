@@ -34,7 +34,7 @@ func TestKubectlTakesALeadingDataDir(t *testing.T) {
 	}
 }
 
-// ask makes a request as kubectl does, and gives what the user is told.
+// ask sends a request as kubectl does, and returns the message for the user.
 func ask(t *testing.T, e *explainer, c *rest.Config) (told string, err error) {
 	t.Helper()
 	e.stop = func(message string) { told = message }

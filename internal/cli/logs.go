@@ -53,7 +53,7 @@ func logsCommand() *cobra.Command {
 	return cmd
 }
 
-// parseSince reads a duration before now, or a time.
+// parseSince parses a duration before now, or a time.
 func parseSince(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -81,7 +81,7 @@ func logSources(r *clusters.Record, part string) ([]logs.Source, error) {
 	return all[i : i+1], nil
 }
 
-// hint says where the log of a process in the foreground is.
+// hint tells where the log of a foreground process is.
 func hint(to io.Writer, r *clusters.Record, sources []logs.Source) {
 	if r.Detached || sources[0].Name != "knarr" {
 		return
@@ -100,7 +100,7 @@ func hint(to io.Writer, r *clusters.Record, sources []logs.Source) {
 func showLogs(ctx context.Context, out io.Writer, sources []logs.Source, options logs.Options, follow bool) error {
 	followers := make([]*logs.Follower, len(sources))
 	if follow {
-		for i, source := range sources { // before the reading, so that nothing is left out between the two
+		for i, source := range sources { // open before reading, so that no line is lost in between
 			followers[i] = logs.Follow(source)
 			defer followers[i].Close()
 		}

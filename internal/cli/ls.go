@@ -51,8 +51,7 @@ func printJSON(to io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// listedCluster is one of `knarr ls -o json`: the record, the folder that it is from, and what
-// follows from it.
+// listedCluster is an entry of `knarr ls -o json`: the record, its folder, and derived fields.
 type listedCluster struct {
 	*clusters.Record
 	DataDir string         `json:"dataDir"`
@@ -93,7 +92,7 @@ func orDash(text string) string {
 	return text
 }
 
-// ago is a duration in the two units that matter.
+// ago formats a duration with its two largest units.
 func ago(d time.Duration) string {
 	switch {
 	case d < time.Minute:

@@ -16,12 +16,12 @@ import (
 	"github.com/knarr-project/knarr/internal/cri"
 )
 
-// startsProcess names the commands whose --data-dir is a folder that may not be there yet. All
-// others are about a cluster that is.
+// startsProcess names the commands whose --data-dir may not exist yet. All other commands need an
+// existing cluster.
 var startsProcess = sets.New("up", "server", "node", "apiserver", "controllers", "scheduler", "kubelet", "proxy", "doctor", "purge")
 
-// recall takes from the data folder's record what neither a flag nor the file has set: where the
-// cluster's parts are. It returns what it took, as flags.
+// recall takes from the data folder's record the places of the cluster's parts that neither a flag
+// nor the file sets. It returns them as flags.
 func recall(cmd *cobra.Command, c *config.Config) []string {
 	r, err := clusters.Load(c.DataDir)
 	if err != nil {
@@ -55,7 +55,7 @@ func recall(cmd *cobra.Command, c *config.Config) []string {
 	return taken
 }
 
-// isDefaultHere says that a setting is what it would be without the record.
+// isDefaultHere reports whether a setting has its default for this data folder.
 func isDefaultHere(flag, value, dataDir string) bool {
 	switch flag {
 	case "run-dir":
@@ -69,8 +69,9 @@ func isDefaultHere(flag, value, dataDir string) bool {
 	return false
 }
 
-// choose turns --data-dir into the folder of a cluster that is there: a name of `knarr ls` is taken
-// as well, and without the flag it is the only one that runs, if the default folder has none.
+// choose resolves --data-dir to the folder of an existing cluster. The value may be a name of
+// `knarr ls`. Without the flag, it is the default folder, or the only running cluster if the
+// default folder has none.
 func choose(cmd *cobra.Command, c *config.Config, file bool) {
 	if startsProcess.Has(cmd.Name()) {
 		return
@@ -89,7 +90,7 @@ func choose(cmd *cobra.Command, c *config.Config, file bool) {
 	}
 }
 
-// isName says that a word is no folder here, so that it may be a name.
+// isName reports whether a word can be a name because it is no folder here.
 func isName(word string) bool {
 	if word == "" || strings.Contains(word, "/") || word == "." || word == ".." {
 		return false
@@ -98,8 +99,8 @@ func isName(word string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// onlyOne is the running cluster of this machine where exactly one runs and the default folder has
-// none, else nil.
+// onlyOne returns the running cluster of this machine, if exactly one runs and the default folder
+// has none; otherwise nil.
 func onlyOne(here clusters.Registry, defaultDataDir string) *clusters.Record {
 	if hasCluster(defaultDataDir) {
 		return nil
@@ -110,7 +111,7 @@ func onlyOne(here clusters.Registry, defaultDataDir string) *clusters.Record {
 	return nil
 }
 
-// hasCluster says that a data folder is one. A folder that an older knarr has left has no record
+// hasCluster reports whether a data folder has a cluster. A folder of an older knarr has no record
 // yet.
 func hasCluster(dataDir string) bool {
 	for _, name := range []string{clusters.File, "kubeconfig", "knarr.lock"} {
@@ -121,8 +122,8 @@ func hasCluster(dataDir string) bool {
 	return false
 }
 
-// meant is the cluster that a command is about: that of its argument, a name or a folder; else that
-// of --data-dir; else the default folder's; else the only one that runs here.
+// meant returns the cluster of a command. In this order it is the cluster of the argument (a name
+// or a folder), that of --data-dir, the default folder's, or the only running one.
 func meant(args []string, dataDir string, given bool) (*clusters.Record, error) {
 	here := clusters.Here()
 	switch {
@@ -158,7 +159,7 @@ func at(here clusters.Registry, dataDir string) (*clusters.Record, error) {
 	return nil, noCluster(here, dataDir)
 }
 
-// noCluster says why a folder has no cluster, and what there is instead.
+// noCluster is the error for a folder without a cluster. It lists the existing clusters.
 func noCluster(here clusters.Registry, dataDir string) error {
 	if path, err := filepath.Abs(dataDir); err == nil {
 		dataDir = path
@@ -188,12 +189,13 @@ func completeNames(_ *cobra.Command, args []string, _ string) ([]cobra.Completio
 	return names, cobra.ShellCompDirectiveDefault
 }
 
-// serverHere says in words why no server of the data folder can be asked as its admin.
+// serverHere returns an error that explains why the data folder has no server to which this command
+// can connect as admin.
 func serverHere(c *config.Config) error {
 	r, err := clusters.Load(c.DataDir)
 	if errors.Is(err, clusters.ErrNone) {
 		if readable(c.AdminKubeconfig()) {
-			return nil // an older knarr's
+			return nil // a cluster of an older knarr
 		}
 		return noCluster(clusters.Here(), c.DataDir)
 	}

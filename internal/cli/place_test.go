@@ -14,7 +14,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-// stopped is the record of a cluster that was stopped, in a new folder.
+// stopped returns the record of a stopped cluster in a new folder.
 func stopped(t *testing.T, change func(r *clusters.Record)) *clusters.Record {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "harbour")

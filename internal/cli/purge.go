@@ -55,7 +55,7 @@ func purgeCommand() *cobra.Command {
 	return cmd
 }
 
-// tellPurged says what was removed, and what else there is where it was nothing.
+// tellPurged prints what was removed. If there was nothing, it lists the existing clusters.
 func tellPurged(out io.Writer, dataDir string, there bool) error {
 	if there {
 		_, err := fmt.Fprintf(out, "removed the cluster in %s\n", dataDir)
@@ -69,7 +69,7 @@ func tellPurged(out io.Writer, dataDir string, there bool) error {
 	return err
 }
 
-// confirmed asks on a terminal; what is not answered with yes is not done.
+// confirmed asks on a terminal. Only the answer yes confirms.
 func confirmed(cmd *cobra.Command, dir string) bool {
 	fmt.Fprintf(cmd.OutOrStdout(), "This removes the cluster in %s with everything in it. Type yes to go on: ", dir)
 	line, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')

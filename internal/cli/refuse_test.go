@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// refuse is a dialer that finds nobody listening, whatever really listens there.
+// refuse is a dialer that always fails as if nothing listens.
 func refuse(_ context.Context, network, _ string) (net.Conn, error) {
 	return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 }

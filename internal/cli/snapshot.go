@@ -111,14 +111,14 @@ func snapshotList() *cobra.Command {
 	return cmd
 }
 
-// snapshotFiles are the files named, and the *.db in the folders named. Only the folder by default
-// need not be there.
+// snapshotFiles returns the named files, and the *.db files in the named folders. Only the default
+// folder may be missing.
 func snapshotFiles(names []string, byDefault string) ([]string, error) {
 	var files []string
 	for _, name := range names {
 		info, err := os.Stat(name)
 		if errors.Is(err, fs.ErrNotExist) && len(names) == 1 && name == byDefault {
-			return nil, nil // none was saved yet
+			return nil, nil // no snapshot was saved yet
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("snapshot: there is no file %s", name)
@@ -139,7 +139,7 @@ func snapshotFiles(names []string, byDefault string) ([]string, error) {
 	return files, nil
 }
 
-// printSnapshots goes on after one that is damaged, and ends with status 1 then.
+// printSnapshots continues after a damaged snapshot, and then ends with status 1.
 func printSnapshots(cmd *cobra.Command, files []string) error {
 	out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
 	fmt.Fprintln(out, "FILE\tREVISION\tKEYS\tSIZE\tTIME")

@@ -15,7 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-// Exit statuses of `knarr status`, as systemctl's: scripts depend on them.
+// Exit statuses of `knarr status` are those of systemctl, because scripts depend on them.
 const (
 	notHealthy = ExitStatus(1)
 	notRunning = ExitStatus(3)
@@ -67,7 +67,7 @@ func statusCommand() *cobra.Command {
 	return cmd
 }
 
-// next is what to type now.
+// next suggests the next commands.
 func next(r *clusters.Record, report *status.Report) []string {
 	name, folder := "", ""
 	if r.DataDir != clusters.DefaultDataDir {

@@ -45,7 +45,7 @@ func stopCommand() *cobra.Command {
 	return cmd
 }
 
-// addDataDir offers --data-dir for a command that is about a cluster that is there.
+// addDataDir adds --data-dir to a command for an existing cluster.
 func addDataDir(cmd *cobra.Command, dataDir *string) {
 	cmd.Flags().StringVar(dataDir, "data-dir", config.Default().DataDir, "data `DIR` of the cluster, instead of its name")
 }
@@ -88,8 +88,8 @@ func tellStopped(out io.Writer, r *clusters.Record) error {
 	return err
 }
 
-// startCommand is what to type to start a cluster that has stopped. What the record remembers need
-// not be typed.
+// startCommand returns the command line that starts a stopped cluster, without the settings that
+// its record holds.
 func startCommand(r *clusters.Record) string {
 	text := "knarr " + r.Role
 	if r.DataDir != clusters.DefaultDataDir {

@@ -55,8 +55,8 @@ func tokenCreateCommand() *cobra.Command {
 	return cmd
 }
 
-// createToken writes a bootstrap token Secret (as kubeadm's) and gives ID.SECRET.CAHASH: the hash pins the CA, so that a
-// node that joins knows that it speaks to the right server.
+// createToken writes a bootstrap token Secret, like kubeadm's, and returns ID.SECRET.CAHASH. The
+// hash pins the CA, so that a joining node recognizes the right server.
 func createToken(ctx context.Context, cfg *config.Config, ttl time.Duration, now time.Time) (token, server string, err error) {
 	restConfig, err := clientcmd.BuildConfigFromFlags("", cfg.AdminKubeconfig())
 	if err != nil {

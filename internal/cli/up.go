@@ -48,7 +48,8 @@ func nodeCommand() *cobra.Command {
 	return cmd
 }
 
-// componentCommands are the single components, drop-in for upstream's.
+// componentCommands returns the commands for single components, which are drop-in replacements of
+// upstream's.
 func componentCommands() []*cobra.Command {
 	const process = config.Process
 	stays := " It stays in the foreground."
@@ -78,7 +79,7 @@ func componentCommands() []*cobra.Command {
 type runner func(ctx context.Context, p run.Params) error
 
 // runCommand makes a command that runs components until a signal ends it. --help shows the settings
-// named.
+// in shown.
 func runCommand(use, short, long string, groups config.Groups, root bool, start runner, shown ...string) *cobra.Command {
 	s := newSettings()
 	var detach bool
@@ -123,7 +124,7 @@ func runCommand(use, short, long string, groups config.Groups, root bool, start 
 	return cmd
 }
 
-// teller shows progress: one line a component, in the order they come up.
+// teller shows progress: one line per component, in the order of their start.
 type teller struct {
 	mu    sync.Mutex
 	out   io.Writer
@@ -138,14 +139,14 @@ func (t *teller) component(name string, took time.Duration) {
 	fmt.Fprintf(t.out, "  %-18s %6.3f s\n", name, took.Seconds())
 }
 
-// remark tells of something that is missing, though everything starts.
+// remark shows a minor defect that does not prevent the start.
 func (t *teller) remark(line string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fmt.Fprintln(t.out, line)
 }
 
-// remembered tells which settings are those of the last start.
+// remembered shows the settings that come from the last start.
 func (t *teller) remembered(flags []string) {
 	if len(flags) > 0 {
 		fmt.Fprintf(t.out, "  as at the last start: %s\n", strings.Join(flags, " "))

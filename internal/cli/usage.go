@@ -12,10 +12,11 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-// usageStatus is the exit status of a command line, or a configuration file, that cannot be used.
+// usageStatus is the exit status for an invalid command line or configuration file.
 const usageStatus = 2
 
-// UsageError is a wrong command, flag, argument or value. It names the help to read.
+// UsageError is the error of an invalid command, flag, argument or value. It names the help to
+// read.
 type UsageError struct {
 	command string
 	err     error
@@ -27,7 +28,7 @@ func (e *UsageError) Error() string {
 
 func (e *UsageError) Unwrap() error { return e.err }
 
-// usageError makes err a usage error of cmd; nil stays nil.
+// usageError makes err a usage error of cmd. Nil stays nil.
 func usageError(cmd *cobra.Command, err error) error {
 	var already *UsageError
 	if err == nil || errors.As(err, &already) {
@@ -36,7 +37,8 @@ func usageError(cmd *cobra.Command, err error) error {
 	return &UsageError{command: cmd.CommandPath(), err: err}
 }
 
-// Status is the exit status for an error of Execute: 0 for none, 2 for a usage error, 1 for others.
+// Status returns the exit status for an error of Execute: 0 for none, 2 for a usage error, 1 for
+// others.
 func Status(err error) int {
 	var status ExitStatus
 	var usage *UsageError
@@ -54,7 +56,7 @@ func Status(err error) int {
 // errHelped ends a command that has shown help instead of running.
 var errHelped = errors.New("help was shown")
 
-// checkUsage makes every command refuse wrong arguments and flags as usage errors.
+// checkUsage makes every command return usage errors for wrong arguments and flags.
 func checkUsage(cmd *cobra.Command) {
 	fits := cmd.Args
 	if cmd.HasSubCommands() {
@@ -75,7 +77,7 @@ func checkUsage(cmd *cobra.Command) {
 	}
 }
 
-// showOrRefuse runs for a command that only has subcommands.
+// showOrRefuse is the function of commands that only have subcommands.
 func showOrRefuse(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -106,7 +108,7 @@ func wrongArguments(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%d arguments are too many or too few: %s %s", len(args), cmd.CommandPath(), expected)
 }
 
-// requireFlags names the flags that a command cannot do without and that are not given.
+// requireFlags returns an error that names the missing required flags.
 func requireFlags(cmd *cobra.Command) error {
 	var missing []string
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
@@ -120,7 +122,7 @@ func requireFlags(cmd *cobra.Command) error {
 	return nil
 }
 
-// nameOf is a command's path without the program's name.
+// nameOf returns a command's path without the program's name.
 func nameOf(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
@@ -140,21 +142,21 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	return usageError(cmd, explained)
 }
 
-// takers are the commands that have a setting.
+// takers returns the commands that have a setting.
 func takers(root *cobra.Command, flag string) (paths []string) {
 	walk(root, func(cmd *cobra.Command) {
 		if own := cmd.Flags().Lookup(flag); !cmd.Hidden && own != nil && config.TopicOf(own) != "" {
 			paths = append(paths, nameOf(cmd))
 		}
 	})
-	const most = 4 // as many as a sentence can hold
+	const most = 4 // as many as fit into a sentence
 	if len(paths) > most {
 		paths = append(paths[:most], "and others")
 	}
 	return paths
 }
 
-// walk visits a command and all below it.
+// walk visits a command and all its subcommands.
 func walk(cmd *cobra.Command, visit func(cmd *cobra.Command)) {
 	visit(cmd)
 	for _, sub := range cmd.Commands() {

@@ -8,7 +8,7 @@ import (
 	"github.com/knarr-project/knarr/internal/clusters"
 )
 
-// shellWord quotes a word where a shell would change it.
+// shellWord quotes a word if a shell would change it.
 func shellWord(word string) string {
 	if strings.ContainsAny(word, " \t\n'\"\\$&|;<>()*?[]{}`!#~") {
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
@@ -16,12 +16,12 @@ func shellWord(word string) string {
 	return word
 }
 
-// moment is a time for people, with how long ago it was.
+// moment formats a time with its age.
 func moment(t time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05") + " (" + ago(time.Since(t)) + " ago)"
 }
 
-// pastState says how a cluster that does not run came to its end.
+// pastState describes how a cluster ended.
 func pastState(r *clusters.Record) string {
 	switch r.State() {
 	case clusters.Stopped:

@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// completionTimeout bounds the look-up of names while a user waits for the Tab key.
+// completionTimeout limits the look-up of names, because a user waits for it.
 const completionTimeout = 2 * time.Second
 
-// completeNames completes the first most arguments with names of images of this machine; all of
-// them for -1.
+// completeNames completes up to most arguments with names of this machine's images; -1 means all
+// arguments.
 func completeNames(dial dialer, most int) cobra.CompletionFunc {
 	return func(command *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if most >= 0 && len(args) >= most {

@@ -1,4 +1,5 @@
-// Package image is the command `knarr image`: what it prints and its flags. The work is done by internal/image.
+// Package image implements the command `knarr image`: its flags and output. internal/image does the
+// work.
 package image
 
 import (
@@ -20,11 +21,11 @@ import (
 	images "github.com/knarr-project/knarr/internal/image"
 )
 
-// Finder gives the cluster of a data folder, a name, or, where the flag was not given, of this
-// machine.
+// Finder returns the cluster of a data folder or name. If the flag was not given, it returns this
+// machine's cluster.
 type Finder func(dataDir string, given bool) (*clusters.Record, error)
 
-// Command makes `knarr image` with its subcommands.
+// Command returns `knarr image` with its subcommands.
 func Command(find Finder) *cobra.Command {
 	command := &cobra.Command{Use: "image", Short: "Load, build, list, remove and push images of this machine's node"}
 	flags := command.PersistentFlags()

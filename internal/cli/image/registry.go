@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/image/registry"
 )
 
-// serve makes `knarr image registry`.
+// serve returns `knarr image registry`.
 func serve() *cobra.Command {
 	command := &cobra.Command{
 		Use: "registry", Short: "Run a small registry on loopback until it is stopped", Args: cobra.NoArgs,

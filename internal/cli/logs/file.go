@@ -1,4 +1,4 @@
-// Package logs writes and reads the log files of a data folder: knarr's own, where it runs in the
+// Package logs writes and reads the log files of a data folder: knarr's own log, if it runs in the
 // background, and containerd's.
 package logs
 
@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxSize is how large a log file of knarr gets, in bytes. One older file is kept beside it, so the
-// log takes twice that.
+// MaxSize is the maximum size in bytes of a log file. One older file is kept beside it, so the log
+// takes twice that.
 const MaxSize = 10 << 20
 
-// File is a log that this process appends to. When it is full, it is renamed to NAME.1 and begun
-// anew. Safe for concurrent use.
+// File is a log file to which this process appends. When it is full, it is renamed to NAME.1 and a
+// new one is started. It is safe for concurrent use.
 type File struct {
 	path string
 	max  int64
-	// stderr makes each new file the process's standard error too, so that the last words of a
-	// panic are in it.
+	// stderr redirects the process's standard error to each new file, so that the file also gets
+	// the output of a panic.
 	stderr bool
 
 	mu   sync.Mutex // guards the rest
@@ -28,7 +28,7 @@ type File struct {
 	size int64
 }
 
-// Open appends to path, up to max bytes a file.
+// Open opens path for appending, with at most max bytes per file.
 func Open(path string, max int64, stderr bool) (*File, error) {
 	f := &File{path: path, max: max, stderr: stderr}
 	if err := f.open(); err != nil {
@@ -57,8 +57,8 @@ func (f *File) open() error {
 	return nil
 }
 
-// Write appends p. A file that cannot be begun anew grows on: a log that is too long is better than
-// none.
+// Write appends p. If a new file cannot be started, the old one grows: a log that is too long is
+// better than none.
 func (f *File) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,7 +72,7 @@ func (f *File) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the file; standard error keeps it.
+// Close closes the file; standard error keeps it open.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

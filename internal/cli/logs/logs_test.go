@@ -106,7 +106,7 @@ func TestAFollowerGoesOnInTheNextFile(t *testing.T) {
 	}
 	defer log.Close()
 	var got []Line
-	for i := range 500 { // it is renamed a few times
+	for i := range 500 { // the file is renamed several times
 		fmt.Fprintf(log, "line %03d\n", i)
 		if i%7 == 0 {
 			got = append(got, f.More()...)
@@ -134,7 +134,7 @@ func TestAFollowerBeginsAtTheEndAndWaitsForWholeLines(t *testing.T) {
 			t.Errorf("after %q: %q", step.text, got)
 		}
 	}
-	if err := os.Truncate(path, 0); err != nil { // as containerd's log is
+	if err := os.Truncate(path, 0); err != nil { // as containerd's log is truncated
 		t.Fatal(err)
 	}
 	fmt.Fprintln(log, "new")

@@ -14,7 +14,7 @@ import (
 
 // Source is one log: a file, and the older one beside it.
 type Source struct {
-	// Name stands before each line where several sources are shown together.
+	// Name is the prefix of each line if several sources are shown together.
 	Name string
 	Path string
 }
@@ -22,18 +22,18 @@ type Source struct {
 // Line is one line of a log.
 type Line struct {
 	Source string
-	// Time is the line's own, or that of the line before it for one that has none.
+	// Time is the line's own time. A line without one has the time of the line before it.
 	Time time.Time
 	Text string
 }
 
-// Options say which lines are wanted.
+// Options select lines.
 type Options struct {
-	Since time.Time // none before; zero: all
-	Last  int       // at most so many, the last ones; negative: all
+	Since time.Time // lines before this time are left out; zero selects all
+	Last  int       // maximum number of lines, the last ones; negative selects all
 }
 
-// Read gives the lines of all sources in the order of time. A file that is not there has no lines.
+// Read returns the lines of all sources, ordered by time. A missing file has no lines.
 func Read(sources []Source, options Options) ([]Line, error) {
 	var all []Line
 	for _, source := range sources {
@@ -78,8 +78,7 @@ func newLine(source, text string, last *time.Time) Line {
 	return Line{Source: source, Time: *last, Text: text}
 }
 
-// timeOf reads time=2006-01-02T15:04:05Z at the beginning of a line, with or without quotes, as
-// slog and containerd write it.
+// timeOf parses time=2006-01-02T15:04:05Z, with or without quotes, in a line of slog or containerd.
 func timeOf(text string) (time.Time, bool) {
 	rest, ok := strings.CutPrefix(text, "time=")
 	if !ok {
@@ -90,7 +89,7 @@ func timeOf(text string) (time.Time, bool) {
 	return at, err == nil
 }
 
-// Tail is the last lines of a file, for messages.
+// Tail returns the last lines of a file, for messages.
 func Tail(path string, lines int) []string {
 	const most = 64 << 10
 	file, err := os.Open(path)
@@ -112,7 +111,7 @@ func Tail(path string, lines int) []string {
 	return all[max(0, len(all)-lines):]
 }
 
-// Follower gives what is written to a log from now on, whichever file it is in.
+// Follower returns new lines of a log, across renamed files.
 type Follower struct {
 	source  Source
 	file    *os.File
@@ -122,7 +121,7 @@ type Follower struct {
 	read    int64
 }
 
-// Follow begins at the present end of the source's file.
+// Follow starts at the current end of the source's file.
 func Follow(source Source) *Follower {
 	f := &Follower{source: source}
 	if f.open() {
@@ -152,8 +151,7 @@ func (f *Follower) Close() {
 	}
 }
 
-// More gives the whole lines that have come since the last call. A file that was replaced is read
-// to its end first.
+// More returns the complete lines since the last call. It reads a replaced file to its end first.
 func (f *Follower) More() []Line {
 	if f.file == nil && !f.open() {
 		return nil
@@ -167,7 +165,7 @@ func (f *Follower) More() []Line {
 	if err == nil && os.SameFile(held, now) && now.Size() >= f.read {
 		return lines
 	}
-	lines = append(lines, f.rest()...) // written between the two looks
+	lines = append(lines, f.rest()...) // written between the two reads
 	if f.open() {
 		lines = append(lines, f.rest()...)
 	}

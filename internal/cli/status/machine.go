@@ -17,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/clusters"
 )
 
-// processes are knarr's own and the included containerd's.
+// processes returns knarr's process and the included containerd's.
 func processes(r *clusters.Record) []Process {
 	list := []Process{{Name: "knarr", PID: r.PID}}
 	if pid := runtimePID(r.RunDir); pid != 0 {
@@ -29,7 +29,7 @@ func processes(r *clusters.Record) []Process {
 	return list
 }
 
-// runtimePID is that of the containerd which the run folder names, 0 without one.
+// runtimePID returns the pid of containerd as recorded in the run folder, or 0.
 func runtimePID(runDir string) int {
 	var record struct {
 		PID       int    `json:"pid"`
@@ -67,7 +67,7 @@ func memory(pid int) (rss, private int64) {
 	return rss, private
 }
 
-// disk adds the folder up, for two seconds at most and on its own file system alone.
+// disk sums up the folder, for at most two seconds and on its own file system only.
 func disk(dir string) Disk {
 	var d Disk
 	var stat syscall.Statfs_t
@@ -87,7 +87,7 @@ func disk(dir string) Disk {
 		}
 		info, err := entry.Info()
 		if err != nil {
-			return nil // gone meanwhile
+			return nil // removed meanwhile
 		}
 		s, ok := info.Sys().(*syscall.Stat_t)
 		if !ok {
@@ -115,7 +115,8 @@ func disk(dir string) Disk {
 	return d
 }
 
-// diskPart warns where the node agent begins to evict pods: a tenth of the file system free.
+// diskPart warns when a tenth of the file system is free, because the node agent then begins to
+// evict pods.
 func diskPart(d Disk) Part {
 	p := Part{Name: "disk", Health: Fine, Text: fmt.Sprintf("%s of %s are free", Bytes(d.Free), Bytes(d.Total))}
 	if d.Total > 0 && d.Free < d.Total/10 {
@@ -125,11 +126,12 @@ func diskPart(d Disk) Part {
 	return p
 }
 
-// certificates are those of the data folder, the first to expire first. Files that this user may
-// not read are left out.
+// certificates returns the data folder's certificates, ordered by expiry. It leaves out files that
+// this user may not read.
 func certificates(dataDir string) []Certificate {
 	var list []Certificate
-	for _, ending := range []string{".crt", ".pem"} { // a joined node keeps certificate and key in one .pem
+	// a joined node keeps certificate and key in one .pem
+	for _, ending := range []string{".crt", ".pem"} {
 		files, _ := filepath.Glob(filepath.Join(dataDir, "pki", "*"+ending))
 		for _, file := range files {
 			if cert := certificate(file); cert != nil {
@@ -141,7 +143,7 @@ func certificates(dataDir string) []Certificate {
 	return list
 }
 
-// certificate is the first one in a PEM file; nil without one.
+// certificate returns the first certificate of a PEM file, or nil.
 func certificate(file string) *x509.Certificate {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -178,7 +180,7 @@ func certificatePart(certs []Certificate, now time.Time) Part {
 	return p
 }
 
-// Bytes is a size for people, in powers of 1000 as disks have them.
+// Bytes formats a size in powers of 1000, as usual for disks.
 func Bytes(n int64) string {
 	switch {
 	case n < 1000:

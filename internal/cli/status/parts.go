@@ -25,7 +25,7 @@ import (
 	"github.com/knarr-project/knarr/internal/cri"
 )
 
-// look asks the API server and the runtime, side by side.
+// look queries the API server and the runtime concurrently.
 func (r *Report) look(ctx context.Context, record *clusters.Record) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -74,7 +74,8 @@ func (r *Report) lookAtAPI(ctx context.Context, record *clusters.Record) {
 	}
 }
 
-// access is the admin's, or the node's own, or nobody's where this user may read neither.
+// access returns the admin's configuration or the node's own. It returns an error if this user may
+// read neither.
 func access(record *clusters.Record) (*rest.Config, error) {
 	if record.HasServer() {
 		if !readable(record.Kubeconfig()) {
@@ -86,9 +87,11 @@ func access(record *clusters.Record) (*rest.Config, error) {
 	if record.Join == "" {
 		return nil, errors.New("it is elsewhere, and not known to this data folder")
 	}
-	cert, key := filepath.Join(pki, "node.pem"), filepath.Join(pki, "node.pem") // both are in one file
+	// both are in one file
+	cert, key := filepath.Join(pki, "node.pem"), filepath.Join(pki, "node.pem")
 	if _, err := os.Stat(cert); errors.Is(err, os.ErrNotExist) {
-		cert, key = filepath.Join(pki, "node.crt"), filepath.Join(pki, "node.key") // of an earlier version
+		// files of an earlier version
+		cert, key = filepath.Join(pki, "node.crt"), filepath.Join(pki, "node.key")
 	}
 	if !readable(key) {
 		return &rest.Config{Host: record.Join, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, nil
@@ -98,7 +101,7 @@ func access(record *clusters.Record) (*rest.Config, error) {
 	}}, nil
 }
 
-// readyz tells of the API server and its store.
+// readyz checks the API server and its store.
 func (r *Report) readyz(ctx context.Context, record *clusters.Record, config *rest.Config) bool {
 	passed, failed, err := checks(ctx, config)
 	if err != nil {
@@ -122,7 +125,7 @@ func (r *Report) readyz(ctx context.Context, record *clusters.Record, config *re
 	return len(failed) == 0
 }
 
-// checks asks /readyz and tells which checks have passed and failed.
+// checks queries /readyz and returns the passed and failed checks.
 func checks(ctx context.Context, config *rest.Config) (passed, failed []string, err error) {
 	c, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -201,7 +204,7 @@ func (r *Report) node(ctx context.Context, c client.Interface, name string, reac
 	r.part("node", health, text)
 }
 
-// count counts pods and nodes: a node's identity sees its own pods only.
+// count counts pods and nodes. A node's identity only sees its own pods.
 func (r *Report) count(ctx context.Context, c client.Interface, record *clusters.Record) {
 	options := metav1.ListOptions{ResourceVersion: "0"}
 	if !record.HasServer() {
@@ -239,7 +242,7 @@ func (r *Report) count(ctx context.Context, c client.Interface, record *clusters
 	}
 }
 
-// runtimePart asks the container runtime for its own conditions.
+// runtimePart reads the container runtime's own conditions.
 func runtimePart(ctx context.Context, record *clusters.Record) Part {
 	p := Part{Name: "container runtime", Health: Bad}
 	endpoint := record.RuntimeEndpoint

@@ -1,5 +1,4 @@
-// Package status looks at a cluster of this machine: its process, its parts, what it uses, and what
-// to type next.
+// Package status examines a cluster of this machine: its process, its parts and its resource usage.
 package status
 
 import (
@@ -14,10 +13,10 @@ import (
 	"github.com/knarr-project/knarr/internal/version"
 )
 
-// Health is how a part is.
+// Health is the health of a part.
 type Health string
 
-// A part is well, not well, or cannot be looked at by this user.
+// A part is healthy, unhealthy, or not visible to this user.
 const (
 	Fine    Health = "ok"
 	Bad     Health = "failing"
@@ -31,31 +30,32 @@ type Part struct {
 	Text   string `json:"text"`
 }
 
-// Process is what a process uses.
+// Process is the resource usage of a process.
 type Process struct {
 	Name string `json:"name"`
 	PID  int    `json:"pid"`
-	// RSS and Private are bytes of memory: with the pages of its program, and without.
+	// RSS and Private are bytes of memory, with and without the pages of the program.
 	RSS     int64 `json:"rssBytes"`
 	Private int64 `json:"privateBytes"`
 }
 
-// Disk is the use of the data folder and of the file system that it is on, in bytes.
+// Disk is the usage of the data folder and of its file system, in bytes.
 type Disk struct {
 	Folder int64 `json:"folderBytes"`
-	// Partial: the folder was too large to be added up; Folder is what was found.
+	// Partial means that the folder was too large to be summed up within the time limit; Folder is
+	// the sum so far.
 	Partial bool  `json:"partial,omitempty"`
 	Free    int64 `json:"freeBytes"`
 	Total   int64 `json:"totalBytes"`
 }
 
-// Certificate is one of the data folder's.
+// Certificate is a certificate of the data folder.
 type Certificate struct {
 	Name    string    `json:"name"`
 	Expires time.Time `json:"expires"`
 }
 
-// Pods counts pods by phase: all pods of a cluster's server, this machine's for a node.
+// Pods counts pods by phase: for a server all pods of the cluster, for a node its own pods.
 type Pods struct {
 	Total     int `json:"total"`
 	Running   int `json:"running"`
@@ -70,7 +70,7 @@ type Nodes struct {
 	Ready int `json:"ready"`
 }
 
-// Report is the whole of `knarr status`.
+// Report is the content of `knarr status`.
 type Report struct {
 	Name       string         `json:"name"`
 	DataDir    string         `json:"dataDir"`
@@ -84,7 +84,7 @@ type Report struct {
 	Detached   bool           `json:"detached"`
 	Version    string         `json:"version"`
 	Kubernetes string         `json:"kubernetes"`
-	// Installed is this binary's version where the running one is another.
+	// Installed is this binary's version if the running process has another one.
 	Installed  string        `json:"installed,omitempty"`
 	URL        string        `json:"url,omitempty"`
 	Others     string        `json:"urlForOthers,omitempty"`
@@ -103,13 +103,13 @@ type Report struct {
 	Next       []string      `json:"next,omitempty"`
 }
 
-// Patience bounds each look at a part.
+// Patience is the time limit for each part.
 const Patience = 5 * time.Second
 
-// expiresSoon is how long before its end a certificate is worth a word.
+// expiresSoon is how long before its expiry a certificate is reported.
 const expiresSoon = 30 * 24 * time.Hour
 
-// Look makes the report of a cluster as of now.
+// Look reports the current state of a cluster.
 func Look(ctx context.Context, r *clusters.Record, now time.Time) *Report {
 	state := r.State()
 	report := &Report{
@@ -155,8 +155,8 @@ func (r *Report) part(name string, health Health, text string) {
 	r.Parts = append(r.Parts, Part{name, health, text})
 }
 
-// containers counts those that the included runtime has a state of, without pods' sandboxes where
-// these can be told apart.
+// containers counts the containers of which the included runtime has a state, without pods'
+// sandboxes if they can be distinguished.
 func containers(runDir string) int {
 	if runDir == "" {
 		return 0
@@ -165,7 +165,7 @@ func containers(runDir string) int {
 	return len(found)
 }
 
-// readable says that this user may read a file.
+// readable reports whether this user may read a file.
 func readable(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -175,7 +175,7 @@ func readable(path string) bool {
 	return true
 }
 
-// oneLine keeps an error on a line.
+// oneLine puts an error on one line.
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(err.Error()), " ")
 }

@@ -196,7 +196,7 @@ func TestACrashIsReportedWithTheEndOfItsLog(t *testing.T) {
 	}
 }
 
-// A process that runs without an API server to be reached is not healthy, whoever asks.
+// A running process whose API server cannot be reached is unhealthy.
 func TestARunningProcessWithoutAnAnswerIsNotHealthy(t *testing.T) {
 	identity, err := clusters.Identity(os.Getpid())
 	if err != nil {
