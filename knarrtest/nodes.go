@@ -92,7 +92,7 @@ func (f *fleet) add(node corev1.Node) (<-chan struct{}, error) {
 		return nil, errors.New("a hollow node has no name")
 	}
 	if _, ok := f.running[node.Name]; ok {
-		return nil, fmt.Errorf("there is a hollow node %s already", node.Name)
+		return nil, fmt.Errorf("the hollow node %s exists already", node.Name)
 	}
 	c := f.cluster
 	address := nodeAddresses
