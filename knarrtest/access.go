@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// patience bounds what a start waits for once the API server answers.
+	// patience is the time limit of each further step of the start, once the API server answers.
 	patience  = time.Minute
 	pollEvery = 2 * time.Millisecond
-	// certificateLife is how long a user's certificate lasts.
+	// certificateLife is the lifetime of a user's certificate.
 	certificateLife = 30 * 24 * time.Hour
 )
 
-// connect reads how the admin reaches the cluster.
+// connect reads the admin's configuration.
 func (c *Cluster) connect() error {
 	admin, err := clientcmd.BuildConfigFromFlags("", c.KubeconfigPath())
 	if err != nil {
@@ -39,29 +39,29 @@ func (c *Cluster) connect() error {
 	return nil
 }
 
-// Config is how the admin reaches the cluster: a user of system:masters, who may do everything.
-// Each call gives a copy. The client's own rate limit is off.
+// Config returns a copy of the admin's configuration: a user of system:masters, who may do
+// everything. The client's own rate limit is off.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.admin) }
 
-// KubeconfigPath is a kubeconfig file of the admin, for programs such as kubectl.
+// KubeconfigPath returns the path of the admin's kubeconfig, for programs such as kubectl.
 func (c *Cluster) KubeconfigPath() string { return filepath.Join(c.dir, "kubeconfig") }
 
-// Kubeconfig is that file's content.
+// Kubeconfig returns the content of that file.
 func (c *Cluster) Kubeconfig() ([]byte, error) { return os.ReadFile(c.KubeconfigPath()) }
 
-// As is how a user reaches the cluster, by a client certificate of the cluster's CA. The user may
-// do what RBAC allows that name and these groups; system:authenticated is added by the server. For
-// a service account (system:serviceaccount:NAMESPACE:NAME) the groups of service accounts are
-// added, as its tokens have them.
+// As returns the configuration of a user, who authenticates with a client certificate of the
+// cluster's CA. RBAC decides what this user and these groups may do; the server adds
+// system:authenticated. For a service account (system:serviceaccount:NAMESPACE:NAME) As adds the
+// groups of service accounts, as its tokens have them.
 func (c *Cluster) As(user string, groups ...string) *rest.Config {
 	config, err := c.as(user, groups)
-	if err != nil { // the machine gives no random numbers
+	if err != nil { // the machine provides no random numbers
 		panic(fmt.Sprintf("knarrtest: certificate of user %s: %v", user, err))
 	}
 	return config
 }
 
-// KubeconfigAs is a kubeconfig of the user, for programs.
+// KubeconfigAs returns a kubeconfig of the user, for programs.
 func (c *Cluster) KubeconfigAs(user string, groups ...string) ([]byte, error) {
 	config, err := c.as(user, groups)
 	if err != nil {

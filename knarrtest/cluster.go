@@ -29,20 +29,20 @@ import (
 type Cluster struct {
 	options
 	dir    string
-	remove bool // the folder, at the end
+	remove bool // remove the folder at the end
 	log    *slog.Logger
-	kept   *tail // what was logged, where the test does not see it
+	kept   *tail // the last log output, if the test does not receive the log
 	server *controlplane.Server
 	admin  *rest.Config
 	hooks  *hooks.Server
 	nodes  *fleet
-	// renewEvery is how often hollow nodes renew their leases: often enough for the grace of the
-	// node controller.
+	// renewEvery is the interval at which hollow nodes renew their leases, well within the node
+	// controller's grace period.
 	renewEvery time.Duration
 
 	cancel func()
 	ended  chan struct{}
-	err    error // of the process, once it has ended
+	err    error // the process's error, once it has ended
 
 	stop    sync.Once
 	stopErr error
@@ -89,7 +89,7 @@ func New(opts ...Option) (*Cluster, error) {
 	return c, nil
 }
 
-// start runs the control plane, and then adds what lies on top of it.
+// start starts the control plane and then everything that needs it.
 func (c *Cluster) start() error {
 	cfg, err := c.configure()
 	if err != nil {
@@ -129,7 +129,7 @@ func (c *Cluster) start() error {
 
 func (c *Cluster) phases() []process.Phase {
 	var beside sync.WaitGroup
-	beside.Go(apiserver.Prepare) // what the API server knows of the built-in kinds; once a program
+	beside.Go(apiserver.Prepare) // data about built-in kinds, computed once per program
 	s := c.server
 	parts := process.Phase{{Name: "first objects", Start: s.AwaitFirstObjects}}
 	if !c.chosen || len(c.controllers) > 0 {
@@ -149,22 +149,23 @@ func (c *Cluster) phases() []process.Phase {
 	}
 }
 
-// farewell is how long requests may take to end when a cluster stops: the test has ended, and wants
-// no answers.
+// farewell is the time limit for running requests when a cluster stops. The test has ended and
+// needs no answers.
 const farewell = 50 * time.Millisecond
 
-// serviceAccounts is the controller without which no namespace has a service account.
+// serviceAccounts is the controller that creates service accounts in namespaces.
 const serviceAccounts = "serviceaccount-controller"
 
-// configure makes the configuration of options and flags.
+// configure builds the configuration from options and flags.
 func (c *Cluster) configure() (*config.Config, error) {
 	cfg := config.Default()
 	cfg.DataDir, cfg.Listen, cfg.AdvertiseAddress, cfg.NodeName = c.dir, "127.0.0.1:0", "127.0.0.1", "knarrtest"
-	// Connections of a client that is still there do not keep a test from ending.
+	// Do not wait for connections of clients that still exist.
 	cfg.APIServer.ShutdownIdle.Duration = 1
 	f := pflag.NewFlagSet("knarrtest", pflag.ContinueOnError)
 	cfg.AddFlags(f, config.Process|config.Server|config.Controlling)
-	flags := []string{"--endpoint-reconciler-type=none"} // nothing in the cluster could reach loopback
+	// loopback is not reachable from inside the cluster
+	flags := []string{"--endpoint-reconciler-type=none"}
 	if c.audit != "" {
 		policy := filepath.Join(c.dir, "audit-policy.yaml")
 		content := fmt.Sprintf("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: %s\n", c.audit)
@@ -193,8 +194,8 @@ func (c *Cluster) configure() (*config.Config, error) {
 	return &cfg, nil
 }
 
-// Stop ends the cluster, and returns when its goroutines have ended and its temporary folder is
-// gone. The error says why the cluster had ended before, if it had.
+// Stop ends the cluster. It returns when the goroutines have ended and the temporary folder is
+// removed. If the cluster had ended before, the error is the cause.
 func (c *Cluster) Stop() error {
 	c.stop.Do(func() {
 		if c.cancel != nil {
@@ -209,7 +210,7 @@ func (c *Cluster) Stop() error {
 	return c.stopErr
 }
 
-// install adds definitions and webhooks.
+// install installs definitions and webhooks.
 func (c *Cluster) install() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -239,27 +240,27 @@ func (c *Cluster) install() error {
 	return c.options.hooks.Create(ctx, c.admin)
 }
 
-// Dir is the cluster's folder. Unless [OnDisk] named it, it goes when the cluster ends.
+// Dir returns the cluster's folder. Unless [OnDisk] named it, it is removed when the cluster ends.
 func (c *Cluster) Dir() string { return c.dir }
 
-// AuditLog is the file that [WithAudit] writes.
+// AuditLog returns the path of the file that [WithAudit] writes.
 func (c *Cluster) AuditLog() string { return filepath.Join(c.dir, "audit.log") }
 
-// Webhooks is where a test serves its webhooks.
+// Webhooks is the address and certificate for a test's webhook server.
 type Webhooks struct {
 	Host    string
 	Port    int
 	CertDir string // tls.crt and tls.key
-	CA      []byte // of the certificate, PEM
+	CA      []byte // CA of the certificate, PEM
 }
 
-// URL is where a path is served.
+// URL returns the URL of a path.
 func (w Webhooks) URL(path string) string {
 	return (&hooks.Server{Host: w.Host, Port: w.Port}).URL(path)
 }
 
-// Webhooks is where [WithWebhooks] expects the test's server; without that option the zero value.
-// Nothing holds the port until the test listens there.
+// Webhooks returns the address and certificate that [WithWebhooks] expects of the test's server;
+// without that option the zero value. The port is not reserved until the test listens on it.
 func (c *Cluster) Webhooks() Webhooks {
 	if c.hooks == nil {
 		return Webhooks{}
@@ -267,7 +268,7 @@ func (c *Cluster) Webhooks() Webhooks {
 	return Webhooks(*c.hooks)
 }
 
-// tail keeps the end of what is written.
+// tail keeps the end of its input.
 type tail struct {
 	mu   sync.Mutex
 	most int

@@ -25,22 +25,22 @@ import (
 const (
 	// dumpFolder is the environment variable that names a folder for the objects of failed tests.
 	dumpFolder = "KNARRTEST_DUMP"
-	// mostDumped bounds what goes to a test's log, in bytes.
+	// mostDumped limits the dump in a test's log, in bytes.
 	mostDumped = 256 << 10
-	// dumpPatience bounds how long a failed test takes for it.
+	// dumpPatience is the time limit of a dump.
 	dumpPatience = 10 * time.Second
 )
 
 // systemNamespaces are not dumped.
 var systemNamespaces = []string{"kube-system", "kube-public", "kube-node-lease"}
 
-// everyNamespace are objects that each namespace gets from controllers.
+// everyNamespace lists objects that controllers create in each namespace.
 var everyNamespace = []string{"configmaps/kube-root-ca.crt", "serviceaccounts/default", "services/kubernetes"}
 
-// errFull ends a dump at its bound.
+// errFull ends a dump at its size limit.
 var errFull = errors.New("full")
 
-// dumpTo writes what there is where the test's reader finds it.
+// dumpTo writes the objects to the test's log or to the folder.
 func (c *Cluster) dumpTo(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), dumpPatience)
 	defer cancel()
@@ -81,8 +81,9 @@ func (c *Cluster) dumpFile(ctx context.Context, path string) error {
 	return errors.Join(c.Dump(ctx, f), f.Close())
 }
 
-// Dump writes the objects of all namespaces but those of the system, and all custom resources, as
-// YAML documents. It leaves out managedFields, the values of Secrets, and what every namespace has.
+// Dump writes all custom resources and the objects of all namespaces except the system's, as YAML
+// documents. It leaves out managedFields, the values of Secrets, and objects that every namespace
+// has.
 func (c *Cluster) Dump(ctx context.Context, to io.Writer) error {
 	quiet := c.Config()
 	quiet.WarningHandlerWithContext = rest.NoWarnings{}
@@ -109,7 +110,7 @@ func (c *Cluster) Dump(ctx context.Context, to io.Writer) error {
 			}
 			found, err := objects.Resource(group.WithResource(r.Name)).List(ctx, metav1.ListOptions{})
 			if err != nil {
-				continue // a kind that cannot be listed does not hide the others
+				continue // continue with the other kinds
 			}
 			for i := range found.Items {
 				if err := write(to, r.Name, &found.Items[i]); err != nil {
@@ -121,8 +122,8 @@ func (c *Cluster) Dump(ctx context.Context, to io.Writer) error {
 	return nil
 }
 
-// wanted says whether a kind is dumped. Events of the older API are those of the newer, and
-// Endpoints tell less than EndpointSlices; cluster-wide kinds of Kubernetes' own groups come with
+// wanted reports whether a kind is dumped. The older API's Events duplicate the newer's, and
+// Endpoints contain less than EndpointSlices. Cluster-wide kinds of Kubernetes' own groups exist in
 // every cluster.
 func wanted(group string, r *metav1.APIResource) bool {
 	if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") {
@@ -159,7 +160,7 @@ func write(to io.Writer, resource string, object *unstructured.Unstructured) err
 	return err
 }
 
-// bounded takes so many bytes.
+// bounded accepts a limited number of bytes.
 type bounded struct {
 	bytes.Buffer
 	most int

@@ -57,7 +57,7 @@ func ExampleWithNodes() {
 	// Output: runs: true
 }
 
-// A user's rights are what RBAC gives.
+// RBAC decides what a user may do.
 func ExampleCluster_As() {
 	c, err := knarrtest.New()
 	if err != nil {

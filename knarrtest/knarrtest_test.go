@@ -28,7 +28,7 @@ func clientset(t testing.TB, c *knarrtest.Cluster) kubernetes.Interface {
 	return k
 }
 
-// eventually asks until fn says yes; a minute only bounds a hang.
+// eventually repeats fn until it returns true. The limit of a minute only ends a hanging test.
 func eventually(t testing.TB, what string, fn func() (bool, error)) {
 	t.Helper()
 	var last error
@@ -217,7 +217,7 @@ func TestAClusterOnDiskGoesOnWhereItEnded(t *testing.T) {
 	}
 }
 
-// TestTwentyClustersAtOnce is about state that clusters of one program must not share.
+// TestTwentyClustersAtOnce finds state that clusters of one program must not share.
 func TestTwentyClustersAtOnce(t *testing.T) {
 	const n = 20
 	clusters := make([]*knarrtest.Cluster, n)

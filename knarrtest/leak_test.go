@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/knarrtest"
 )
 
-// alone has the leak test run in a program of its own, since clusters of other tests have
+// alone makes the leak test run in a program of its own, because clusters of other tests have
 // goroutines too.
 const alone = "KNARRTEST_LEAK_TEST"
 
@@ -45,7 +45,7 @@ func TestAClusterLeavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	warm() // what a program has once
+	warm() // starts goroutines that a program has once
 	before := count(goroutines())
 	for range 3 {
 		warm()
@@ -68,7 +68,7 @@ func TestAClusterLeavesNothing(t *testing.T) {
 
 var numbers = regexp.MustCompile(`0x[0-9a-f]+|goroutine \d+|\+0x[0-9a-f]+|, \d+ minutes|\[[^\]]*\]:|in goroutine \d+`)
 
-// count counts goroutines by their stacks.
+// count counts goroutines by stack.
 func count(dump string) map[string]int {
 	out := map[string]int{}
 	for _, g := range strings.Split(dump, "\n\n") {

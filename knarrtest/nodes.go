@@ -15,16 +15,16 @@ import (
 	"github.com/knarr-project/knarr/internal/hollow"
 )
 
-// nodeAddresses is where nodes' addresses come from. They lead nowhere: it is the range for
+// nodeAddresses is the first of the nodes' addresses, which lead nowhere. It is in the range for
 // benchmarks (RFC 2544).
 var nodeAddresses = netip.MustParseAddr("198.18.0.1")
 
-// nodeIPAM is the controller that gives nodes their range of pods' addresses.
+// nodeIPAM is the controller that assigns pod ranges to nodes.
 const nodeIPAM = "node-ipam-controller"
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 
-// fleet runs the hollow nodes. Each has its own identity, and ends with the process or by StopNode.
+// fleet runs the hollow nodes. Each has its own identity. They end with the process or by StopNode.
 type fleet struct {
 	cluster *Cluster
 
@@ -41,7 +41,7 @@ func newFleet(c *Cluster) *fleet {
 	return &fleet{cluster: c, running: map[string]context.CancelFunc{}, ended: map[string]chan struct{}{}, failed: make(chan error, 1)}
 }
 
-// start runs the nodes of the options, and is a component of the process.
+// start starts the nodes of the options. It is a component of the process.
 func (f *fleet) start(ctx context.Context) (func() error, error) {
 	f.mu.Lock()
 	f.ctx = ctx
@@ -70,7 +70,7 @@ func (f *fleet) start(ctx context.Context) (func() error, error) {
 	}, nil
 }
 
-// await returns when a node is registered.
+// await waits until a node is registered.
 func (f *fleet) await(registered <-chan struct{}) error {
 	select {
 	case <-registered:
@@ -84,7 +84,7 @@ func (f *fleet) await(registered <-chan struct{}) error {
 	}
 }
 
-// add runs a node. The channel is closed when its Node object is there.
+// add starts a node. The channel is closed when its Node object exists.
 func (f *fleet) add(node corev1.Node) (<-chan struct{}, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,8 +127,8 @@ func (f *fleet) add(node corev1.Node) (<-chan struct{}, error) {
 	return registered, nil
 }
 
-// AddNode adds a hollow node to the running cluster, as [WithNode] does. It returns when the Node
-// object is there.
+// AddNode adds a hollow node to the running cluster, like [WithNode]. It returns when the Node
+// object exists.
 func (c *Cluster) AddNode(node corev1.Node) error {
 	registered, err := c.nodes.add(*node.DeepCopy())
 	if err != nil {
@@ -137,8 +137,8 @@ func (c *Cluster) AddNode(node corev1.Node) error {
 	return c.nodes.await(registered)
 }
 
-// StopNode ends a hollow node as if its machine had lost power: its Node object stays, its lease is
-// not renewed, its pods' statuses do not change. AddNode of the same name starts it again.
+// StopNode stops a hollow node as if its machine had lost power. Its Node object stays, its lease
+// is not renewed, and its pods' statuses do not change. AddNode with the same name starts it again.
 func (c *Cluster) StopNode(name string) error {
 	f := c.nodes
 	f.mu.Lock()

@@ -20,14 +20,15 @@ type ControlPlane struct {
 	cluster   *knarrtest.Cluster
 }
 
-// APIServer says how the API server starts.
+// APIServer configures the API server.
 type APIServer struct {
-	// Out and Err get its log; nil drops it. Both are one: what is set of them, Err first.
+	// Out and Err receive the log; nil drops it. There is one log: it goes to Err, or to Out if Err
+	// is nil.
 	Out, Err io.Writer
 	args     *Arguments
 }
 
-// Configure gives the arguments, to change them before the start.
+// Configure returns the arguments, to be changed before the start.
 func (s *APIServer) Configure() *Arguments {
 	if s.args == nil {
 		s.args = EmptyArguments()
@@ -35,7 +36,7 @@ func (s *APIServer) Configure() *Arguments {
 	return s.args
 }
 
-// GetAPIServer gives the API server, to configure it before the start.
+// GetAPIServer returns the API server, to be configured before the start.
 func (c *ControlPlane) GetAPIServer() *APIServer {
 	if c.APIServer == nil {
 		c.APIServer = &APIServer{}
@@ -65,7 +66,7 @@ func (c *ControlPlane) Start() error {
 	return nil
 }
 
-// Stop ends the API server. One that does not run is no error.
+// Stop stops the API server. It is no error if the server does not run.
 func (c *ControlPlane) Stop() error {
 	if c.cluster == nil {
 		return nil
@@ -75,7 +76,7 @@ func (c *ControlPlane) Stop() error {
 	return err
 }
 
-// APIURL is where the API server is; nil while it does not run.
+// APIURL returns the API server's URL, or nil if it does not run.
 func (c *ControlPlane) APIURL() *url.URL {
 	if c.cluster == nil {
 		return nil
@@ -93,16 +94,17 @@ type User struct {
 	Groups []string
 }
 
-// AuthenticatedUser is a user with access.
+// AuthenticatedUser is a user with credentials.
 type AuthenticatedUser struct{ config *rest.Config }
 
-// Config is the user's access.
+// Config returns the user's configuration.
 func (u *AuthenticatedUser) Config() *rest.Config { return u.config }
 
-// KubeConfig is the same as a kubeconfig file.
+// KubeConfig returns the configuration as a kubeconfig file.
 func (u AuthenticatedUser) KubeConfig() ([]byte, error) { return kubeconfigOf(u.config) }
 
-// AddUser gives a user access by a client certificate. base has further settings of the result.
+// AddUser gives a user access by a client certificate. base provides further settings of the
+// result.
 func (c *ControlPlane) AddUser(user User, base *rest.Config) (*AuthenticatedUser, error) {
 	if c.cluster == nil {
 		return nil, errors.New("no user can be added before the control plane has started")
@@ -116,7 +118,7 @@ func (c *ControlPlane) AddUser(user User, base *rest.Config) (*AuthenticatedUser
 	return &AuthenticatedUser{config: config}, nil
 }
 
-// kubeconfigOf writes a configuration as a kubeconfig file.
+// kubeconfigOf formats a configuration as a kubeconfig file.
 func kubeconfigOf(c *rest.Config) ([]byte, error) {
 	const name = "envtest"
 	return clientcmd.Write(clientcmdapi.Config{
@@ -138,10 +140,10 @@ type Arguments struct {
 	values map[string][]string
 }
 
-// EmptyArguments are no flags.
+// EmptyArguments returns an empty set of flags.
 func EmptyArguments() *Arguments { return &Arguments{values: map[string][]string{}} }
 
-// Set gives a flag these values, instead of others. Without values the flag stands alone.
+// Set replaces a flag's values. Without values the flag stands alone.
 func (a *Arguments) Set(name string, values ...string) *Arguments {
 	if !slices.Contains(a.names, name) {
 		a.names = append(a.names, name)
@@ -150,27 +152,27 @@ func (a *Arguments) Set(name string, values ...string) *Arguments {
 	return a
 }
 
-// Append gives a flag further values.
+// Append adds values to a flag.
 func (a *Arguments) Append(name string, values ...string) *Arguments {
 	return a.Set(name, append(slices.Clone(a.values[name]), values...)...)
 }
 
-// AppendNoDefaults is Append: the flags have no values of their own here.
+// AppendNoDefaults is Append, because flags have no default values here.
 func (a *Arguments) AppendNoDefaults(name string, values ...string) *Arguments {
 	return a.Append(name, values...)
 }
 
-// Enable sets a flag that has no value.
+// Enable sets a flag without a value.
 func (a *Arguments) Enable(name string) *Arguments { return a.Set(name) }
 
-// Disable leaves a flag out.
+// Disable removes a flag.
 func (a *Arguments) Disable(name string) *Arguments {
 	a.names = slices.DeleteFunc(a.names, func(n string) bool { return n == name })
 	delete(a.values, name)
 	return a
 }
 
-// AsStrings are the flags for a command line. Flags of defaults that are not set come first.
+// AsStrings formats the flags for a command line. Flags from defaults that are not set come first.
 func (a *Arguments) AsStrings(defaults map[string][]string) []string {
 	all := EmptyArguments()
 	for name, values := range defaults {

@@ -23,17 +23,17 @@ const (
 	defaultPollInterval = 10 * time.Millisecond
 )
 
-// CRDInstallOptions say which CustomResourceDefinitions are installed.
+// CRDInstallOptions selects the CustomResourceDefinitions to install.
 type CRDInstallOptions struct {
-	// Scheme says which definitions get a conversion webhook, as Environment.Scheme.
+	// Scheme selects the definitions with a conversion webhook, like Environment.Scheme.
 	Scheme *runtime.Scheme
-	// Paths are files, and folders whose .yaml, .yml and .json files are read.
+	// Paths are files, or folders whose .yaml, .yml and .json files are read.
 	Paths []string
 	CRDs  []*apiextensionsv1.CustomResourceDefinition
-	// ErrorIfPathMissing makes a path that does not exist an error.
+	// ErrorIfPathMissing makes a missing path an error.
 	ErrorIfPathMissing bool
-	// MaxTime bounds the wait until resources are served; 0 is 10 s. PollInterval is between looks;
-	// 0 is 10 ms.
+	// MaxTime is the time limit until resources are served; default 10 s. PollInterval is the
+	// interval of checks; default 10 ms.
 	MaxTime      time.Duration
 	PollInterval time.Duration
 	// CleanUpAfterUse uninstalls the definitions when the environment stops.
@@ -72,12 +72,12 @@ func ReadCRDFiles(options *CRDInstallOptions) error {
 	return nil
 }
 
-// CreateCRDs creates the definitions, and updates those that exist.
+// CreateCRDs creates the definitions, and updates existing ones.
 func CreateCRDs(config *rest.Config, crds []*apiextensionsv1.CustomResourceDefinition) error {
 	return crd.Create(context.Background(), config, crds)
 }
 
-// WaitForCRDs returns when discovery shows the definitions' resources.
+// WaitForCRDs waits until discovery shows the definitions' resources.
 func WaitForCRDs(config *rest.Config, crds []*apiextensionsv1.CustomResourceDefinition, options CRDInstallOptions) error {
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(options.MaxTime, defaultMaxTime))
 	defer cancel()
@@ -102,8 +102,8 @@ func mergePaths(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// convertByWebhook has kinds that the scheme converts converted by the test's webhook server. With
-// IgnoreSchemeConvertible it is those whose definition names a conversion webhook.
+// convertByWebhook points the conversion of kinds that the scheme can convert to the test's webhook
+// server. With IgnoreSchemeConvertible, it selects the definitions that have a conversion webhook.
 func convertByWebhook(crds []*apiextensionsv1.CustomResourceDefinition, known *runtime.Scheme, options *WebhookInstallOptions) error {
 	if len(options.LocalServingCAData) == 0 {
 		return nil
@@ -137,8 +137,8 @@ func convertByWebhook(crds []*apiextensionsv1.CustomResourceDefinition, known *r
 	return nil
 }
 
-// convertibleKinds are those of which the scheme has a hub, a type with the method Hub, and a
-// spoke, a type with the methods ConvertTo and ConvertFrom. The methods are those of
+// convertibleKinds returns the kinds for which the scheme has a hub (a type with the method Hub)
+// and a spoke (a type with the methods ConvertTo and ConvertFrom). These methods are those of
 // controller-runtime's package conversion.
 func convertibleKinds(known *runtime.Scheme) (map[schema.GroupKind]bool, error) {
 	hubs, spokes := map[schema.GroupKind]int{}, map[schema.GroupKind]bool{}

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// StartTimeout and StopTimeout are seconds that a suite may wait for Start and Stop.
+	// StartTimeout and StopTimeout are the seconds that a suite may wait for Start and Stop.
 	StartTimeout = 60
 	StopTimeout  = 60
 
@@ -25,18 +25,18 @@ const (
 	envAttach      = "KUBEBUILDER_ATTACH_CONTROL_PLANE_OUTPUT"
 )
 
-// Environment is a control plane for tests, and what is installed in it. The zero Environment is
+// Environment is a control plane for tests with everything installed in it. The zero Environment is
 // ready to Start.
 type Environment struct {
 	// ControlPlane is the API server. Its arguments may be set before Start.
 	ControlPlane ControlPlane
 
-	// Scheme says which CustomResourceDefinitions get a conversion webhook: those of which it has a
-	// hub and a type that converts to it. nil is client-go's scheme.
+	// Scheme selects the CustomResourceDefinitions with a conversion webhook: those for which it
+	// has a hub and a type that converts to it. Nil selects client-go's scheme.
 	Scheme *runtime.Scheme
 
-	// Config is how the admin reaches the API server. Start sets it, unless an existing cluster is
-	// used and it is set.
+	// Config is the admin's configuration. Start sets it, unless an existing cluster is used and
+	// Config is set.
 	Config *rest.Config
 	// KubeConfig is the same as a kubeconfig file. Start sets it if it is empty.
 	KubeConfig []byte
@@ -44,20 +44,21 @@ type Environment struct {
 	CRDInstallOptions     CRDInstallOptions
 	WebhookInstallOptions WebhookInstallOptions
 
-	// ErrorIfCRDPathMissing makes a path that does not exist an error of Start.
+	// ErrorIfCRDPathMissing makes a missing path an error of Start.
 	ErrorIfCRDPathMissing bool
-	// CRDs and CRDDirectoryPaths are installed beside those of CRDInstallOptions.
+	// CRDs and CRDDirectoryPaths are installed in addition to those of CRDInstallOptions.
 	CRDs              []*apiextensionsv1.CustomResourceDefinition
 	CRDDirectoryPaths []string
 
-	// UseExistingCluster starts nothing: Config, or the kubeconfig that kubectl would use, leads to
-	// a cluster.
+	// UseExistingCluster uses an existing cluster instead of starting one: that of Config, or that
+	// of kubectl's kubeconfig.
 	UseExistingCluster *bool
 
 	// AttachControlPlaneOutput shows the API server's log on the standard error.
 	AttachControlPlaneOutput bool
 
-	// There are no binaries and no processes to start. These fields exist so that suites compile.
+	// These fields have no effect, because there are no binaries and no processes to start. They
+	// exist so that suites compile.
 	DownloadBinaryAssets         bool
 	DownloadBinaryAssetsVersion  string
 	DownloadBinaryAssetsIndexURL string
@@ -66,7 +67,7 @@ type Environment struct {
 	ControlPlaneStopTimeout      time.Duration
 }
 
-// Start starts the API server and installs webhooks and definitions. The result is Config.
+// Start starts the API server and installs webhooks and definitions. It returns Config.
 func (te *Environment) Start() (*rest.Config, error) {
 	if te.useExistingCluster() {
 		if err := te.findCluster(); err != nil {
@@ -120,8 +121,8 @@ func (te *Environment) Stop() error {
 	return errors.Join(errs...)
 }
 
-// AddUser gives a user access to the API server that Start has started. base has further settings
-// of the result.
+// AddUser gives a user access to the API server that Start has started. base provides further
+// settings of the result.
 func (te *Environment) AddUser(user User, base *rest.Config) (*AuthenticatedUser, error) {
 	return te.ControlPlane.AddUser(user, base)
 }
@@ -150,7 +151,7 @@ func (te *Environment) useExistingCluster() bool {
 	return use
 }
 
-// findCluster reads the kubeconfig as kubectl does; in a pod, the pod's own access.
+// findCluster reads the kubeconfig as kubectl does. In a pod it uses the pod's own credentials.
 func (te *Environment) findCluster() error {
 	if te.Config != nil {
 		return nil
@@ -174,8 +175,8 @@ func (te *Environment) findCluster() error {
 	return nil
 }
 
-// SetupEnvtestDefaultBinaryAssetsDirectory is where setup-envtest keeps binaries. Nothing here
-// reads it.
+// SetupEnvtestDefaultBinaryAssetsDirectory returns the folder where setup-envtest keeps binaries.
+// This package does not use it.
 func SetupEnvtestDefaultBinaryAssetsDirectory() (string, error) {
 	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
 		return filepath.Join(dir, "kubebuilder-envtest"), nil

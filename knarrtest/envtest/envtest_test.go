@@ -60,7 +60,7 @@ func TestAnEnvironmentServesDefinitions(t *testing.T) {
 	if len(e.CRDs) != 1 || e.CRDs[0].UID == "" {
 		t.Error("CRDs does not have what the server answered")
 	}
-	// As with envtest there is no controller, and pods need no service account.
+	// As with envtest, there is no controller, and pods need no service account.
 	k, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +153,7 @@ func TestAnExistingClusterIsNotStopped(t *testing.T) {
 	}
 }
 
-// shipV1 is the hub and shipV2 converts to it, as controller-runtime's package conversion has it.
+// shipV1 is the hub and shipV2 converts to it, as in controller-runtime's package conversion.
 type (
 	shipV1 struct{ corev1.ConfigMap }
 	shipV2 struct{ corev1.ConfigMap }

@@ -13,37 +13,38 @@ import (
 	"github.com/knarr-project/knarr/knarrtest/internal/hooks"
 )
 
-// WebhookInstallOptions say which webhook configurations are installed, and where the suite serves
-// the webhooks.
+// WebhookInstallOptions selects the webhook configurations to install, and the address at which the
+// suite serves the webhooks.
 type WebhookInstallOptions struct {
-	// Paths are files, and folders whose .yaml, .yml and .json files are read.
+	// Paths are files, or folders whose .yaml, .yml and .json files are read.
 	Paths              []string
 	MutatingWebhooks   []*admissionregistrationv1.MutatingWebhookConfiguration
 	ValidatingWebhooks []*admissionregistrationv1.ValidatingWebhookConfiguration
 
-	// IgnoreSchemeConvertible points the conversion webhooks of all definitions that have one at
-	// the suite's server, whatever types the scheme has.
+	// IgnoreSchemeConvertible points all existing conversion webhooks to the suite's server,
+	// whatever types the scheme has.
 	IgnoreSchemeConvertible bool
-	// IgnoreErrorIfPathMissing passes over paths that do not exist.
+	// IgnoreErrorIfPathMissing ignores missing paths.
 	IgnoreErrorIfPathMissing bool
 
-	// LocalServingHost, LocalServingPort and LocalServingCertDir are where and with which
-	// certificate the suite serves its webhooks. Start sets those that are not set: 127.0.0.1, a
-	// free port, a temporary folder.
+	// LocalServingHost, LocalServingPort and LocalServingCertDir are the address and the
+	// certificate of the suite's webhook server. Start sets missing values: 127.0.0.1, a free port,
+	// a temporary folder.
 	LocalServingHost    string
 	LocalServingPort    int
 	LocalServingCertDir string
 	// LocalServingCAData is the CA of the certificate, PEM. Start sets it.
 	LocalServingCAData []byte
-	// LocalServingHostExternalName is the host in URLs, where it is not LocalServingHost.
+	// LocalServingHostExternalName is the host in URLs, if it differs from LocalServingHost.
 	LocalServingHostExternalName string
 
-	// MaxTime bounds the wait for the configurations; 0 is 10 s. PollInterval has no meaning here.
+	// MaxTime is the time limit for the configurations to appear; default 10 s. PollInterval has no
+	// effect.
 	MaxTime      time.Duration
 	PollInterval time.Duration
 }
 
-// PrepWithoutInstalling chooses address and port, and makes the certificate.
+// PrepWithoutInstalling selects address and port, and makes the certificate.
 func (o *WebhookInstallOptions) PrepWithoutInstalling() error {
 	if len(o.LocalServingCAData) > 0 {
 		return o.ModifyWebhookDefinitions()
@@ -62,14 +63,14 @@ func (o *WebhookInstallOptions) PrepWithoutInstalling() error {
 	return o.ModifyWebhookDefinitions()
 }
 
-// ModifyWebhookDefinitions points the configurations at the suite's server.
+// ModifyWebhookDefinitions points the configurations to the suite's server.
 func (o *WebhookInstallOptions) ModifyWebhookDefinitions() error {
 	configurations := o.configurations()
 	o.server().Lead(&configurations)
 	return nil
 }
 
-// Install prepares, creates the configurations of the paths and of the lists, and returns when the
+// Install prepares, creates the configurations of the paths and of the lists, and waits until the
 // API shows them.
 func (o *WebhookInstallOptions) Install(config *rest.Config) error {
 	if err := o.Read(); err != nil {
@@ -93,7 +94,7 @@ func (o *WebhookInstallOptions) Cleanup() error {
 	return os.RemoveAll(o.LocalServingCertDir)
 }
 
-// WaitForWebhooks returns when the API shows the configurations.
+// WaitForWebhooks waits until the API shows the configurations.
 func WaitForWebhooks(config *rest.Config, mutating []*admissionregistrationv1.MutatingWebhookConfiguration,
 	validating []*admissionregistrationv1.ValidatingWebhookConfiguration, options WebhookInstallOptions) error {
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(options.MaxTime, defaultMaxTime))
@@ -101,7 +102,7 @@ func WaitForWebhooks(config *rest.Config, mutating []*admissionregistrationv1.Mu
 	return (&hooks.Configurations{Mutating: mutating, Validating: validating}).Seen(ctx, config)
 }
 
-// Read adds the configurations of the paths to the lists. Install does it by itself.
+// Read adds the configurations of the paths to the lists. Install calls it.
 func (o *WebhookInstallOptions) Read() error {
 	configurations := o.configurations()
 	if err := configurations.Read(o.Paths, !o.IgnoreErrorIfPathMissing); err != nil {

@@ -33,9 +33,9 @@ var resource = schema.GroupVersionResource{Group: apiextensionsv1.GroupName, Ver
 // Object is a CustomResourceDefinition.
 type Object = apiextensionsv1.CustomResourceDefinition
 
-// Read reads the definitions of files, and of the files of folders that end in .yaml, .yml or
-// .json. What is no CustomResourceDefinition of apiextensions.k8s.io/v1 is passed over. A missing
-// path is an error if strict is set. A later definition of the same name replaces an earlier one.
+// Read reads the definitions of files, and of a folder's files that end in .yaml, .yml or .json. It
+// ignores everything but CustomResourceDefinitions of apiextensions.k8s.io/v1. A missing path is an
+// error if strict is set. Of several definitions with the same name, the last one is used.
 func Read(paths []string, strict bool) ([]*Object, error) {
 	var all []*Object
 	for _, path := range paths {
@@ -61,7 +61,7 @@ func Read(paths []string, strict bool) ([]*Object, error) {
 	return Unique(all), nil
 }
 
-// Unique keeps the last of each name, in the order of the names.
+// Unique keeps the last definition of each name, sorted by name.
 func Unique(all []*Object) []*Object {
 	byName := map[string]*Object{}
 	for _, crd := range all {
@@ -75,7 +75,7 @@ func Unique(all []*Object) []*Object {
 	return out
 }
 
-// Documents are the YAML and JSON documents of a file or of a folder's files, as JSON.
+// Documents returns the YAML and JSON documents of a file, or of a folder's files, as JSON.
 func Documents(path string) ([][]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -121,8 +121,8 @@ func Documents(path string) ([][]byte, error) {
 	return out, nil
 }
 
-// Create creates the definitions, and updates those that are there already. It fills in what the
-// server answers.
+// Create creates the definitions, and updates existing ones. It updates crds with the server's
+// answers.
 func Create(ctx context.Context, config *rest.Config, crds []*Object) error {
 	c, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -171,7 +171,7 @@ func write(crd *Object, fn func(*unstructured.Unstructured) (*unstructured.Unstr
 	return fn(&unstructured.Unstructured{Object: content})
 }
 
-// Delete deletes the definitions; one that is gone already is no error.
+// Delete deletes the definitions. A missing one is no error.
 func Delete(ctx context.Context, config *rest.Config, crds []*Object) error {
 	c, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -185,8 +185,8 @@ func Delete(ctx context.Context, config *rest.Config, crds []*Object) error {
 	return nil
 }
 
-// Wait returns when discovery shows the resources of all served versions, which is when requests
-// for them succeed. It looks every interval, until ctx ends.
+// Wait waits until discovery shows the resources of all served versions; requests for them succeed
+// from then on. It checks every interval until ctx ends.
 func Wait(ctx context.Context, config *rest.Config, crds []*Object, interval time.Duration) error {
 	c, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package hooks prepares webhooks that a test serves on this machine: an address, a certificate,
-// and configurations that lead there.
+// and configurations that point to them.
 package hooks
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/knarr-project/knarr/knarrtest/internal/crd"
 )
 
-// Server is where a test's webhooks are served.
+// Server is the address and certificate of a test's webhook server.
 type Server struct {
 	Host    string
 	Port    int
@@ -41,7 +41,7 @@ type Server struct {
 	CA      []byte // PEM
 }
 
-// New makes a certificate for the host in the folder, and takes a free port if port is 0.
+// New makes a certificate for the host in the folder. If port is 0, it selects a free port.
 func New(host string, port int, folder string) (*Server, error) {
 	if port == 0 {
 		free, err := FreePort(host)
@@ -63,7 +63,7 @@ func New(host string, port int, folder string) (*Server, error) {
 	return &Server{Host: host, Port: port, CertDir: folder, CA: certPEM}, err
 }
 
-// selfSigned makes a certificate that is its own CA, for a host and for loopback.
+// selfSigned makes a certificate, which is its own CA, for a host and for loopback.
 func selfSigned(host string) (certPEM, keyPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -91,7 +91,7 @@ func selfSigned(host string) (certPEM, keyPEM []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der}), keyPEM, nil
 }
 
-// FreePort is a port on which nothing listens at the moment.
+// FreePort returns a port on which nothing listens at the moment.
 func FreePort(host string) (int, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
@@ -101,7 +101,7 @@ func FreePort(host string) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// URL is where a path of the server is.
+// URL returns the URL of a path of the server.
 func (s *Server) URL(path string) string {
 	return "https://" + net.JoinHostPort(s.Host, strconv.Itoa(s.Port)) + "/" + strings.TrimPrefix(path, "/")
 }
@@ -150,8 +150,8 @@ func (c *Configurations) add(document []byte) error {
 	return nil
 }
 
-// Lead points the configurations at the server: a Service's path becomes the server's URL of the
-// same path.
+// Lead points the configurations to the server. A Service's path becomes the path of the server's
+// URL.
 func (s *Server) Lead(c *Configurations) {
 	for _, configuration := range c.Mutating {
 		for i := range configuration.Webhooks {
@@ -213,7 +213,7 @@ func (c *Configurations) Create(ctx context.Context, config *rest.Config) error 
 	return nil
 }
 
-// TLS is how the test's webhook server serves.
+// TLS returns the configuration for the test's webhook server.
 func (s *Server) TLS() (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(filepath.Join(s.CertDir, "tls.crt"), filepath.Join(s.CertDir, "tls.key"))
 	if err != nil {
@@ -222,10 +222,10 @@ func (s *Server) TLS() (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
 }
 
-// pollEvery is how often Seen looks.
+// pollEvery is the interval of checks in Seen.
 const pollEvery = 10 * time.Millisecond
 
-// Seen returns when the API has the configurations.
+// Seen waits until the API shows the configurations.
 func (c *Configurations) Seen(ctx context.Context, config *rest.Config) error {
 	k, err := kubernetes.NewForConfig(config)
 	if err != nil {
