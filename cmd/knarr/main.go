@@ -1,4 +1,5 @@
-// Command knarr is a whole Kubernetes in one binary. Everything it does is in internal/; this is flags and signals.
+// Command knarr is a whole Kubernetes in one binary. This package only handles flags and signals;
+// everything else is in internal/.
 package main
 
 import (
@@ -15,7 +16,8 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// A second signal ends the process at once: after the first one the default action is back.
+	// After the first signal, restore the default action, so that a second one ends the process at
+	// once.
 	context.AfterFunc(ctx, stop)
 	if err := cli.Execute(ctx, os.Args); err != nil {
 		if told := cli.ExitStatus(0); !errors.As(err, &told) {

@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// files writes the files of a page into the present folder.
+// files writes the files that a page shows into the current folder.
 func files(page string) error {
 	p, err := docs.ReadPage(filepath.Dir(page), filepath.Base(page))
 	if err != nil {
@@ -69,15 +69,15 @@ const (
 	typing  = 0.03 // seconds for each character of a command
 )
 
-// recorder writes events at the times of the session, in which typing and reading take time, too.
+// recorder writes events with the session's times, plus simulated time for typing and reading.
 type recorder struct {
 	out   *json.Encoder
-	added float64 // seconds that were not spent in commands
+	added float64 // seconds added for typing and reading
 	spent float64 // seconds in commands before this one
 }
 
-// record runs the commands of a file. A line that begins with # is a comment, one with @ runs
-// without a trace.
+// record runs the commands of a file. A line that begins with # is a comment; a line that begins
+// with @ runs without being recorded.
 func record(file string, to io.Writer) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -146,15 +146,15 @@ func (r *recorder) run(line string) error {
 	return nil
 }
 
-// line is a line of the screen: when it appears, and whether it is a command.
+// line is a line of the screen.
 type line struct {
-	at, typed float64 // typed: seconds until the whole command is there
+	at, typed float64 // typed: seconds until the whole command is typed
 	text      string
 	command   bool
 }
 
-// draw reads a recording. Colours are the card's own, so the picture reads well on dark and on
-// light pages. Viewers without animation, and readers who prefer none, see the last screen at once.
+// draw draws a recording as SVG. The picture has its own background, so it is readable on dark and
+// light pages. Viewers without animation, and readers who disable it, see the last screen at once.
 func draw(file string, to io.Writer) error {
 	lines, end, err := read(file)
 	if err != nil {
@@ -196,7 +196,7 @@ func draw(file string, to io.Writer) error {
 	return out.Flush()
 }
 
-// label is what a screen reader says.
+// label returns the text for screen readers.
 func label(lines []line, end float64) string {
 	var commands []string
 	for _, l := range lines {

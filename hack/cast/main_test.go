@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestThePictureIsOfItsRecording: docs/images/up.svg is what draw makes of docs/images/up.cast.
+// docs/images/up.svg must be drawn from docs/images/up.cast.
 func TestThePictureIsOfItsRecording(t *testing.T) {
 	var drawn bytes.Buffer
 	if err := draw("../../docs/images/up.cast", &drawn); err != nil {

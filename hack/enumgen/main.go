@@ -1,6 +1,7 @@
-// Enumgen writes the values of the string types in k8s.io/api that are marked as enumerations, with what their comments say, as a Go
-// file: reflection does not see constants, and OpenAPI documents name them. It notes the fields as well whose comment has an empty line between
-// the text and its markers: the list of values stands one line further down there.
+// Command enumgen writes, as a Go file, the values of the string types in k8s.io/api that are
+// marked as enumerations, with their comments. Reflection does not see constants, and OpenAPI
+// documents name them. It also lists the fields whose comment has an empty line between the text
+// and its markers: there the list of values is one line further down.
 package main
 
 import (
@@ -40,7 +41,7 @@ func main() {
 // value is one constant.
 type value struct{ text, doc string }
 
-// generate reads the module's sources, those that the build uses, and gives the file.
+// generate reads the module's sources that the build uses, and returns the file.
 func generate() ([]byte, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
@@ -68,8 +69,9 @@ func generate() ([]byte, error) {
 	return write(enums, slices.Sorted(maps.Keys(apart)))
 }
 
-// readFile notes the enumerations of one file, whose constants stand in the same one. texts are those of all constants so far; apart
-// are the fields with an empty line before their markers, with their types.
+// readFile collects the enumerations of one file, whose constants are in the same file. texts holds
+// all constants so far. apart holds the fields with an empty line before their markers, with their
+// types.
 func readFile(path, pkg string, enums map[string][]value, texts, apart map[string]string) error {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
@@ -143,8 +145,8 @@ func hasMarker(doc *ast.CommentGroup) bool {
 	})
 }
 
-// constant gives the type and the text of `Name Type = "text"` or `Name = Type("text")`; instead of the text, a constant of the core group may
-// be named, which is read before all that do.
+// constant parses `Name Type = "text"` and `Name = Type("text")`. Instead of the text, a constant
+// of the core group may be named; the core group is read first.
 func constant(c *ast.ValueSpec, texts map[string]string) (name, text string, ok bool) {
 	if len(c.Values) != 1 {
 		return "", "", false
@@ -171,7 +173,7 @@ func constant(c *ast.ValueSpec, texts map[string]string) (name, text string, ok 
 	return name, text, err == nil
 }
 
-// plain is a comment as one line, without markers.
+// plain returns a comment as one line, without markers.
 func plain(doc *ast.CommentGroup) string {
 	var words []string
 	if doc != nil {

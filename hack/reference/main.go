@@ -1,5 +1,5 @@
-// Command reference writes docs/reference/cli.md and settings.md from the commands' own help:
-// reference FOLDER.
+// Command reference writes docs/reference/cli.md and settings.md from the commands' own help.
+// Usage: reference FOLDER.
 package main
 
 import (

@@ -14,7 +14,7 @@ import (
 	"github.com/google/licenseclassifier/v2/assets"
 )
 
-// licences finds and recognizes the licence texts of modules.
+// licences finds and identifies the licence texts of modules.
 type licences struct{ classifier *classifier.Classifier }
 
 func newLicences() (*licences, error) {
@@ -25,11 +25,11 @@ func newLicences() (*licences, error) {
 	return &licences{c}, nil
 }
 
-// named matches the files in a module's first folder that say how it may be used.
+// named matches the licence files in a module's top folder.
 var named = regexp.MustCompile(`(?i)^(licen[cs]e|copying|copyright|notice|patents)`)
 
-// find fills in a module's texts and licence. A module without any text is an error: it must not be
-// released so.
+// find sets a module's texts and licence. A module without any text is an error, because it must
+// not be released.
 func (l *licences) find(m *module) error {
 	dir, err := folder(m)
 	if err != nil {
@@ -66,7 +66,7 @@ func (l *licences) find(m *module) error {
 	return nil
 }
 
-// folder is where a module's source is on this machine.
+// folder returns the folder of a module's source on this machine.
 func folder(m *module) (string, error) {
 	if m.Path == standard {
 		out, err := exec.Command("go", "env", "GOROOT").Output()

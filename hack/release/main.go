@@ -1,7 +1,7 @@
-// Command release describes binaries: release -out DIR [flags] BINARY... writes
-// DIR/knarr.spdx.json, a software bill of materials (SPDX 2.3, JSON), and DIR/NOTICE, the licences
-// of every Go module that the binaries contain. Both depend only on the binaries and the flags, so
-// that two runs give the same files.
+// Command release describes binaries. `release -out DIR [flags] BINARY...` writes two files.
+// DIR/knarr.spdx.json is a software bill of materials (SPDX 2.3, JSON). DIR/NOTICE has the licences
+// of every Go module in the binaries. Both depend only on the binaries and the flags, so two runs
+// give the same files.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// options are what the binaries do not say of themselves.
+// options hold the facts that are not in the binaries.
 type options struct {
 	out     string
 	version string // of the release

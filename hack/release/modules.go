@@ -15,22 +15,22 @@ import (
 type module struct {
 	Path, Version string
 	Sum           string // as in go.sum; "" for Go's standard library
-	// In are the names of the binaries that contain it.
+	// In lists the binaries that contain the module.
 	In []string
-	// Licence is its SPDX identifier, several joined by AND; NOASSERTION where no text was
+	// Licence is the SPDX identifier; several are joined by AND. NOASSERTION means that no text was
 	// recognized.
 	Licence string
-	// Texts are its licence and notice files by name.
+	// Texts are the licence and notice files by name.
 	Texts []text
 }
 
 type text struct{ Name, Content string }
 
-// standard is the name under which Go's standard library stands in the lists.
+// standard is the name of Go's standard library in the lists.
 const standard = "std"
 
-// modulesOf reads the modules that the Go command recorded in the binaries, the main modules left
-// out.
+// modulesOf reads the modules that the Go command recorded in the binaries, without the main
+// modules.
 func modulesOf(binaries []string) ([]module, error) {
 	found := map[string]*module{}
 	add := func(path, version, sum, binary string) {
@@ -58,7 +58,7 @@ func modulesOf(binaries []string) ([]module, error) {
 			if dep.Replace != nil {
 				dep = dep.Replace
 			}
-			if dep.Sum != "" { // a module of this repository has none
+			if dep.Sum != "" { // modules of this repository have no sum
 				add(dep.Path, dep.Version, dep.Sum, name)
 			}
 		}
@@ -77,7 +77,7 @@ type libraries []module
 
 func (l *libraries) String() string { return "" }
 
-// Set takes NAME@VERSION=LICENCE=FILE.
+// Set parses NAME@VERSION=LICENCE=FILE.
 func (l *libraries) Set(value string) error {
 	parts := strings.Split(value, "=")
 	name, version, ok := strings.Cut(parts[0], "@")

@@ -19,7 +19,7 @@ source at commit %s and run SECCOMP_SOURCE=FILE make build
 `
 
 // writeNotice writes the names, versions and licence texts. A text that several modules share
-// stands once.
+// appears once.
 func writeNotice(path string, o options, modules []module) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, preface, o.version, o.commit)

@@ -14,7 +14,7 @@ import (
 
 const self = common.ElementID("knarr")
 
-// writeSBOM writes the SPDX document: the package knarr, and what it contains.
+// writeSBOM writes the SPDX document: the package knarr with everything it contains.
 func writeSBOM(path string, o options, modules []module) error {
 	doc := &spdx.Document{
 		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT",

@@ -25,7 +25,7 @@ func main() {
 	}
 }
 
-// steps runs the named steps of a plan in dir, all of them without names, and says whether all
+// steps runs the named steps of a plan in dir, or all steps without names. It reports whether all
 // passed.
 func steps(ctx context.Context, all []step, names []string, dir string, s *screen) (bool, error) {
 	chosen, err := choose(all, names)
@@ -71,7 +71,7 @@ func steps(ctx context.Context, all []step, names []string, dir string, s *scree
 		break
 	}
 	r.took = time.Since(r.began)
-	if unknown == nil { // else git is not there, or the folder is not from git
+	if unknown == nil { // unknown is set if git is missing or the folder is no work tree
 		r.compare(s, dir, before)
 	}
 	ok := r.report(s)
@@ -86,7 +86,7 @@ func steps(ctx context.Context, all []step, names []string, dir string, s *scree
 	return ok, writeTimes(filepath.Join(logs, "seconds"), times)
 }
 
-// expectation is how long the run takes: the longest lane.
+// expectation returns the expected duration of the run: that of the longest lane.
 func (r *run) expectation() (longest time.Duration) {
 	for _, lane := range r.lanes() {
 		var sum time.Duration
@@ -98,7 +98,7 @@ func (r *run) expectation() (longest time.Duration) {
 	return longest
 }
 
-// tell prints how a step ended, and the causes of a failure at once.
+// tell prints how a step ended, with the causes of a failure.
 func (r *run) tell(s *screen, j *job) {
 	switch j.state {
 	case passed:
@@ -119,8 +119,8 @@ func (r *run) tell(s *screen, j *job) {
 	r.writeSlow(j)
 }
 
-// compare adds a step that fails when files of the work tree changed during the run: no step may
-// leave its traces there.
+// compare adds a failing step if files of the work tree changed during the run, because steps must
+// not change it.
 func (r *run) compare(s *screen, dir string, before tree) {
 	j := &job{step: step{name: "clean tree"}, state: passed}
 	after, err := readTree(dir)

@@ -13,16 +13,16 @@ type step struct {
 	lane    string   // steps of one lane run one after the other
 	needs   []string // steps that must have passed before
 	command []string
-	nice    int           // priority, as nice has it: 0 is the highest
-	cold    time.Duration // expected on two cores with empty caches, until a run has measured it
-	alone   bool          // runs only when it is named
+	nice    int // priority as in nice; 0 is the highest
+	// expected duration on two cores with empty caches, until a run has measured it
+	cold  time.Duration
+	alone bool // runs only if it is named
 }
 
-// limit ends a step that hangs. Its parts have shorter limits of their own, and say more when they
-// reach them.
+// limit ends a hanging step. Its parts have shorter limits and better messages.
 const limit = 50 * time.Minute
 
-// The priorities. Tests have time limits, compilers and checks do not.
+// Priorities. Tests have time limits; compilers and checks do not.
 const (
 	clusters = 0
 	tests    = 5
@@ -30,7 +30,7 @@ const (
 	checks   = 15
 )
 
-// plan is what `make test` runs. A lane's steps are in the order in which they run.
+// plan lists the steps of `make test`. A lane's steps are in the order of execution.
 var plan = []step{
 	{name: "prerequisites", lane: "compile", command: []string{"hack/prerequisites.sh", "conformance"}, cold: 20 * time.Second},
 	{name: "build", lane: "compile", needs: []string{"prerequisites"}, command: []string{"make", "--no-print-directory", "binary"}, nice: compiles, cold: 230 * time.Second},
@@ -43,9 +43,9 @@ var plan = []step{
 	{name: "quick", lane: "compile", command: []string{"hack/quick.sh"}, nice: tests, cold: 120 * time.Second, alone: true},
 }
 
-// choose gives the steps of that name, in the order of the plan; without names all but those that
-// run alone. Of chosen steps only those needs stay that are chosen too: the caller answers for the
-// others.
+// choose returns the steps of these names, in the order of the plan. Without names, it returns all
+// steps but those that run alone. Needs that are not chosen are dropped; the caller must satisfy
+// them.
 func choose(all []step, names []string) ([]step, error) {
 	for _, name := range names {
 		if !slices.ContainsFunc(all, func(s step) bool { return s.name == name }) {

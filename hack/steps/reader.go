@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// reader takes a step's output: progress goes into its fields, the rest into the log. The lines of
+// reader reads a step's output. Progress goes into its fields, the rest into the log. Lines of
 // progress are
 //
 //	progress: TEXT            what runs now
@@ -22,30 +22,30 @@ import (
 //	progress: compiling TEXT  the lines that follow may be packages that `go build -v` compiles:
 //	k8s.io/api/core/v1
 //
-// Safe for concurrent use.
+// It is safe for concurrent use.
 type reader struct {
 	mu       sync.Mutex
 	log      io.Writer
 	text     string // what runs now
 	compiled int
-	compiles string // the package that is compiled now
-	packages int    // of packages: how many there are
+	compiles string // the package being compiled
+	packages int    // total number of packages
 	tests    int
-	ended    int // packages that ended
-	tested   int // tests that ended
+	ended    int // finished packages
+	tested   int // finished tests
 	running  map[string]bool
 	results  map[string]*result
 	slow     []timed
 	notes    []string
 }
 
-// timed is a test or a package with its seconds.
+// timed is a test or a package with its duration in seconds.
 type timed struct {
 	name    string
 	seconds float64
 }
 
-// event is one of `go test -json`: see `go doc test2json` and `go help buildjson`.
+// event is an event of `go test -json`; see `go doc test2json` and `go help buildjson`.
 type event struct {
 	Action, Package, Test, Output string
 	Elapsed                       float64
@@ -55,7 +55,7 @@ func newReader(log io.Writer) *reader {
 	return &reader{log: log, running: map[string]bool{}, results: map[string]*result{}}
 }
 
-// read takes lines until the end.
+// read reads lines until the end.
 func (r *reader) read(from io.Reader) {
 	lines := bufio.NewReader(from)
 	for {
@@ -107,7 +107,7 @@ func (r *reader) progress(text string) {
 }
 
 func (r *reader) event(e event) {
-	if e.Package == "" { // of a build
+	if e.Package == "" { // an event of a build
 		fmt.Fprint(r.log, e.Output)
 		return
 	}
@@ -143,7 +143,7 @@ func (r *reader) event(e event) {
 	}
 }
 
-// name is the test's, or the package's, without what all packages of this repository begin with.
+// name returns the test's or package's name without this repository's prefix.
 func (e event) name() string {
 	short := strings.TrimPrefix(e.Package, "github.com/knarr-project/knarr/")
 	if e.Test == "" {
@@ -152,7 +152,7 @@ func (e event) name() string {
 	return short + "." + e.Test
 }
 
-// finish writes what tests printed that have not ended.
+// finish writes the output of tests that have not ended.
 func (r *reader) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +163,7 @@ func (r *reader) finish() {
 	}
 }
 
-// String says how far the step is.
+// String describes the progress of the step.
 func (r *reader) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,7 +171,7 @@ func (r *reader) String() string {
 	if r.compiles != "" {
 		now = r.compiles
 	} else if !r.running[now] {
-		for name := range r.running { // one of those that run, a test rather than a package
+		for name := range r.running { // prefer a running test to a package
 			if r.running[now] && len(name) < len(now) {
 				continue
 			}
@@ -192,7 +192,7 @@ func (r *reader) String() string {
 	return now
 }
 
-// result is what a package's tests have printed and how they ended.
+// result is the output and outcome of a package's tests.
 type result struct {
 	lines   []outputLine
 	outcome map[string]string // by test; "" is the package

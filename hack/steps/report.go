@@ -10,16 +10,16 @@ import (
 	"strings"
 )
 
-// matters matches lines that say what failed; subtests are indented.
+// matters matches lines that name failures. Subtests are indented.
 var matters = regexp.MustCompile(`^ *--- FAIL|^(FAIL|panic:|fatal error:|lint:|.*error:|Summarizing|\[FAIL\])|DATA RACE|^\S+\.go:\d+:\d+: |^[\w.-]+\.sh: `)
 
-// causes matches the lines that a reader of the last lines alone must see.
+// causes matches the lines to repeat at the very end.
 var causes = regexp.MustCompile(`^ *--- FAIL|^FAIL\s+\S|^panic:|^fatal error:|DATA RACE|^ *\[FAIL\]|^lint:|^\S+\.go:\d+:\d+: |^[\w.-]+\.sh: |^tree: |^make: \*\*\*`)
 
 // noise matches lines of packages that passed.
 var noise = regexp.MustCompile(`^(ok|\?) `)
 
-// excerpts gives what matters of a failed step's log: its end, and the lines that match with some
+// excerpts returns the relevant parts of a failed step's log: its end, and matching lines with some
 // that follow.
 func excerpts(log string) (end, parts []string) {
 	var lines []string
@@ -42,7 +42,7 @@ func excerpts(log string) (end, parts []string) {
 	return end, parts[max(0, len(parts)-100):]
 }
 
-// brief gives the causes of a failed step, each once.
+// brief returns the causes of a failed step, without duplicates.
 func brief(log string, most int) []string {
 	var found []string
 	for _, line := range strings.Split(log, "\n") {
@@ -53,7 +53,7 @@ func brief(log string, most int) []string {
 	return found
 }
 
-// report prints what failed and the closing lines, and says whether all passed.
+// report prints failures and the closing lines, and reports whether all steps passed.
 func (r *run) report(s *screen) bool {
 	var good, bad, out []*job
 	for _, j := range r.jobs {
@@ -108,13 +108,13 @@ func (r *run) path(j *job) string { return filepath.Join(r.logs, j.name+".log") 
 
 func (r *run) log(j *job) string {
 	if j.lane == "" || j.state == waiting || j.state == leftOut {
-		return "" // what is there is a former run's
+		return "" // an existing file belongs to an earlier run
 	}
 	text, _ := os.ReadFile(r.path(j))
 	return string(text)
 }
 
-// writeSlow keeps the list of a step's slowest tests.
+// writeSlow writes the list of a step's slowest tests.
 func (r *run) writeSlow(j *job) {
 	if j.out == nil || len(j.out.slow) == 0 {
 		return

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// state of a step in a run.
+// state is the state of a step in a run.
 type state int
 
 const (
@@ -35,7 +35,7 @@ type job struct {
 	took     time.Duration
 	expected time.Duration
 	out      *reader
-	reason   string // of a failure, beside the command's exit code
+	reason   string // of a failure, in addition to the command's exit code
 }
 
 // run is one run of some steps.
@@ -48,8 +48,8 @@ type run struct {
 	ended func(*job)
 }
 
-// start runs all steps and returns when the last one has ended. ctx's end stops those that run; the
-// others do not start.
+// start runs all steps and returns when the last one has ended. When ctx ends, running steps are
+// stopped and the others do not start.
 func (r *run) start(ctx context.Context) {
 	var lanes sync.WaitGroup
 	change := sync.NewCond(&r.mu)
@@ -83,7 +83,7 @@ func (r *run) start(ctx context.Context) {
 	lanes.Wait()
 }
 
-// lanes gives the jobs by lane.
+// lanes returns the jobs by lane.
 func (r *run) lanes() [][]*job {
 	var names []string
 	byName := map[string][]*job{}
@@ -100,12 +100,12 @@ func (r *run) lanes() [][]*job {
 	return lanes
 }
 
-// ready says that it is decided whether the job can run.
+// ready reports whether it is decided that the job runs or does not run.
 func (r *run) ready(j *job) bool {
 	return !slices.ContainsFunc(r.needed(j), func(n *job) bool { return n.state == waiting || n.state == running })
 }
 
-// has says that all steps that the job needs are in that state.
+// has reports whether all steps that the job needs are in that state.
 func (r *run) has(j *job, s state) bool {
 	return !slices.ContainsFunc(r.needed(j), func(n *job) bool { return n.state != s })
 }
@@ -120,9 +120,9 @@ func (r *run) needed(j *job) []*job {
 	return needed
 }
 
-// execute runs the step's command in a session of its own, and ends all of the session with it.
+// execute runs the step's command in a session of its own, and ends the whole session with it.
 func (r *run) execute(ctx context.Context, j *job) error {
-	runtime.LockOSThread() // a parent's death is that of the thread that has started the child
+	runtime.LockOSThread() // the parent-death signal is tied to the thread that started the child
 	defer runtime.UnlockOSThread()
 	log, err := os.Create(filepath.Join(r.logs, j.name+".log"))
 	if err != nil {
@@ -145,8 +145,8 @@ func (r *run) execute(ctx context.Context, j *job) error {
 		return err
 	}
 	_ = to.Close()
-	// With a scheduling group a session, nice counts inside of the group alone. Without such groups
-	// there is no such file.
+	// If each session has a scheduling group, nice only has an effect inside the group. Without
+	// such groups the file does not exist.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid), []byte(strconv.Itoa(j.nice)), 0)
 	read := make(chan struct{})
 	go func() { defer close(read); j.out.read(from) }()
@@ -170,8 +170,8 @@ func (r *run) execute(ctx context.Context, j *job) error {
 	return err
 }
 
-// watch stops the process group when the context ends or the limit is reached, and says why. It
-// returns once done is closed.
+// watch stops the process group when the context ends or the limit is reached, and returns the
+// reason. It returns once done is closed.
 func watch(ctx context.Context, group int, done <-chan struct{}) error {
 	var late error
 	select {
@@ -182,7 +182,7 @@ func watch(ctx context.Context, group int, done <-chan struct{}) error {
 	case <-time.After(limit):
 		late = fmt.Errorf("did not end within %s", limit)
 	}
-	_ = syscall.Kill(-group, syscall.SIGTERM) // it tidies up
+	_ = syscall.Kill(-group, syscall.SIGTERM) // gives it time to clean up
 	select {
 	case <-done:
 	case <-time.After(2 * time.Minute):
@@ -192,7 +192,7 @@ func watch(ctx context.Context, group int, done <-chan struct{}) error {
 	return late
 }
 
-// endSession ends what a step has left of its session.
+// endSession ends the remaining processes of a step's session.
 func endSession(session int) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {

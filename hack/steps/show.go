@@ -10,17 +10,17 @@ import (
 	"unicode/utf8"
 )
 
-// screen prints what runs now: one line that is refreshed on a terminal, a line every 15 seconds
-// elsewhere.
+// screen prints what runs now: on a terminal one line that is refreshed, elsewhere a line every 15
+// seconds.
 type screen struct {
 	to       io.Writer
 	terminal bool
 	width    int
-	printed  time.Time // when a line of progress was printed
-	dirty    bool      // the terminal's line has text
+	printed  time.Time // when the last line of progress was printed
+	dirty    bool      // the terminal's current line has text
 }
 
-// often is how often a line is printed where it cannot be refreshed.
+// often is the interval of lines that cannot be refreshed.
 const often = 15 * time.Second
 
 func newScreen(to *os.File) *screen {
@@ -34,7 +34,7 @@ func newScreen(to *os.File) *screen {
 	return s
 }
 
-// line prints a line that stays.
+// line prints a permanent line.
 func (s *screen) line(format string, args ...any) {
 	if s.dirty {
 		fmt.Fprint(s.to, "\r\033[K")
@@ -43,7 +43,7 @@ func (s *screen) line(format string, args ...any) {
 	fmt.Fprintf(s.to, format+"\n", args...)
 }
 
-// progress prints the line of what runs now, when it is time.
+// progress prints the line about running steps, if it is due.
 func (s *screen) progress(now time.Time, text string) {
 	switch {
 	case s.terminal:
@@ -58,7 +58,7 @@ func (s *screen) progress(now time.Time, text string) {
 	}
 }
 
-// describe is the line of what runs now.
+// describe returns the line about running steps.
 func (r *run) describe(now time.Time, expected time.Duration) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +76,7 @@ func (r *run) describe(now time.Time, expected time.Duration) string {
 	return strings.Join(parts, " | ")
 }
 
-// clock is the time that something has taken, of what it took the last time.
+// clock formats the elapsed time and the time of the last run.
 func clock(took, expected time.Duration) string {
 	if expected <= 0 {
 		return minutes(took)

@@ -17,7 +17,7 @@ func script(name, lane, line string, needs ...string) step {
 	return step{name: name, lane: lane, needs: needs, command: []string{"bash", "-c", line}}
 }
 
-// perform runs a plan in dir and gives what it printed.
+// perform runs a plan in dir and returns its output.
 func perform(t *testing.T, ctx context.Context, dir string, all []step, names ...string) (bool, string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -57,8 +57,7 @@ func TestAFailureIsPrintedLastAndStopsWhatNeedsIt(t *testing.T) {
 func TestLanesRunSideBySide(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	// Each waits for the other one's file, which only lanes that run at the same time can give each
-	// other.
+	// Each waits for the other's file, which only concurrent lanes can provide.
 	meet := func(mine, other string) string {
 		return "touch " + dir + "/" + mine + "; for i in $(seq 600); do [ -e " + dir + "/" + other + " ] && exit 0; sleep 0.1; done; exit 1"
 	}
@@ -112,7 +111,7 @@ func TestNothingOfAStoppedStepStays(t *testing.T) {
 		}
 	}()
 	marker := filepath.Join(dir, "marker")
-	// A background process holds the output open and hears no signal but KILL.
+	// A background process holds the output open and ignores all signals but KILL.
 	ok, out := perform(t, ctx, dir, []step{
 		script("long", "a", "(trap '' TERM; exec -a "+marker+" bash -c 'while :; do sleep 0.1; done') & touch "+dir+"/began; wait"),
 		script("next", "a", "true", "long"),

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// whole is the name under which the seconds of a run of all steps are kept.
+// whole is the name under which the duration of a complete run is stored.
 const whole = "all"
 
-// readTimes gives the seconds of the last run that passed, by step.
+// readTimes returns the durations of the last successful run, by step.
 func readTimes(path string) map[string]time.Duration {
-	text, _ := os.ReadFile(path) // absent before the first run
+	text, _ := os.ReadFile(path) // missing before the first run
 	times := map[string]time.Duration{}
 	for line := range strings.Lines(string(text)) {
 		name, seconds, _ := strings.Cut(strings.TrimSpace(line), " ")

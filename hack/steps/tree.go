@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// tree is what git sees as changed or new in a work tree: each file's state and the hash of its
-// content, by path.
+// tree lists the changed and new files of a work tree according to git: each file's state and the
+// hash of its content, by path.
 type tree map[string]string
 
-// readTree reads it. Ignored files are left out.
+// readTree reads the state of a work tree, without ignored files.
 func readTree(dir string) (tree, error) {
 	cmd := exec.Command("git", "-C", dir, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
 	out, err := cmd.Output()
@@ -27,13 +27,13 @@ func readTree(dir string) (tree, error) {
 			continue
 		}
 		path := entry[3:]
-		content, _ := os.ReadFile(dir + "/" + path) // removed files have none
+		content, _ := os.ReadFile(dir + "/" + path) // removed files have no content
 		t[path] = fmt.Sprintf("%s %x", entry[:2], sha256.Sum256(content))
 	}
 	return t, nil
 }
 
-// changes names the files in which a later state differs.
+// changes names the files that differ in a later state.
 func (t tree) changes(later tree) []string {
 	differ := map[string]bool{}
 	for path, is := range later {
