@@ -1,8 +1,8 @@
 // Command cast records a session of a terminal, and draws a recording as an animated SVG.
 //
-//	go run ./hack/cast record COMMANDS >FILE.cast    runs the lines of COMMANDS with bash, one after the other
+//	go run ./hack/cast record COMMANDS >FILE.cast    runs the lines of COMMANDS with bash
 //	go run ./hack/cast draw FILE.cast >FILE.svg
-//	go run ./hack/cast files PAGE                    writes the files that a page of the documentation shows
+//	go run ./hack/cast files PAGE                    writes the files that a page shows
 //
 // A recording is a file in asciicast's version 2: a header, then one JSON array an event, with
 // seconds, "o" and text. See hack/record.sh, which makes docs/images/up.svg.

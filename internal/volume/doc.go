@@ -8,7 +8,8 @@
 //
 // Layout, the same as upstream's:
 //
-//	POD/volumes/kubernetes.io~configmap/NAME       and ~secret, ~downward-api, ~projected, ~empty-dir, ~local-volume, ~csi
+//	POD/volumes/kubernetes.io~configmap/NAME       also ~secret, ~downward-api, ~projected,
+//	                                               ~empty-dir, ~local-volume, ~csi
 //	POD/volume-subpaths/VOLUME/CONTAINER/INDEX     bind mounts of sub paths
 //
 // In: the pod; ConfigMaps and Secrets, each followed by a View of one name while a mounted volume
