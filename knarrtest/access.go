@@ -21,9 +21,10 @@ import (
 )
 
 const (
-	// patience is the time limit of each further step of the start, once the API server answers.
-	patience  = time.Minute
-	pollEvery = 2 * time.Millisecond
+	// startTimeout is the time limit of each further step of the start, once the API server
+	// answers.
+	startTimeout = time.Minute
+	pollEvery    = 2 * time.Millisecond
 	// certificateLife is the lifetime of a user's certificate.
 	certificateLife = 30 * 24 * time.Hour
 )

@@ -96,7 +96,7 @@ func (c *Cluster) start() error {
 		close(c.ended)
 		return err
 	}
-	o := controlplane.Options{Config: cfg, Log: c.log, Unsynced: c.folder == "", ShutdownTimeout: farewell}
+	o := controlplane.Options{Config: cfg, Log: c.log, Unsynced: c.folder == "", ShutdownTimeout: stopTimeout}
 	if c.clock != nil {
 		o.Clock = &c.clock.moved
 	}
@@ -149,9 +149,9 @@ func (c *Cluster) phases() []process.Phase {
 	}
 }
 
-// farewell is the time limit for running requests when a cluster stops. The test has ended and
+// stopTimeout is the time limit for running requests when a cluster stops. The test has ended and
 // needs no answers.
-const farewell = 50 * time.Millisecond
+const stopTimeout = 50 * time.Millisecond
 
 // serviceAccounts is the controller that creates service accounts in namespaces.
 const serviceAccounts = "serviceaccount-controller"
@@ -212,7 +212,7 @@ func (c *Cluster) Stop() error {
 
 // install installs definitions and webhooks.
 func (c *Cluster) install() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	crds, err := crd.Read(c.crdPaths, true)
 	if err != nil {

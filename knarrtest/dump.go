@@ -27,8 +27,8 @@ const (
 	dumpFolder = "KNARRTEST_DUMP"
 	// mostDumped limits the dump in a test's log, in bytes.
 	mostDumped = 256 << 10
-	// dumpPatience is the time limit of a dump.
-	dumpPatience = 10 * time.Second
+	// dumpTimeout is the time limit of a dump.
+	dumpTimeout = 10 * time.Second
 )
 
 // systemNamespaces are not dumped.
@@ -42,7 +42,7 @@ var errFull = errors.New("full")
 
 // dumpTo writes the objects to the test's log or to the folder.
 func (c *Cluster) dumpTo(t testing.TB) {
-	ctx, cancel := context.WithTimeout(context.Background(), dumpPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), dumpTimeout)
 	defer cancel()
 	if text := c.kept.String(); text != "" {
 		t.Logf("knarrtest: the cluster's last warnings:\n%s", text)

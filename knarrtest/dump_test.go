@@ -15,7 +15,7 @@ import (
 	"github.com/knarr-project/knarr/knarrtest"
 )
 
-func TestADumpShowsWhatATestMade(t *testing.T) {
+func TestADumpShowsTheTestsObjects(t *testing.T) {
 	t.Parallel()
 	c := knarrtest.Start(t, knarrtest.WithCRDs(file(t, "ships.yaml", shipsCRD)), knarrtest.WithoutScheduler())
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "key"}, StringData: map[string]string{"password": "hunter2"}}

@@ -106,7 +106,7 @@ func TestADeploymentRunsOnHollowNodes(t *testing.T) {
 	})
 }
 
-func TestAJobSucceedsAndItsTimeToLivePassesOnTheClock(t *testing.T) {
+func TestAJobsTTLFollowsTheClock(t *testing.T) {
 	t.Parallel()
 	var clock knarrtest.Clock
 	c := knarrtest.Start(t, knarrtest.WithNodes(1), knarrtest.WithCompletedJobs(10*time.Minute), knarrtest.WithClock(&clock))
@@ -157,7 +157,7 @@ func TestACronJobRunsWhenTheClockIsMoved(t *testing.T) {
 	})
 }
 
-func TestAUserMayWhatRBACAllows(t *testing.T) {
+func TestAUserHasTheRightsOfRBAC(t *testing.T) {
 	t.Parallel()
 	c := knarrtest.Start(t)
 	user, err := kubernetes.NewForConfig(c.As("jane", "developers"))
@@ -199,7 +199,7 @@ func TestAnUnknownControllerIsAnError(t *testing.T) {
 	}
 }
 
-func TestAClusterOnDiskGoesOnWhereItEnded(t *testing.T) {
+func TestAClusterOnDiskContinuesWhereItEnded(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	for i := range 2 {

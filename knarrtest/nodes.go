@@ -79,7 +79,7 @@ func (f *fleet) await(registered <-chan struct{}) error {
 		return err
 	case <-f.ctx.Done():
 		return f.ctx.Err()
-	case <-time.After(patience):
+	case <-time.After(startTimeout):
 		return errors.New("a hollow node does not register")
 	}
 }

@@ -228,7 +228,7 @@ func TestFates(t *testing.T) {
 	})
 }
 
-func TestANodeThatStopsIsLost(t *testing.T) {
+func TestAStoppedNodeIsLost(t *testing.T) {
 	t.Parallel()
 	c := knarrtest.Start(t, knarrtest.WithNodes(1), knarrtest.WithFlags("--node-monitor-grace-period=1s"))
 	k := clientset(t, c)

@@ -7,7 +7,7 @@ import (
 )
 
 // docs/images/up.svg must be drawn from docs/images/up.cast.
-func TestThePictureIsOfItsRecording(t *testing.T) {
+func TestThePictureIsCurrent(t *testing.T) {
 	var drawn bytes.Buffer
 	if err := draw("../../docs/images/up.cast", &drawn); err != nil {
 		t.Fatal(err)

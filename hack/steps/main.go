@@ -54,7 +54,7 @@ func steps(ctx context.Context, all []step, names []string, dir string, s *scree
 	r.ended = func(j *job) {
 		printing.Lock()
 		defer printing.Unlock()
-		r.tell(s, j)
+		r.printResult(s, j)
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); r.start(ctx) }()
@@ -98,8 +98,8 @@ func (r *run) expectation() (longest time.Duration) {
 	return longest
 }
 
-// tell prints how a step ended, with the causes of a failure.
-func (r *run) tell(s *screen, j *job) {
+// printResult prints how a step ended, with the causes of a failure.
+func (r *run) printResult(s *screen, j *job) {
 	switch j.state {
 	case passed:
 		s.line("%-14s ok      %4ds", j.name, int(j.took.Seconds()))
@@ -131,5 +131,5 @@ func (r *run) compare(s *screen, dir string, before tree) {
 		j.state, j.reason = failed, "changed while the steps ran: "+strings.Join(changed, " ")
 	}
 	r.jobs = append(r.jobs, j)
-	r.tell(s, j)
+	r.printResult(s, j)
 }

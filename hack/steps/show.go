@@ -20,8 +20,8 @@ type screen struct {
 	dirty    bool      // the terminal's current line has text
 }
 
-// often is the interval of lines that cannot be refreshed.
-const often = 15 * time.Second
+// lineInterval is the interval of lines that cannot be refreshed.
+const lineInterval = 15 * time.Second
 
 func newScreen(to *os.File) *screen {
 	s := &screen{to: to, width: 100, printed: time.Now()}
@@ -52,7 +52,7 @@ func (s *screen) progress(now time.Time, text string) {
 		}
 		fmt.Fprintf(s.to, "\r\033[K%s", text)
 		s.dirty = true
-	case now.Sub(s.printed) >= often:
+	case now.Sub(s.printed) >= lineInterval:
 		s.printed = now
 		fmt.Fprintln(s.to, text)
 	}

@@ -79,7 +79,7 @@ func TestOnlyNamedStepsRun(t *testing.T) {
 	}
 }
 
-func TestEveryNeedIsAStepBefore(t *testing.T) {
+func TestEveryNeedIsAnEarlierStep(t *testing.T) {
 	t.Parallel()
 	var before []string
 	for _, s := range plan {
@@ -97,7 +97,7 @@ func TestEveryNeedIsAStepBefore(t *testing.T) {
 	}
 }
 
-func TestNothingOfAStoppedStepStays(t *testing.T) {
+func TestAStoppedStepLeavesNoProcesses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	ctx, stop := context.WithCancel(t.Context())
@@ -125,7 +125,7 @@ func TestNothingOfAStoppedStepStays(t *testing.T) {
 	}
 }
 
-func TestAStepThatChangesTheTreeIsNamed(t *testing.T) {
+func TestAChangedWorkTreeFailsTheRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	git := func(args ...string) {
@@ -158,7 +158,7 @@ func TestAStepThatChangesTheTreeIsNamed(t *testing.T) {
 	contains(t, out, "1 passed, 1 failed", "failed: clean tree (changed while the steps ran: edited go.sum new)")
 }
 
-func TestSecondsOfThelastRunAreExpected(t *testing.T) {
+func TestTheExpectationIsTheLastRunsDuration(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "seconds")
 	if err := writeTimes(path, map[string]time.Duration{"unit": 241400 * time.Millisecond, whole: time.Minute}); err != nil {

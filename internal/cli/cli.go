@@ -59,7 +59,7 @@ func Root() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddGroup(groups...)
 	root.AddCommand(inGroup(groupRun, upCommand(), statusCommand(), logsCommand(), stopCommand(), lsCommand(), serverCommand(), nodeCommand(), tokenCommand())...)
-	images := image.Command(func(dataDir string, given bool) (*clusters.Record, error) { return meant(nil, dataDir, given) })
+	images := image.Command(func(dataDir string, given bool) (*clusters.Record, error) { return targetCluster(nil, dataDir, given) })
 	root.AddCommand(inGroup(groupUse, kubectlHelp(), images)...)
 	root.AddCommand(inGroup(groupCare, doctorCommand(), snapshotCommand(), purgeCommand())...)
 	root.AddCommand(inGroup(groupComponent, componentCommands()...)...)

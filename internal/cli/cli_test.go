@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	err := Execute(context.Background(), os.Args)
-	if told := ExitStatus(0); err != nil && !errors.As(err, &told) {
+	if status := ExitStatus(0); err != nil && !errors.As(err, &status) {
 		fmt.Fprintln(os.Stderr, "knarr:", err)
 	}
 	os.Exit(Status(err))
@@ -58,7 +58,7 @@ func typed(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-func TestWrongCommandLinesSayWhatIsRight(t *testing.T) {
+func TestErrorsForWrongCommandLinesNameTheRemedy(t *testing.T) {
 	for line, want := range map[string]string{
 		"dcotor":                                   "unknown command \"dcotor\"; did you mean doctor?\nRead `knarr --help`.",
 		"image lst":                                "unknown command \"lst\"; did you mean ls or list?\nRead `knarr image --help`.",
@@ -91,7 +91,7 @@ func TestWrongCommandLinesSayWhatIsRight(t *testing.T) {
 	}
 }
 
-func TestAWrongCommandLineEndsTheProcessWithStatusTwo(t *testing.T) {
+func TestAWrongCommandLineExitsWithStatus2(t *testing.T) {
 	cmd := program(t, "up", "--datadir", "x")
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
@@ -104,9 +104,9 @@ func TestAWrongCommandLineEndsTheProcessWithStatusTwo(t *testing.T) {
 	}
 }
 
-// TestEveryFlagOfEveryCommandCanStandInAFile sets all flags once on the command line and once in a
+// TestEveryFlagCanBeSetInAFile sets all flags once on the command line and once in a
 // file.
-func TestEveryFlagOfEveryCommandCanStandInAFile(t *testing.T) {
+func TestEveryFlagCanBeSetInAFile(t *testing.T) {
 	walk(Root(), func(cmd *cobra.Command) {
 		if cmd.Flags().Lookup("config") == nil {
 			return
@@ -201,7 +201,7 @@ func sample(t *testing.T, flag *pflag.Flag) (line, yaml string) {
 	}
 }
 
-func TestCommandsTakeNoSettingsThatTheyDoNotRead(t *testing.T) {
+func TestCommandsOnlyAcceptSettingsThatTheyRead(t *testing.T) {
 	for path, want := range map[string]string{
 		"token create": "data-dir advertise-address config", "purge": "data-dir run-dir cgroup-root log-level config",
 		"snapshot save": "data-dir log-level config", "snapshot ls": "data-dir config", "version": "", "completion": "",

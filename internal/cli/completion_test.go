@@ -41,7 +41,7 @@ func offered(out string) (words []string, directive string) {
 	return words, directive
 }
 
-func TestTheTabKeyCompletes(t *testing.T) {
+func TestCompletion(t *testing.T) {
 	const noFiles, files, folders, extensions = ":4", ":0", ":16", ":8"
 	for name, tc := range map[string]struct {
 		args      []string
@@ -80,7 +80,7 @@ func TestTheTabKeyCompletes(t *testing.T) {
 	}
 }
 
-func TestThereIsAScriptForEachShell(t *testing.T) {
+func TestEachShellHasACompletionScript(t *testing.T) {
 	for _, shell := range shells {
 		if out, err := typed(t, "completion", shell); err != nil || !strings.Contains(out, "knarr") || !strings.Contains(out, "__complete") {
 			t.Errorf("%s: %v, %d characters", shell, err, len(out))

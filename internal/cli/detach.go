@@ -44,18 +44,18 @@ func startInBackground(ctx context.Context, cmd *cobra.Command, dataDir string) 
 	child.Args[0] = os.Args[0]
 	child.Env = append(os.Environ(), backgroundVariable+"=1")
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	progress, told, err := os.Pipe()
+	progress, output, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	complaints, complained, err := os.Pipe()
+	errorOutput, errorInput, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	child.Stdout, child.Stderr = told, complained
+	child.Stdout, child.Stderr = output, errorInput
 	err = child.Start()
-	_ = told.Close()
-	_ = complained.Close()
+	_ = output.Close()
+	_ = errorInput.Close()
 	if err != nil {
 		return fmt.Errorf("start in the background: %w", err)
 	}
@@ -63,13 +63,13 @@ func startInBackground(ctx context.Context, cmd *cobra.Command, dataDir string) 
 	defer interrupted()
 	var complaint bytes.Buffer
 	var copying sync.WaitGroup
-	copying.Go(func() { _, _ = io.Copy(io.MultiWriter(cmd.ErrOrStderr(), &complaint), complaints) })
+	copying.Go(func() { _, _ = io.Copy(io.MultiWriter(cmd.ErrOrStderr(), &complaint), errorOutput) })
 	ready := showProgress(cmd.OutOrStdout(), progress)
 	if ready {
 		copying.Wait()
 		pid := child.Process.Pid
 		_ = child.Process.Release()
-		return tellBackground(cmd.OutOrStdout(), pid, dataDir)
+		return printBackground(cmd.OutOrStdout(), pid, dataDir)
 	}
 	err = child.Wait()
 	copying.Wait()
@@ -79,7 +79,7 @@ func startInBackground(ctx context.Context, cmd *cobra.Command, dataDir string) 
 	case complaint.Len() > 0:
 		return ExitStatus(1) // the process has shown the reason
 	}
-	return fmt.Errorf("the process in the background ended: %w%s", err, lastWords(dataDir, before))
+	return fmt.Errorf("the process in the background ended: %w%s", err, logTail(dataDir, before))
 }
 
 // showProgress copies output until the process is ready or the output ends.
@@ -98,7 +98,7 @@ func showProgress(to io.Writer, from io.Reader) (ready bool) {
 	}
 }
 
-func tellBackground(to io.Writer, pid int, dataDir string) error {
+func printBackground(to io.Writer, pid int, dataDir string) error {
 	name := filepath.Base(dataDir)
 	if r, err := clusters.Load(dataDir); err == nil {
 		name = r.Name
@@ -115,8 +115,8 @@ func logSize(dataDir string) int64 {
 	return info.Size()
 }
 
-// lastWords returns the last lines of the log if the log has grown.
-func lastWords(dataDir string, before int64) string {
+// logTail returns the last lines of the log if the log has grown.
+func logTail(dataDir string, before int64) string {
 	if logSize(dataDir) == before {
 		return ""
 	}
@@ -179,10 +179,10 @@ func (b *background) ready(took time.Duration) {
 	}
 	b.log.Info("ready", "took", took.Round(time.Millisecond))
 	_, _ = os.Stdout.Write([]byte{readyMark}) // the command may have ended
-	b.letGo()
+	b.release()
 }
 
-func (b *background) letGo() {
+func (b *background) release() {
 	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
 		_ = unix.Dup3(int(null.Fd()), 1, 0)
 		_ = null.Close()

@@ -45,7 +45,7 @@ func kubectlCluster(args []string) (rest []string, dataDir string, err error) {
 // running one.
 func useCluster(dataDir string) error {
 	if dataDir != "" {
-		r, err := meant(nil, dataDir, true)
+		r, err := targetCluster(nil, dataDir, true)
 		if err != nil {
 			return err
 		}

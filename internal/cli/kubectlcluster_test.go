@@ -14,7 +14,7 @@ import (
 	"github.com/knarr-project/knarr/internal/clusters"
 )
 
-func TestKubectlTakesALeadingDataDir(t *testing.T) {
+func TestKubectlAcceptsALeadingDataDir(t *testing.T) {
 	for _, tt := range []struct {
 		args, rest []string
 		dir        string
@@ -35,9 +35,9 @@ func TestKubectlTakesALeadingDataDir(t *testing.T) {
 }
 
 // ask sends a request as kubectl does, and returns the message for the user.
-func ask(t *testing.T, e *explainer, c *rest.Config) (told string, err error) {
+func ask(t *testing.T, e *explainer, c *rest.Config) (message string, err error) {
 	t.Helper()
-	e.stop = func(message string) { told = message }
+	e.stop = func(text string) { message = text }
 	client, err := rest.HTTPClientFor(e.wrap(rest.CopyConfig(c)))
 	if err != nil {
 		t.Fatal(err)
@@ -54,34 +54,34 @@ func ask(t *testing.T, e *explainer, c *rest.Config) (told string, err error) {
 	if err == nil {
 		_ = response.Body.Close()
 	}
-	return told, err
+	return message, err
 }
 
-func TestKubectlWithoutAClusterIsToldSo(t *testing.T) {
+func TestKubectlExplainsThatThereIsNoCluster(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	here := clusters.Registry{Dirs: []string{filepath.Join(t.TempDir(), "clusters")}, DefaultDataDir: filepath.Join(t.TempDir(), "none")}
 	nowhere := &rest.Config{Host: "http://localhost:8080", Dial: refuse}
-	told, _ := ask(t, &explainer{here: here, command: "get"}, nowhere)
-	if !strings.Contains(told, "`knarr up` starts one") {
-		t.Errorf("told is %q", told)
+	message, _ := ask(t, &explainer{here: here, command: "get"}, nowhere)
+	if !strings.Contains(message, "`knarr up` starts one") {
+		t.Errorf("message is %q", message)
 	}
 	here.DefaultDataDir = stopped(t, nil).DataDir
-	if told, _ = ask(t, &explainer{here: here, command: "get"}, nowhere); !strings.Contains(told, "knows harbour (stopped)") {
-		t.Errorf("told is %q", told)
+	if message, _ = ask(t, &explainer{here: here, command: "get"}, nowhere); !strings.Contains(message, "knows harbour (stopped)") {
+		t.Errorf("message is %q", message)
 	}
-	if told, err := ask(t, &explainer{here: here, command: "version"}, nowhere); told != "" || err == nil || !strings.Contains(err.Error(), "no cluster") {
-		t.Errorf("version: told is %q, error %v", told, err)
+	if message, err := ask(t, &explainer{here: here, command: "version"}, nowhere); message != "" || err == nil || !strings.Contains(err.Error(), "no cluster") {
+		t.Errorf("version: message is %q, error %v", message, err)
 	}
-	if told, _ := ask(t, &explainer{here: here, command: "get", server: "http://localhost:8080"}, nowhere); told != "" {
-		t.Errorf("a server that was asked for: %q", told)
+	if message, _ := ask(t, &explainer{here: here, command: "get", server: "http://localhost:8080"}, nowhere); message != "" {
+		t.Errorf("a server that was asked for: %q", message)
 	}
 	t.Setenv("KUBECONFIG", "/no/such/file")
-	if told, _ := ask(t, &explainer{here: here, command: "get"}, nowhere); !strings.Contains(told, "KUBECONFIG names /no/such/file") {
-		t.Errorf("told is %q", told)
+	if message, _ := ask(t, &explainer{here: here, command: "get"}, nowhere); !strings.Contains(message, "KUBECONFIG names /no/such/file") {
+		t.Errorf("message is %q", message)
 	}
 }
 
-func TestKubectlIsToldThatItsClusterDoesNotRun(t *testing.T) {
+func TestKubectlExplainsThatItsClusterDoesNotRun(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	server.Close()
@@ -96,7 +96,7 @@ func TestKubectlIsToldThatItsClusterDoesNotRun(t *testing.T) {
 	e := &explainer{here: clusters.Registry{Dirs: []string{t.TempDir()}, DefaultDataDir: r.DataDir}, command: "get"}
 	text := e.explain("https://"+address, []byte("CA"), dialError(t, address))
 	if !strings.Contains(text, "harbour does not run") || !strings.Contains(text, "knarr up --data-dir "+r.DataDir) {
-		t.Errorf("told is %q", text)
+		t.Errorf("message is %q", text)
 	}
 	if text := e.explain("https://"+address, []byte("another CA"), dialError(t, address)); text != "" {
 		t.Errorf("a cluster of others at that address: %q", text)
@@ -106,14 +106,14 @@ func TestKubectlIsToldThatItsClusterDoesNotRun(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatWasThereIsKubectlsBusiness(t *testing.T) {
+func TestErrorsOfEstablishedConnectionsAreNotExplained(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	e := &explainer{here: clusters.Registry{Dirs: []string{t.TempDir()}, DefaultDataDir: t.TempDir()}, command: "get"}
-	if told, err := ask(t, e, &rest.Config{Host: server.URL}); told != "" || err != nil {
-		t.Fatalf("%q, %v", told, err)
+	if message, err := ask(t, e, &rest.Config{Host: server.URL}); message != "" || err != nil {
+		t.Fatalf("%q, %v", message, err)
 	}
-	if told, _ := ask(t, e, &rest.Config{Host: "http://localhost:8080", Dial: refuse}); told != "" {
-		t.Errorf("told is %q", told)
+	if message, _ := ask(t, e, &rest.Config{Host: "http://localhost:8080", Dial: refuse}); message != "" {
+		t.Errorf("message is %q", message)
 	}
 }

@@ -32,7 +32,7 @@ func logsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := meant(args, dataDir, cmd.Flags().Changed("data-dir"))
+			r, err := targetCluster(args, dataDir, cmd.Flags().Changed("data-dir"))
 			if err != nil {
 				return err
 			}

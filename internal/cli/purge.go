@@ -26,7 +26,7 @@ func purgeCommand() *cobra.Command {
 				return err
 			}
 			if len(args) > 0 {
-				r, err := meant(args, s.DataDir, cmd.Flags().Changed("data-dir"))
+				r, err := targetCluster(args, s.DataDir, cmd.Flags().Changed("data-dir"))
 				if err != nil {
 					return err
 				}
@@ -46,7 +46,7 @@ func purgeCommand() *cobra.Command {
 			if err := run.Purge(cmd.Context(), &s.Config, log); err != nil {
 				return err
 			}
-			return tellPurged(cmd.OutOrStdout(), s.DataDir, there)
+			return printPurged(cmd.OutOrStdout(), s.DataDir, there)
 		},
 	}
 	s.takeFlags(cmd, "data-dir", "run-dir", "cgroup-root", "log-level")
@@ -55,8 +55,8 @@ func purgeCommand() *cobra.Command {
 	return cmd
 }
 
-// tellPurged prints what was removed. If there was nothing, it lists the existing clusters.
-func tellPurged(out io.Writer, dataDir string, there bool) error {
+// printPurged prints what was removed. If there was nothing, it lists the existing clusters.
+func printPurged(out io.Writer, dataDir string, there bool) error {
 	if there {
 		_, err := fmt.Fprintf(out, "removed the cluster in %s\n", dataDir)
 		return err

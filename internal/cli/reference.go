@@ -187,17 +187,17 @@ func writeTopic(b *strings.Builder, topic config.Topic, title string, rows []row
 	}
 	writeTable(b, "Setting", flags, commands)
 	b.WriteString("\n")
-	told := map[string]string{} // maps a long text that several settings share to the first of them
+	seen := map[string]string{} // maps a long text that several settings share to the first of them
 	for _, flag := range flags {
 		details := strings.Join(detailsOf(flag), " ")
-		first := told[details]
+		first := seen[details]
 		switch {
 		case details == "" || first == flag.Name:
 			continue
 		case first != "" && len(details) > width:
 			details = "As `--" + first + "`."
 		}
-		told[details] = flag.Name
+		seen[details] = flag.Name
 		b.WriteString(item("`--" + flag.Name + "`: " + details))
 	}
 }

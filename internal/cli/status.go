@@ -35,7 +35,7 @@ func statusCommand() *cobra.Command {
 			if output != "" && output != "json" {
 				return outputError(output, "json")
 			}
-			record, err := meant(args, dataDir, cmd.Flags().Changed("data-dir"))
+			record, err := targetCluster(args, dataDir, cmd.Flags().Changed("data-dir"))
 			if errors.Is(err, clusters.ErrNone) {
 				fmt.Fprintln(cmd.ErrOrStderr(), "knarr:", err)
 				return notRunning

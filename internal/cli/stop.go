@@ -26,7 +26,7 @@ func stopCommand() *cobra.Command {
 			"Nothing is removed: `knarr purge` does that.",
 		Example: "sudo knarr stop\nsudo knarr stop harbour --pods",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := meant(args, dataDir, cmd.Flags().Changed("data-dir"))
+			r, err := targetCluster(args, dataDir, cmd.Flags().Changed("data-dir"))
 			if err != nil {
 				return err
 			}
@@ -36,7 +36,7 @@ func stopCommand() *cobra.Command {
 			if pods {
 				return stopPods(cmd.Context(), cmd.OutOrStdout(), r)
 			}
-			return tellStopped(cmd.OutOrStdout(), r)
+			return printStopped(cmd.OutOrStdout(), r)
 		},
 	}
 	addDataDir(cmd, &dataDir)
@@ -80,7 +80,7 @@ func stopPods(ctx context.Context, out io.Writer, r *clusters.Record) error {
 	return err
 }
 
-func tellStopped(out io.Writer, r *clusters.Record) error {
+func printStopped(out io.Writer, r *clusters.Record) error {
 	if n := len(run.Containers(r.RunDir)); r.HasNode() && n > 0 {
 		fmt.Fprintf(out, "%d containers of its pods go on running; `knarr stop --pods %s` stops them\n", n, r.Name)
 	}

@@ -98,21 +98,21 @@ func runCommand(use, short, long string, groups config.Groups, root bool, start 
 		if detach && !bg.on {
 			return startInBackground(cmd.Context(), cmd, s.DataDir)
 		}
-		told := newTeller(cmd.OutOrStdout(), time.Now())
-		told.remembered(s.remembered)
+		progress := newProgressPrinter(cmd.OutOrStdout(), time.Now())
+		progress.remembered(s.remembered)
 		return bg.ended(start(cmd.Context(), run.Params{
 			Config: &s.Config, Log: log,
 			Progress: func(component string, took time.Duration) {
-				told.component(component, took)
+				progress.component(component, took)
 				bg.log.Info("up", "component", component, "took", took.Round(time.Millisecond))
 			},
 			Settings: func() map[string]string { return config.Settings(cmd.Flags()) },
-			Remark:   told.remark,
+			Remark:   progress.remark,
 			Detached: bg.on, Flags: config.GivenFlags(cmd.Flags(), notAgain...),
 			Held: func() error { return bg.open(s.DataDir, use, version.Current().Knarr) },
 			Ready: func() {
-				told.ready(&s.Config)
-				bg.ready(time.Since(told.began))
+				progress.ready(&s.Config)
+				bg.ready(time.Since(progress.began))
 			},
 		}))
 	}
@@ -124,36 +124,38 @@ func runCommand(use, short, long string, groups config.Groups, root bool, start 
 	return cmd
 }
 
-// teller shows progress: one line per component, in the order of their start.
-type teller struct {
+// progressPrinter shows progress: one line per component, in the order of their start.
+type progressPrinter struct {
 	mu    sync.Mutex
 	out   io.Writer
 	began time.Time
 }
 
-func newTeller(out io.Writer, began time.Time) *teller { return &teller{out: out, began: began} }
+func newProgressPrinter(out io.Writer, began time.Time) *progressPrinter {
+	return &progressPrinter{out: out, began: began}
+}
 
-func (t *teller) component(name string, took time.Duration) {
+func (t *progressPrinter) component(name string, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fmt.Fprintf(t.out, "  %-18s %6.3f s\n", name, took.Seconds())
 }
 
 // remark shows a minor defect that does not prevent the start.
-func (t *teller) remark(line string) {
+func (t *progressPrinter) remark(line string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fmt.Fprintln(t.out, line)
 }
 
 // remembered shows the settings that come from the last start.
-func (t *teller) remembered(flags []string) {
+func (t *progressPrinter) remembered(flags []string) {
 	if len(flags) > 0 {
 		fmt.Fprintf(t.out, "  as at the last start: %s\n", strings.Join(flags, " "))
 	}
 }
 
-func (t *teller) ready(c *config.Config) {
+func (t *progressPrinter) ready(c *config.Config) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fmt.Fprintf(t.out, "ready in %.3f s, kubeconfig %s\n", time.Since(t.began).Seconds(), c.AdminKubeconfig())

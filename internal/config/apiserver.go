@@ -310,8 +310,8 @@ func (b *AuditBatching) addFlags(f *pflag.FlagSet, prefix string) {
 	f.IntVar(&b.Burst, prefix+"batch-throttle-burst", b.Burst, "batches that can be sent at once")
 }
 
-// mostMinRequestTimeout is a year in seconds; twice that fits into a time.Duration.
-const mostMinRequestTimeout = 365 * 24 * 60 * 60
+// maxMinRequestTimeout is a year in seconds; twice that fits into a time.Duration.
+const maxMinRequestTimeout = 365 * 24 * 60 * 60
 
 func (c *APIServer) validate(bad func(field, value, allowed string)) {
 	c.Serving.validate(bad)
@@ -329,8 +329,8 @@ func (c *APIServer) validate(bad func(field, value, allowed string)) {
 		bad("lease-reuse-duration-seconds", fmt.Sprint(c.LeaseReuse), "1 or more")
 	}
 	validateFeatureGates(c.FeatureGates, bad)
-	if c.MinRequestTimeout < 1 || c.MinRequestTimeout > mostMinRequestTimeout {
-		bad("min-request-timeout", fmt.Sprint(c.MinRequestTimeout), fmt.Sprintf("seconds, between 1 and %d (a year)", mostMinRequestTimeout))
+	if c.MinRequestTimeout < 1 || c.MinRequestTimeout > maxMinRequestTimeout {
+		bad("min-request-timeout", fmt.Sprint(c.MinRequestTimeout), fmt.Sprintf("seconds, between 1 and %d (a year)", maxMinRequestTimeout))
 	}
 	for name, d := range map[string]time.Duration{"shutdown-watch-termination-grace-period": c.ShutdownWatches.Duration, "livez-grace-period": c.LivezGrace.Duration} {
 		if d < 0 {

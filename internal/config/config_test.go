@@ -16,7 +16,7 @@ func TestDefaultsAreValid(t *testing.T) {
 	}
 }
 
-func TestValidateNamesFieldValueAndWhatIsAllowed(t *testing.T) {
+func TestValidateNamesFieldValueAndAllowedValues(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*Config)
 		want   string
@@ -125,7 +125,7 @@ func TestTheStoresRootIsAPath(t *testing.T) {
 	}
 }
 
-func TestOriginsAreBoundToAHost(t *testing.T) {
+func TestOriginsMustMatchWholeHosts(t *testing.T) {
 	for _, origin := range []string{`//example\.com(:|$)`, `^https://example\.com$`, `https://example\.com:8443`, `(^http://a\.org$)|(^https://b\.org$)`, `https://(?:a|b)\.org(:|$)`} {
 		c := Default()
 		c.NodeName, c.APIServer.Front.Origins = "node", []string{origin}
@@ -135,7 +135,7 @@ func TestOriginsAreBoundToAHost(t *testing.T) {
 	}
 }
 
-func TestGatesMayBeNamedAsTheyAre(t *testing.T) {
+func TestGatesMayBeGivenTheirDefaults(t *testing.T) {
 	c := Default()
 	c.NodeName = "node"
 	c.APIServer.FeatureGates = []string{"SidecarContainers=true", "kube:AllAlpha=false", "APIServerIdentity=T", " AllBeta = false"}

@@ -97,7 +97,7 @@ func wrongValue(flag *pflag.Flag, key, value string, cause error) error {
 
 func isOurs(value pflag.Value) bool {
 	switch value.(type) {
-	case *half, *verbosity, *choice:
+	case *addressPart, *verbosity, *choice:
 		return true
 	}
 	return false

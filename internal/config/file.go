@@ -113,7 +113,7 @@ func inOrder(flags *pflag.FlagSet, entries []entry) []entry {
 	isPart := func(key string) int {
 		if flag := flags.Lookup(key); flag != nil {
 			switch flag.Value.(type) {
-			case *half, *verbosity:
+			case *addressPart, *verbosity:
 				return 1
 			}
 		}
@@ -140,7 +140,7 @@ var notInFiles = []string{"config", "help", "help-all"}
 // otherFlags returns the settings of all commands, for an unused configuration.
 func otherFlags() []*pflag.FlagSet {
 	var sets []*pflag.FlagSet
-	for _, groups := range everything {
+	for _, groups := range allGroups {
 		c := Default()
 		set := pflag.NewFlagSet("", pflag.ContinueOnError)
 		c.AddFlags(set, groups)
@@ -162,14 +162,14 @@ func unknownKey(flags *pflag.FlagSet, elsewhere []*pflag.FlagSet, e entry) error
 		return fmt.Errorf("%s: unknown; settings are not nested: each is a line with its flag's name, such as audit-log-path: /var/log/audit.log", e.key)
 	}
 	near := Nearest(e.key, names)
-	if formerly, ok := former[e.key]; ok {
+	if formerly, ok := oldNames[e.key]; ok {
 		near = []string{formerly}
 	}
 	return &UnknownError{Name: e.key, text: fmt.Sprintf("%s: unknown%s", e.key, didYouMean("", near))}
 }
 
-// former maps old names of settings in files to new ones that do not resemble them.
-var former = map[string]string{
+// oldNames maps old names of settings in files to new ones that do not resemble them.
+var oldNames = map[string]string{
 	"tlsNames": "tls-san", "storeEndpoints": "store", "storeOverrides": "etcd-servers-overrides", "storePrefix": "etcd-prefix",
 	"admissionConfig": "admission-control-config-file", "enableAdmission": "enable-admission-plugins", "disableAdmission": "disable-admission-plugins",
 	"legacyTokenCleanUpPeriod": "legacy-service-account-token-clean-up-period",

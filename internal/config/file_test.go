@@ -61,7 +61,7 @@ func TestTheCommandLineWinsOverTheFile(t *testing.T) {
 	}
 }
 
-func TestFaultsOfTheFileNameKeyValueAndWhatIsAllowed(t *testing.T) {
+func TestFileErrorsNameKeyValueAndAllowedValues(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"an old name":                  {"dataDir: /x", "dataDir: unknown; did you mean data-dir?"},
 		"an old name unlike the new":   {"tlsNames: [x]", "tlsNames: unknown; did you mean tls-san?"},
@@ -96,7 +96,7 @@ func TestFaultsOfTheFileNameKeyValueAndWhatIsAllowed(t *testing.T) {
 	}
 }
 
-func TestAllFaultsOfTheFileAreTold(t *testing.T) {
+func TestAllErrorsOfTheFileAreReported(t *testing.T) {
 	_, err := read(t, "dataDir: /x\nmax-pods: x\n")
 	if err == nil || !strings.Contains(err.Error(), "data-dir?") || !strings.Contains(err.Error(), "max-pods") {
 		t.Errorf("got %v", err)
@@ -120,7 +120,7 @@ func TestEverySettingHasATopicAndAShortText(t *testing.T) {
 	for _, topic := range Topics {
 		known[topic.Name] = true
 	}
-	for _, groups := range everything {
+	for _, groups := range allGroups {
 		c := Default()
 		flagsOfGroups(&c, groups).VisitAll(func(f *pflag.Flag) {
 			h := HelpOf(f)
@@ -153,7 +153,7 @@ func TestHelpOfAFlag(t *testing.T) {
 	}
 }
 
-func TestTheNearestName(t *testing.T) {
+func TestNearestName(t *testing.T) {
 	known := []string{"data-dir", "run-dir", "pod-cidr", "service-cidr", "tls-cert-file", "tls-private-key-file", "log-level", "up"}
 	for given, want := range map[string]string{
 		"datadir": "data-dir", "dataDir": "data-dir", "data_dir": "data-dir", "data-dri": "data-dir", "cidr": "pod-cidr service-cidr",

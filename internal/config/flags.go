@@ -24,9 +24,9 @@ const (
 // networked are the parts that need the cluster's address ranges.
 const networked = Server | Controlling | ControllersAlone | Node | NodeAlone | ProxyAlone
 
-// everything lists sets of groups that together have all settings. Components that run alone share
+// allGroups lists sets of groups that together have all settings. Components that run alone share
 // some names, so one set would not do.
-var everything = []Groups{
+var allGroups = []Groups{
 	Process | Server | Controlling | NodeAlone | Node | Joining, Process | ControllersAlone, Process | SchedulerAlone,
 }
 
@@ -82,7 +82,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 func (c *Config) TakeFlags(f *pflag.FlagSet, names ...string) {
 	f.SortFlags = false
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
-	c.AddFlags(all, everything[0])
+	c.AddFlags(all, allGroups[0])
 	for _, name := range names {
 		flag := all.Lookup(name)
 		if flag == nil {

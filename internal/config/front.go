@@ -18,7 +18,7 @@ type Front struct {
 	GoAway float64
 }
 
-const mostGoAway = 0.02
+const maxGoAway = 0.02
 
 // addFlags does not add GoAway, which belongs to the topic of limits.
 func (c *Front) addFlags(f *pflag.FlagSet) {
@@ -50,8 +50,8 @@ func bound(expression string) bool {
 }
 
 func (c *Front) validate(bad func(field, value, allowed string)) {
-	if c.GoAway < 0 || c.GoAway > mostGoAway {
-		bad("goaway-chance", fmt.Sprint(c.GoAway), fmt.Sprintf("between 0 and %v", mostGoAway))
+	if c.GoAway < 0 || c.GoAway > maxGoAway {
+		bad("goaway-chance", fmt.Sprint(c.GoAway), fmt.Sprintf("between 0 and %v", maxGoAway))
 	}
 	if _, err := c.Expressions(); err != nil {
 		bad("cors-allowed-origins", strings.Join(c.Origins, ","), "regular expressions: "+err.Error())

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-func TestGivenFlagsCanBeTypedAgainAndHoldNoSecret(t *testing.T) {
+func TestGivenFlagsCanBeRepeatedAndHoldNoSecret(t *testing.T) {
 	c := Default()
 	flags := pflag.NewFlagSet("up", pflag.ContinueOnError)
 	c.AddFlags(flags, Process|Server|Node|Joining)

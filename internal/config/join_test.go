@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestAServersAddressMayBeTypedShort(t *testing.T) {
+func TestAServersAddressMayBeAbbreviated(t *testing.T) {
 	for text, want := range map[string]string{
 		"https://192.0.2.1:6443":  "https://192.0.2.1:6443",
 		"https://192.0.2.1:6443/": "https://192.0.2.1:6443",

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// mostNear is the maximum number of suggestions.
-const mostNear = 3
+// maxSuggestions is the maximum number of suggestions.
+const maxSuggestions = 3
 
 // Nearest returns the known names that a mistyped one most likely means, the likeliest first, or
 // nil. It ignores capitals, dashes and underscores, so dataDir matches data-dir.
@@ -33,7 +33,7 @@ func Nearest(name string, known []string) []string {
 	slices.SortStableFunc(near, func(a, b candidate) int { return cmp.Compare(a.steps, b.steps) })
 	var names []string
 	for _, c := range near {
-		if c.steps == near[0].steps && len(names) < mostNear && !slices.Contains(names, c.name) {
+		if c.steps == near[0].steps && len(names) < maxSuggestions && !slices.Contains(names, c.name) {
 			names = append(names, c.name)
 		}
 	}
@@ -49,7 +49,7 @@ func containing(name string, known []string) (found []string) {
 			found = append(found, k)
 		}
 	}
-	if len(found) > mostNear {
+	if len(found) > maxSuggestions {
 		return nil
 	}
 	return found

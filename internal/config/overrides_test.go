@@ -25,7 +25,7 @@ func TestOverridesOfTheStore(t *testing.T) {
 	}
 }
 
-func TestWhichKindsLieElsewhere(t *testing.T) {
+func TestElsewhere(t *testing.T) {
 	for name, tc := range map[string]struct {
 		set func(*Config)
 		is  string
@@ -51,7 +51,7 @@ func TestWhichKindsLieElsewhere(t *testing.T) {
 	}
 }
 
-func TestOverridesThatCanNotBe(t *testing.T) {
+func TestInvalidOverridesAreRefused(t *testing.T) {
 	const format = "must be of format: group/resource#servers, where servers are URLs, semicolon separated"
 	for given, want := range map[string]string{
 		"x":                   format,

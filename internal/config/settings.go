@@ -16,23 +16,23 @@ const hidden = "<hidden>"
 // know where secrets are, but not their content. Therefore the join token and passwords in URLs are
 // hidden.
 func Settings(flags *pflag.FlagSet) map[string]string {
-	told := map[string]string{}
+	effective := map[string]string{}
 	flags.VisitAll(func(f *pflag.Flag) {
 		list, isList := f.Value.(pflag.SliceValue)
 		switch {
 		case f.Name == "token" && f.Value.String() != "":
-			told[f.Name] = hidden
+			effective[f.Name] = hidden
 		case isList:
 			values := slices.Clone(list.GetSlice())
 			for i := range values {
 				values[i] = withoutPassword(values[i])
 			}
-			told[f.Name] = "[" + strings.Join(values, ",") + "]"
+			effective[f.Name] = "[" + strings.Join(values, ",") + "]"
 		default:
-			told[f.Name] = withoutPassword(f.Value.String())
+			effective[f.Name] = withoutPassword(f.Value.String())
 		}
 	})
-	return told
+	return effective
 }
 
 // Given records the given flags. again sets them once more, over the values of a file. It replaces
@@ -70,7 +70,7 @@ func named(f *pflag.Flag, err error) error {
 }
 
 // withoutPassword hides the part of a URL before '@', and the part after '?' or '#'. It hides
-// everything that looks like a URL but cannot be parsed.
+// allGroups that looks like a URL but cannot be parsed.
 func withoutPassword(value string) string {
 	if !strings.Contains(value, "://") {
 		return value

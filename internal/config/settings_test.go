@@ -24,7 +24,7 @@ func flagsOfGroups(c *Config, groups Groups) *pflag.FlagSet {
 	return f
 }
 
-func TestSettingsOfTheFileAreToldToo(t *testing.T) {
+func TestSettingsIncludeTheFile(t *testing.T) {
 	c := Default()
 	flags := flagsOf(&c)
 	path := filepath.Join(t.TempDir(), "config")
@@ -34,17 +34,17 @@ func TestSettingsOfTheFileAreToldToo(t *testing.T) {
 	if err := ReadFile(flags, path); err != nil {
 		t.Fatal(err)
 	}
-	told := Settings(flags)
+	settings := Settings(flags)
 	for name, want := range map[string]string{
 		"pod-cidr": "10.99.0.0/16", "audit-log-maxage": "7", "anonymous-auth": "false", "enable-admission-plugins": "[AlwaysPullImages]", "request-timeout": "1m0s",
 	} {
-		if told[name] != want {
-			t.Errorf("%s is told as %q, want %q", name, told[name], want)
+		if settings[name] != want {
+			t.Errorf("%s is %q, want %q", name, settings[name], want)
 		}
 	}
 }
 
-func TestNoSettingIsLeftOut(t *testing.T) {
+func TestSettingsAreComplete(t *testing.T) {
 	c := Default()
 	var marks []string
 	mark := 7000
@@ -106,7 +106,7 @@ func TestNoSettingIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestSecretsAreNotTold(t *testing.T) {
+func TestSettingsHideSecrets(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*Config)
 		flag   string
@@ -129,7 +129,7 @@ func TestSecretsAreNotTold(t *testing.T) {
 			tc.change(&c)
 			before := slices.Clone(c.StoreEndpoints)
 			if got := Settings(flags)[tc.flag]; got != tc.want || !slices.Equal(c.StoreEndpoints, before) {
-				t.Errorf("--%s is told as %q, want %q", tc.flag, got, tc.want)
+				t.Errorf("--%s is %q, want %q", tc.flag, got, tc.want)
 			}
 		})
 	}

@@ -237,12 +237,12 @@ func checkValues(flag *pflag.Flag) error {
 	return nil
 }
 
-// mostListed is the maximum number of allowed values that an error lists.
-const mostListed = 12
+// maxListed is the maximum number of allowed values that an error lists.
+const maxListed = 12
 
 // oneOfThese lists the allowed values, or names the help topic that does.
 func oneOfThese(flag *pflag.Flag, list []string) string {
-	if len(list) > mostListed {
+	if len(list) > maxListed {
 		return "one of the values that --help-all=" + string(TopicOf(flag)) + " lists"
 	}
 	return oneOf(list)

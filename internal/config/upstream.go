@@ -103,8 +103,8 @@ func (c *Config) addUpstream(f *pflag.FlagSet) {
 		return pflag.NormalizedName(name)
 	})
 	topic(f, Upstream, func(f *pflag.FlagSet) {
-		f.Var(&half{address: &c.Listen}, "bind-address", "`IP` address of --listen")
-		f.Var(&half{address: &c.Listen, isPort: true}, "secure-port", "port of --listen")
+		f.Var(&addressPart{address: &c.Listen}, "bind-address", "`IP` address of --listen")
+		f.Var(&addressPart{address: &c.Listen, isPort: true}, "secure-port", "port of --listen")
 		f.VarP(&verbosity{level: &c.LogLevel}, "v", "v", "log level as a number: up to 3 is info, 4 and more is debug")
 		for _, only := range fixed {
 			addFixed(f, only.name, only.values, only.why)
@@ -126,13 +126,13 @@ func addFixed(f *pflag.FlagSet, name string, allowed []string, why string) {
 	values(f, name, allowed...)
 }
 
-// half is the host or the port of an address host:port.
-type half struct {
+// addressPart is the host or the port of an address host:port.
+type addressPart struct {
 	address *string
 	isPort  bool
 }
 
-func (h *half) split() (host, port string) {
+func (h *addressPart) split() (host, port string) {
 	if h.address == nil {
 		return "", ""
 	}
@@ -140,7 +140,7 @@ func (h *half) split() (host, port string) {
 	return host, port
 }
 
-func (h *half) String() string {
+func (h *addressPart) String() string {
 	host, port := h.split()
 	if h.isPort {
 		return port
@@ -148,7 +148,7 @@ func (h *half) String() string {
 	return host
 }
 
-func (h *half) Set(text string) error {
+func (h *addressPart) Set(text string) error {
 	host, port := h.split()
 	if h.isPort {
 		n, err := strconv.ParseUint(text, 10, 16)
@@ -168,7 +168,7 @@ func (h *half) Set(text string) error {
 	return nil
 }
 
-func (h *half) Type() string {
+func (h *addressPart) Type() string {
 	if h.isPort {
 		return "int"
 	}

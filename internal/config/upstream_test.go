@@ -23,7 +23,7 @@ func upstreamFlags(t *testing.T) []string {
 	return strings.Fields(string(data))
 }
 
-func TestEveryFlagOfUpstreamIsTakenOrHasAHint(t *testing.T) {
+func TestEveryUpstreamFlagIsAcceptedOrHasAHint(t *testing.T) {
 	c := Default()
 	flags := flagsOfGroups(&c, Process|Server)
 	names := append(upstreamFlags(t), "help") // every command has help
@@ -63,7 +63,7 @@ func parsed(args ...string) (Config, error) {
 	return c, c.Validate()
 }
 
-func TestCommandLinesOfInstallersAreTaken(t *testing.T) {
+func TestCommandLinesOfInstallersAreAccepted(t *testing.T) {
 	for installer, line := range map[string]string{
 		"kubeadm": `--advertise-address=192.0.2.10 --allow-privileged=true --authorization-mode=Node,RBAC --client-ca-file=/etc/kubernetes/pki/ca.crt
 			--enable-admission-plugins=NodeRestriction --enable-bootstrap-token-auth=true --etcd-cafile=/etc/kubernetes/pki/etcd/ca.crt
@@ -98,7 +98,7 @@ func TestCommandLinesOfInstallersAreTaken(t *testing.T) {
 	}
 }
 
-func TestFlagsOfUpstreamSayTheSameAsOurs(t *testing.T) {
+func TestUpstreamFlagsSetTheSameSettings(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string
 		got  func(*Config) any
@@ -135,7 +135,7 @@ func TestFlagsOfUpstreamSayTheSameAsOurs(t *testing.T) {
 	}
 }
 
-func TestAFileOfAuthorizersIsAloneWhateverTheFlagsSay(t *testing.T) {
+func TestAnAuthorizationFileExcludesAuthorizationFlags(t *testing.T) {
 	for _, flag := range []string{
 		"--authorization-mode=RBAC", "--authorization-mode=", "--authorization-webhook-config-file=x", "--authorization-webhook-config-file=", "--authorization-webhook-version=v1",
 		"--authorization-webhook-cache-authorized-ttl=5m", "--authorization-webhook-cache-unauthorized-ttl=30s", "--authorization-webhook-cache-unauthorized-ttl=1s",
@@ -152,7 +152,7 @@ func TestAFileOfAuthorizersIsAloneWhateverTheFlagsSay(t *testing.T) {
 	}
 }
 
-func TestFlagsThatAreNotHereSayWhatIs(t *testing.T) {
+func TestErrorsForUnsupportedFlagsNameAlternatives(t *testing.T) {
 	for name, tc := range map[string]struct{ args, want string }{
 		"a flag of upstream":              {"--show-hidden-metrics-for-version=x", "unknown flag --show-hidden-metrics-for-version: a flag of kube-apiserver that is not here: no metrics are hidden"},
 		"a flag of nobody":                {"--nope", "unknown flag --nope"},
@@ -189,7 +189,7 @@ func TestFlagsThatAreNotHereSayWhatIs(t *testing.T) {
 
 // An API server alone does not use pods' addresses, so the unused default must not conflict with
 // the Service range.
-func TestServicesMayHaveAnyRangeWherePodsAreElsewhere(t *testing.T) {
+func TestAnAPIServerAloneMayHaveAnyServiceRange(t *testing.T) {
 	const pods = "--service-cluster-ip-range=10.42.0.0/16"
 	if _, err := parsed(pods); err != nil {
 		t.Error(err)

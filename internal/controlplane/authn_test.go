@@ -12,7 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-func TestFrontProxiesOfTheFlagsAreBelievedBesideTheClustersOwn(t *testing.T) {
+func TestFrontProxiesOfFlagsAreTrustedBesideTheClustersOwn(t *testing.T) {
 	keys, err := pki.Open(pki.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestFrontProxiesOfTheFlagsAreBelievedBesideTheClustersOwn(t *testing.T) {
 	}
 }
 
-func TestRequestsWithoutCredentialsAreLetInUnlessAllIsAllowed(t *testing.T) {
+func TestAnonymousRequestsAreAllowedUnlessEverythingIsAuthorized(t *testing.T) {
 	yes, no := true, false
 	for name, tc := range map[string]struct {
 		flag  *bool

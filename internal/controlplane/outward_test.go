@@ -34,7 +34,7 @@ func clientPair(t *testing.T, keys *pki.PKI, user string, paths [2]string) {
 	}
 }
 
-func TestNodesAndExtensionServersAreShownTheCertificatesOfFlags(t *testing.T) {
+func TestNodesAndExtensionServersGetTheCertificatesOfFlags(t *testing.T) {
 	keys, theirs := openKeys(t), openKeys(t)
 	dir := t.TempDir()
 	kubelet, proxy := [2]string{filepath.Join(dir, "kubelet.crt"), filepath.Join(dir, "kubelet.key")}, [2]string{filepath.Join(dir, "proxy.crt"), filepath.Join(dir, "proxy.key")}
@@ -104,7 +104,7 @@ func TestNodesAndExtensionServersAreShownTheCertificatesOfFlags(t *testing.T) {
 	}
 }
 
-func TestFilesForNodesThatCanNotBeUsedAreTold(t *testing.T) {
+func TestInvalidKubeletFilesAreErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		flags config.Kubelets
 		want  string

@@ -78,7 +78,7 @@ func who(t *testing.T, ts *httptest.Server, leaf *pki.Leaf) string {
 	return name
 }
 
-func TestClientsOfOtherAuthoritiesAreKnownFromWhenTheirFileSaysSo(t *testing.T) {
+func TestClientCAsOfTheFileAreUsedWithoutARestart(t *testing.T) {
 	keys, first, second := openKeys(t), openKeys(t), openKeys(t)
 	path := filepath.Join(t.TempDir(), "clients")
 	write := func(data []byte) {
@@ -113,7 +113,7 @@ func TestClientsOfOtherAuthoritiesAreKnownFromWhenTheirFileSaysSo(t *testing.T) 
 	check("with both", "kubernetes-admin", "system:kube-scheduler", "system:kube-proxy")
 }
 
-func TestAuthoritiesOfClientsAreNotThoseOfProxies(t *testing.T) {
+func TestClientCAsMustNotOverlapWithProxyCAs(t *testing.T) {
 	keys, other := openKeys(t), openKeys(t)
 	path := filepath.Join(t.TempDir(), "ca")
 	if err := os.WriteFile(path, other.CA.CertPEM, 0o600); err != nil {
@@ -144,7 +144,7 @@ func TestAuthoritiesOfClientsAreNotThoseOfProxies(t *testing.T) {
 	}
 }
 
-func TestCertificatesOfFlagsAreShownAndReadAgain(t *testing.T) {
+func TestCertificatesOfFlagsAreServedAndReloaded(t *testing.T) {
 	keys := openKeys(t)
 	dir := t.TempDir()
 	write := func(name string, serves string) []string {

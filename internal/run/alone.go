@@ -29,7 +29,7 @@ func Node(ctx context.Context, p Params) error {
 		return errors.New("node: --join URL is missing: the server to join, with a --token made there by `knarr token create`")
 	}
 	return p.locked("node", doctor.Node|doctor.Proxy, func(p Params) error {
-		if err := mayJoin(p.Config); err != nil {
+		if err := validateJoin(p.Config); err != nil {
 			return err
 		}
 		n := p.nodeHere()
@@ -91,8 +91,8 @@ func userAgent(component string) string {
 
 // alone runs one component against an API server elsewhere. If a port is configured, it also serves
 // the component's health and metrics.
-func (p Params) alone(ctx context.Context, name string, told *component, run func(ctx context.Context, c client.Interface, config *rest.Config) error) error {
-	config, err := kubeconfig(p.Config.Kubeconfig, told.name)
+func (p Params) alone(ctx context.Context, name string, served *component, run func(ctx context.Context, c client.Interface, config *rest.Config) error) error {
+	config, err := kubeconfig(p.Config.Kubeconfig, served.name)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (p Params) alone(ctx context.Context, name string, told *component, run fun
 	var phases []process.Phase
 	if p.Config.Observe.SecurePort != 0 {
 		phases = append(phases, process.Phase{{Name: "health and metrics", Start: func(ctx context.Context) (func() error, error) {
-			serve, err := told.observe(ctx, p, c)
+			serve, err := served.observe(ctx, p, c)
 			if err != nil {
 				return nil, err
 			}
@@ -117,12 +117,12 @@ func (p Params) alone(ctx context.Context, name string, told *component, run fun
 func Scheduler(ctx context.Context, p Params) error {
 	const name = "kube-scheduler"
 	metrics := scheduler.NewMetrics()
-	told := &component{name: name, leading: controller.NewLeading(name), collectors: metrics.Collectors(), configzName: "componentconfig", configz: map[string]any{
+	served := &component{name: name, leading: controller.NewLeading(name), collectors: metrics.Collectors(), configzName: "componentconfig", configz: map[string]any{
 		"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
 		"profiles": []any{map[string]any{"schedulerName": corev1.DefaultSchedulerName}},
 	}}
-	return p.alone(ctx, "scheduler", told, func(ctx context.Context, c client.Interface, _ *rest.Config) error {
-		return lead(ctx, c, name, told.leading, func(ctx context.Context) error { return controlplane.RunScheduler(ctx, c, metrics, p.Log) })
+	return p.alone(ctx, "scheduler", served, func(ctx context.Context, c client.Interface, _ *rest.Config) error {
+		return lead(ctx, c, name, served.leading, func(ctx context.Context) error { return controlplane.RunScheduler(ctx, c, metrics, p.Log) })
 	})
 }
 

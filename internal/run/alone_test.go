@@ -63,7 +63,7 @@ func newAloneWorldAt(t *testing.T, address string) *aloneWorld {
 	return w
 }
 
-func TestAServerIsReadyWhenTheFirstObjectsAreThere(t *testing.T) {
+func TestAServerIsReadyWhenTheFirstObjectsExist(t *testing.T) {
 	w := newAloneWorld(t)
 	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 		if _, err := client.Get[*corev1.Namespace](t.Context(), w.admin, "", name); err != nil {
@@ -72,7 +72,7 @@ func TestAServerIsReadyWhenTheFirstObjectsAreThere(t *testing.T) {
 	}
 }
 
-func TestAServerThatListensOnOneAddressIsReachedThere(t *testing.T) {
+func TestAServerIsReachedAtItsOnlyListenAddress(t *testing.T) {
 	w := newAloneWorldAt(t, strings.Replace(nettest.FreeAddress(t), "127.0.0.1", "127.0.0.2", 1))
 	if _, err := client.Get[*corev1.Namespace](t.Context(), w.admin, "", "default"); err != nil {
 		t.Error(err)
@@ -134,7 +134,7 @@ func (w *aloneWorld) eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
-func TestControllersAndSchedulerAloneNeedOnlyTheRightsOfTheBootstrapRoles(t *testing.T) {
+func TestControllersAndSchedulerAloneNeedOnlyBootstrapRoles(t *testing.T) {
 	w := newAloneWorld(t)
 	controllers := w.beside(t, w.keys.ControllerManager)
 	controllers.Controllers.OwnAccounts = true

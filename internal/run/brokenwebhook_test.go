@@ -19,7 +19,7 @@ import (
 
 // If such a webhook kept the server down, it could not be removed. The refused objects are stored
 // once it is removed.
-func TestAWebhookThatRefusesEverythingDoesNotKeepTheServerDown(t *testing.T) {
+func TestTheServerStartsDespiteAWebhookThatRefusesEverything(t *testing.T) {
 	cfg := config.Default()
 	cfg.DataDir, cfg.Listen, cfg.AdvertiseAddress, cfg.NodeName = t.TempDir(), nettest.FreeAddress(t), "192.0.2.1", "sea"
 	start := func() (admin client.Interface, stop func()) {

@@ -12,7 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/certificates"
 )
 
-func TestAMachineKnowsItsNodeByEveryKeyThatItHasHad(t *testing.T) {
+func TestAMachineRecognizesItsNodeByAnyOfItsKeys(t *testing.T) {
 	by := newIssuer(t, time.Hour)
 	i := newIdentity(t, by, t.Output())
 	j := &joined{cfg: &config.Config{NodeName: "n1"}, node: i}

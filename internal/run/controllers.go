@@ -29,13 +29,13 @@ import (
 func Controllers(ctx context.Context, p Params) error {
 	const name = "kube-controller-manager"
 	metrics := controllers.NewMetrics()
-	told := &component{name: name, leading: controller.NewLeading(name), parts: controllers.Names(), collectors: metrics.Collectors(), configzName: "kubecontrollermanager.config.k8s.io", configz: controllersConfigz(p.Config)}
-	return p.alone(ctx, "controllers", told, func(ctx context.Context, c client.Interface, reach *rest.Config) error {
+	served := &component{name: name, leading: controller.NewLeading(name), parts: controllers.Names(), collectors: metrics.Collectors(), configzName: "kubecontrollermanager.config.k8s.io", configz: controllersConfigz(p.Config)}
+	return p.alone(ctx, "controllers", served, func(ctx context.Context, c client.Interface, reach *rest.Config) error {
 		cfg, err := aloneConfig(p.Config, reach)
 		if err != nil {
 			return err
 		}
-		return lead(ctx, c, name, told.leading, func(ctx context.Context) error {
+		return lead(ctx, c, name, served.leading, func(ctx context.Context) error {
 			return controlplane.RunControllers(ctx, cfg, metrics, func(account string) (client.Interface, error) {
 				if !p.Config.Controllers.OwnAccounts || strings.HasPrefix(account, "system:") {
 					return c, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-func TestWhichAuthorityControllersGiveToPods(t *testing.T) {
+func TestRootCAForPodsByPrecedence(t *testing.T) {
 	write := func(text string) string {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "ca.crt")
@@ -39,7 +39,7 @@ func TestWhichAuthorityControllersGiveToPods(t *testing.T) {
 	}
 }
 
-func TestControllersAllocateNodesRangesUnlessToldNotTo(t *testing.T) {
+func TestControllersAllocateNodeCIDRsByDefault(t *testing.T) {
 	for allocate, want := range map[bool]string{true: "10.42.0.0/16", false: ""} {
 		c := config.Default()
 		c.Controllers.AllocateNodeCIDRs = allocate

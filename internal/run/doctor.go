@@ -7,6 +7,6 @@ import (
 
 // Doctor checks this machine for a server with a node. It changes nothing.
 func Doctor(cfg *config.Config) []doctor.Finding {
-	placeNode(cfg)
+	setNodePaths(cfg)
 	return doctor.Examine(cfg, doctor.Server|doctor.Node|doctor.Runtime|doctor.Proxy)
 }

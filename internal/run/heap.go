@@ -54,7 +54,7 @@ func heapRoom(lives uint64, busy bool) int {
 // collection is followed by a quiet period, all of this is returned. If the process was still busy,
 // it is checked once more, because the next collection may be minutes away.
 const (
-	calmAfter = 15 * time.Second
+	quietAfter = 15 * time.Second
 	// settlesAfter is the delay until work that waited for the program to be ready has started.
 	settlesAfter = time.Second
 	// worthwhile is the least amount of garbage and free memory for which a collection runs.
@@ -63,7 +63,7 @@ const (
 	// within a minute of its last use. Dropping allocates nothing, so it triggers no collection.
 	// Therefore one more check follows this long after memory was returned, if the live heap is
 	// large enough to contain such data.
-	forgottenAfter = 75 * time.Second
+	recheckAfter = 75 * time.Second
 )
 
 // keepHeapSmall adjusts the room after each collection and returns memory after bursts, until the
@@ -74,12 +74,12 @@ func keepHeapSmall() (stop func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
 	}
-	return theHeap.keep()
+	return heap.keep()
 }
 
-var theHeap heapKeeper
+var heap heapManager
 
-type heapKeeper struct {
+type heapManager struct {
 	mu      sync.Mutex
 	users   int
 	era     int         // incremented when the room is restored; older sentinels then do nothing
@@ -88,14 +88,14 @@ type heapKeeper struct {
 	settled *time.Timer // runs once the program is ready
 	calm    *time.Timer // runs since the last collection or check
 	// bytes allocated at the last check; 0 if there was none since the last collection
-	from  uint64
-	rests bool // memory is being returned, which causes the next collection
-	last  bool // the next check looks for data dropped since memory was returned
+	from      uint64
+	returning bool // memory is being returned, which causes the next collection
+	last      bool // the next check looks for data dropped since memory was returned
 
 	resting sync.WaitGroup
 }
 
-func (k *heapKeeper) keep() (stop func()) {
+func (k *heapManager) keep() (stop func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.users == 0 {
@@ -109,7 +109,7 @@ func (k *heapKeeper) keep() (stop func()) {
 		era := k.era
 		k.settled = time.NewTimer(settlesAfter)
 		k.settled.Stop()
-		k.calm = time.AfterFunc(calmAfter, func() { k.rest(era) })
+		k.calm = time.AfterFunc(quietAfter, func() { k.rest(era) })
 		k.arm()
 	}
 	k.users++
@@ -118,7 +118,7 @@ func (k *heapKeeper) keep() (stop func()) {
 
 // started collects the start's garbage, which would otherwise stay for long. From then on the size
 // of the live heap is known and quiet periods can be recognized.
-func (k *heapKeeper) started() {
+func (k *heapManager) started() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.users > 0 {
@@ -126,7 +126,7 @@ func (k *heapKeeper) started() {
 	}
 }
 
-func (k *heapKeeper) release() {
+func (k *heapManager) release() {
 	k.mu.Lock()
 	k.users--
 	last := k.users == 0
@@ -148,20 +148,20 @@ func (k *heapKeeper) release() {
 // begins, and the room would lag behind a growing heap.
 type sentinel struct{ _ [40 << 10]byte }
 
-func (k *heapKeeper) arm() { k.post(new(sentinel), k.era) }
+func (k *heapManager) arm() { k.post(new(sentinel), k.era) }
 
-func (k *heapKeeper) post(s *sentinel, era int) {
+func (k *heapManager) post(s *sentinel, era int) {
 	runtime.SetFinalizer(s, func(s *sentinel) { k.collected(s, era) })
 }
 
-func (k *heapKeeper) collected(s *sentinel, era int) {
+func (k *heapManager) collected(s *sentinel, era int) {
 	lives := sizes("/gc/heap/live:bytes")[0]
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if era != k.era {
 		return
 	}
-	busy := !k.rests && time.Since(k.since) < busyWithin
+	busy := !k.returning && time.Since(k.since) < busyWithin
 	k.since = time.Now()
 	// rest returns memory if the process is quiet and it is worthwhile. If the live heap is still
 	// large, one more check follows.
@@ -169,50 +169,50 @@ func (k *heapKeeper) collected(s *sentinel, era int) {
 		debug.SetGCPercent(room)
 		k.room = room
 	}
-	if !k.rests {
-		k.calm.Reset(calmAfter)
+	if !k.returning {
+		k.calm.Reset(quietAfter)
 		k.last = false
 	}
-	k.rests, k.from = false, 0
+	k.returning, k.from = false, 0
 	k.post(s, era)
 }
 
 // rest returns memory if the process is quiet and it is worthwhile. If the live heap is still
 // large, one more check follows.
-func (k *heapKeeper) rest(era int) {
+func (k *heapManager) rest(era int) {
 	k.mu.Lock()
 	last := k.last
-	rests := era == k.era && k.look(heapNow())
-	k.rests, k.last = rests, false
-	if rests {
+	returning := era == k.era && k.look(heapNow())
+	k.returning, k.last = returning, false
+	if returning {
 		k.resting.Add(1)
 	}
 	k.mu.Unlock()
-	if !rests {
+	if !returning {
 		return
 	}
 	defer k.resting.Done()
 	debug.FreeOSMemory()
 	forgetProgram()
 	if !last && heapNow().live > smallHeap {
-		k.lookAgain(era)
+		k.scheduleCheck(era)
 	}
 }
 
-func (k *heapKeeper) lookAgain(era int) {
+func (k *heapManager) scheduleCheck(era int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if era == k.era {
 		k.last = true
-		k.calm.Reset(forgottenAfter)
+		k.calm.Reset(recheckAfter)
 	}
 }
 
 // look reports whether the process is quiet and there is enough to return. The last check assumes
 // the latter, because dropped data counts as live until it is collected. If memory could be
 // returned but the process is busy, look schedules another check.
-func (k *heapKeeper) look(h heapSizes) bool {
-	calm := isCalm(h, k.from, k.room)
+func (k *heapManager) look(h heapSizes) bool {
+	calm := isQuiet(h, k.from, k.room)
 	switch {
 	case calm && k.last:
 		return true
@@ -222,7 +222,7 @@ func (k *heapKeeper) look(h heapSizes) bool {
 		return true
 	}
 	k.from = h.allocated
-	k.calm.Reset(calmAfter)
+	k.calm.Reset(quietAfter)
 	return false
 }
 
@@ -245,9 +245,9 @@ func heapNow() heapSizes {
 	return heapSizes{live: m[0], allocated: m[1], held: m[1] + m[2] + m[3]}
 }
 
-// isCalm reports whether little of the room has been used since the last collection, or since from
+// isQuiet reports whether little of the room has been used since the last collection, or since from
 // bytes were allocated.
-func isCalm(h heapSizes, from uint64, room int) bool {
+func isQuiet(h heapSizes, from uint64, room int) bool {
 	return h.allocated <= max(h.live, from)+max(h.live*uint64(min(room, mostRoom))/200, worthwhile/2)
 }
 

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestTheRoomForGarbageGrowsMoreSlowlyThanWhatLives(t *testing.T) {
+func TestTheRoomForGarbageGrowsMoreSlowlyThanTheLiveHeap(t *testing.T) {
 	for lives, want := range map[uint64]int{
 		0: 100, 20 << 20: 100, 40 << 20: 100, 48 << 20: 88, 56 << 20: 75, 72 << 20: 50, 4 << 30: 50,
 	} {
@@ -35,14 +35,14 @@ func TestTheRoomForGarbageGrowsMoreSlowlyThanWhatLives(t *testing.T) {
 }
 
 // Only a few megabytes are live in a test.
-func TestASmallHeapHasMoreRoomWhileCollectionsFollowEachOther(t *testing.T) {
-	untouched(t)
-	k := &heapKeeper{}
+func TestASmallHeapHasMoreRoomDuringFrequentCollections(t *testing.T) {
+	useDefaultGOGC(t)
+	k := &heapManager{}
 	defer k.keep()()
 	if got := inForce(); got != startRoom {
 		t.Errorf("at the start GOGC is %d", got)
 	}
-	becomes(t, "one collection after the other", func(percent uint64) bool { return percent > mostRoom && percent <= busyRoom })
+	collectUntil(t, "one collection after the other", func(percent uint64) bool { return percent > mostRoom && percent <= busyRoom })
 	for deadline := time.Now().Add(time.Minute); inForce() != mostRoom; runtime.GC() {
 		if time.Now().After(deadline) {
 			t.Fatalf("after a while without: GOGC is %d", inForce())
@@ -54,8 +54,8 @@ func TestASmallHeapHasMoreRoomWhileCollectionsFollowEachOther(t *testing.T) {
 }
 
 func TestTheStartsGarbageIsCollected(t *testing.T) {
-	untouched(t)
-	k := &heapKeeper{}
+	useDefaultGOGC(t)
+	k := &heapManager{}
 	k.started() // without keep, nothing happens
 	defer k.keep()()
 	before := forcedCollections()
@@ -73,8 +73,8 @@ func inForce() uint64 {
 	return s[0].Value.Uint64()
 }
 
-// becomes runs collections until the room satisfies want.
-func becomes(t *testing.T, when string, want func(uint64) bool) {
+// collectUntil runs collections until the room satisfies want.
+func collectUntil(t *testing.T, when string, want func(uint64) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !want(inForce()); runtime.GC() {
 		if time.Now().After(deadline) {
@@ -85,8 +85,8 @@ func becomes(t *testing.T, when string, want func(uint64) bool) {
 
 func isLeast(percent uint64) bool { return percent == leastRoom }
 
-// untouched gives a test Go's default percentage and no GOGC.
-func untouched(t *testing.T) {
+// useDefaultGOGC gives a test Go's default percentage and no GOGC.
+func useDefaultGOGC(t *testing.T) {
 	t.Helper()
 	before := debug.SetGCPercent(mostRoom)
 	t.Cleanup(func() { debug.SetGCPercent(before) })
@@ -94,40 +94,40 @@ func untouched(t *testing.T) {
 }
 
 func TestEachCollectionSetsTheRoom(t *testing.T) {
-	untouched(t)
+	useDefaultGOGC(t)
 	stop := keepHeapSmall()
 	much := make([]byte, largeHeap)
-	becomes(t, "a large heap", isLeast)
+	collectUntil(t, "a large heap", isLeast)
 	runtime.KeepAlive(much)
 	much = nil
-	becomes(t, "a small heap again", func(percent uint64) bool { return percent > leastRoom })
+	collectUntil(t, "a small heap again", func(percent uint64) bool { return percent > leastRoom })
 	stop()
 	if got := inForce(); got != mostRoom {
 		t.Errorf("afterwards GOGC is %d", got)
 	}
 }
 
-func TestMemoryIsGivenBackWhenThereIsCalmAndItIsWorthwhile(t *testing.T) {
+func TestMemoryIsReturnedWhenQuietAndWorthwhile(t *testing.T) {
 	const mb = 1 << 20
 	for name, c := range map[string]struct {
-		heap  heapSizes
-		from  uint64
-		last  bool
-		rests bool
-		again bool
+		heap      heapSizes
+		from      uint64
+		last      bool
+		returning bool
+		again     bool
 	}{
-		"after a burst":                                {heap: heapSizes{live: 100 * mb, allocated: 110 * mb, held: 250 * mb}, rests: true},
-		"just started":                                 {heap: heapSizes{live: 14 * mb, allocated: 15 * mb, held: 34 * mb}, rests: true},
+		"after a burst":                                {heap: heapSizes{live: 100 * mb, allocated: 110 * mb, held: 250 * mb}, returning: true},
+		"just started":                                 {heap: heapSizes{live: 14 * mb, allocated: 15 * mb, held: 34 * mb}, returning: true},
 		"when it has been given back":                  {heap: heapSizes{live: 14 * mb, allocated: 16 * mb, held: 20 * mb}},
 		"while the next collection is near":            {heap: heapSizes{live: 100 * mb, allocated: 130 * mb, held: 250 * mb}, again: true},
-		"when that did not come":                       {heap: heapSizes{live: 100 * mb, allocated: 132 * mb, held: 250 * mb}, from: 130 * mb, rests: true},
-		"when something may have been forgotten since": {heap: heapSizes{live: 100 * mb, allocated: 101 * mb, held: 103 * mb}, last: true, rests: true},
+		"when that did not come":                       {heap: heapSizes{live: 100 * mb, allocated: 132 * mb, held: 250 * mb}, from: 130 * mb, returning: true},
+		"when something may have been forgotten since": {heap: heapSizes{live: 100 * mb, allocated: 101 * mb, held: 103 * mb}, last: true, returning: true},
 		"and much is done meanwhile":                   {heap: heapSizes{live: 100 * mb, allocated: 130 * mb, held: 135 * mb}, last: true, again: true},
 		"while the process stays busy":                 {heap: heapSizes{live: 400 * mb, allocated: 590 * mb, held: 650 * mb}, from: 480 * mb, again: true},
 	} {
-		k := &heapKeeper{room: leastRoom, from: c.from, last: c.last, calm: time.NewTimer(time.Hour)}
+		k := &heapManager{room: leastRoom, from: c.from, last: c.last, calm: time.NewTimer(time.Hour)}
 		k.calm.Stop()
-		if got := k.look(c.heap); got != c.rests {
+		if got := k.look(c.heap); got != c.returning {
 			t.Errorf("%s: memory is returned: %v", name, got)
 		}
 		if got := k.calm.Stop(); got != c.again {
@@ -139,9 +139,9 @@ func TestMemoryIsGivenBackWhenThereIsCalmAndItIsWorthwhile(t *testing.T) {
 // Go decides how much memory a burst leaves. There is no quiet period while leftovers of other
 // tests allocate, and nothing to return if the runtime has done so already, so several bursts may
 // be needed.
-func TestRestingGivesBackWhatABurstHasLeft(t *testing.T) {
-	untouched(t)
-	k := &heapKeeper{}
+func TestMemoryIsReturnedAfterABurst(t *testing.T) {
+	useDefaultGOGC(t)
+	k := &heapManager{}
 	defer k.keep()()
 	for deadline := time.Now().Add(time.Minute); ; {
 		burst := make([][]byte, 64)
@@ -162,10 +162,10 @@ func TestRestingGivesBackWhatABurstHasLeft(t *testing.T) {
 }
 
 // Dropping data allocates nothing, so no collection runs without this check.
-func TestThereIsOneMoreLookForWhatHasBeenForgotten(t *testing.T) {
-	untouched(t)
+func TestDroppedDataIsCollectedByOneMoreCheck(t *testing.T) {
+	useDefaultGOGC(t)
 	// it checks when the test says so
-	k := &heapKeeper{room: mostRoom, calm: time.AfterFunc(time.Hour, func() {})}
+	k := &heapManager{room: mostRoom, calm: time.AfterFunc(time.Hour, func() {})}
 	defer k.calm.Stop()
 	kept := make([]byte, 2*smallHeap)
 	for deadline := time.Now().Add(time.Minute); !k.last; {
@@ -201,12 +201,12 @@ func forcedCollections() uint32 {
 	return m.NumForcedGC
 }
 
-func TestTheRoomIsKeptUntilTheLastStops(t *testing.T) {
-	untouched(t)
+func TestTheRoomIsKeptUntilTheLastUserStops(t *testing.T) {
+	useDefaultGOGC(t)
 	much := make([]byte, largeHeap)
 	defer func() { runtime.KeepAlive(much) }()
 	first, second := keepHeapSmall(), keepHeapSmall()
-	becomes(t, "two keep it", isLeast)
+	collectUntil(t, "two keep it", isLeast)
 	first()
 	first() // stops the first one
 	if got := inForce(); got != leastRoom {
@@ -214,7 +214,7 @@ func TestTheRoomIsKeptUntilTheLastStops(t *testing.T) {
 	}
 	third := keepHeapSmall()
 	second()
-	becomes(t, "another keeps it", isLeast)
+	collectUntil(t, "another keeps it", isLeast)
 	third()
 	for range 3 {
 		if got := inForce(); got != mostRoom {
@@ -223,14 +223,14 @@ func TestTheRoomIsKeptUntilTheLastStops(t *testing.T) {
 		runtime.GC()
 	}
 	defer keepHeapSmall()()
-	becomes(t, "one begins again", isLeast)
+	collectUntil(t, "one begins again", isLeast)
 }
 
-func TestAnAdministratorsRoomIsLeftAsItIs(t *testing.T) {
+func TestAnAdministratorsGOGCIsNotChanged(t *testing.T) {
 	much := make([]byte, largeHeap)
 	defer func() { runtime.KeepAlive(much) }()
 	for _, room := range []int{30, mostRoom} {
-		untouched(t)
+		useDefaultGOGC(t)
 		t.Setenv("GOGC", strconv.Itoa(room))
 		debug.SetGCPercent(room)
 		stop := keepHeapSmall()
@@ -241,7 +241,7 @@ func TestAnAdministratorsRoomIsLeftAsItIs(t *testing.T) {
 		}
 		stop()
 	}
-	untouched(t)
+	useDefaultGOGC(t)
 	debug.SetGCPercent(30)
 	defer keepHeapSmall()()
 	runtime.GC()

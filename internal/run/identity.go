@@ -166,13 +166,13 @@ func (i *identity) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		i.complain(err, pause)
+		i.logFailure(err, pause)
 		sleep(ctx, pause)
 		pause = min(2*pause, longestPause)
 	}
 }
 
-func (i *identity) complain(err error, pause time.Duration) {
+func (i *identity) logFailure(err error, pause time.Duration) {
 	pair := i.current.Load()
 	switch now := time.Now(); {
 	case pair == nil:

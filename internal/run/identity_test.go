@@ -104,7 +104,7 @@ func (i *identity) again() *identity {
 	return &identity{dir: i.dir, name: i.name, what: i.what, template: i.template, log: i.log}
 }
 
-func TestACertificateIsRenewedInTimeForLong(t *testing.T) {
+func TestACertificateIsRenewedInTimeManyTimes(t *testing.T) {
 	for _, life := range []time.Duration{20 * time.Second, 10 * time.Minute, 24 * time.Hour} {
 		t.Run(life.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -136,11 +136,11 @@ func TestACertificateIsRenewedInTimeForLong(t *testing.T) {
 	}
 }
 
-func TestARenewalThatFailsIsTriedAgainAndSaysHow(t *testing.T) {
+func TestAFailedRenewalIsRetriedAndLogsTheRemedy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		by := newIssuer(t, time.Hour)
-		told := &logged{}
-		i := newIdentity(t, by, told)
+		served := &logged{}
+		i := newIdentity(t, by, served)
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { i.run(ctx) })
@@ -148,7 +148,7 @@ func TestARenewalThatFailsIsTriedAgainAndSaysHow(t *testing.T) {
 			t.Helper()
 			time.Sleep(wait)
 			synctest.Wait()
-			if got := told.take(); !strings.Contains(got, want) {
+			if got := served.take(); !strings.Contains(got, want) {
 				t.Errorf("the log lacks %q: %s", want, got)
 			}
 		}
@@ -166,7 +166,7 @@ func TestARenewalThatFailsIsTriedAgainAndSaysHow(t *testing.T) {
 	})
 }
 
-func TestACertificateAndItsKeyAreNeverParted(t *testing.T) {
+func TestACertificateIsNeverSeparatedFromItsKey(t *testing.T) {
 	by := newIssuer(t, time.Hour)
 	i := newIdentity(t, by, t.Output())
 	if err := i.renew(t.Context(), nil); err != nil {
@@ -190,7 +190,7 @@ func TestACertificateAndItsKeyAreNeverParted(t *testing.T) {
 	}
 }
 
-func TestTheTwoFilesOfEarlierVersionsAreTakenOver(t *testing.T) {
+func TestTheTwoFilesOfEarlierVersionsAreMigrated(t *testing.T) {
 	by := newIssuer(t, time.Hour)
 	i := newIdentity(t, by, t.Output())
 	if err := i.renew(t.Context(), nil); err != nil {
@@ -222,7 +222,7 @@ func TestTheTwoFilesOfEarlierVersionsAreTakenOver(t *testing.T) {
 	}
 }
 
-func TestACertificateThatHasExpiredOrIsForOthersIsNotUsed(t *testing.T) {
+func TestAnExpiredOrForeignCertificateIsNotUsed(t *testing.T) {
 	by := newIssuer(t, time.Hour)
 	i := newIdentity(t, by, t.Output())
 	i.template.IPAddresses, i.template.DNSNames = []net.IP{net.ParseIP("192.0.2.7")}, []string{"n1"}
@@ -249,7 +249,7 @@ func TestACertificateThatHasExpiredOrIsForOthersIsNotUsed(t *testing.T) {
 	}
 }
 
-func TestRenewalBeginsWhen70To80PercentOfTheLifeAreOver(t *testing.T) {
+func TestRenewalBeginsAfter70To80PercentOfTheLife(t *testing.T) {
 	at := func(clock string) time.Time {
 		out, err := time.Parse(time.TimeOnly, clock)
 		if err != nil {
@@ -270,7 +270,7 @@ func TestRenewalBeginsWhen70To80PercentOfTheLifeAreOver(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreMadeAnewWithTheRenewedCertificate(t *testing.T) {
+func TestNewConnectionsUseTheRenewedCertificate(t *testing.T) {
 	by := newIssuer(t, time.Hour)
 	i := newIdentity(t, by, t.Output())
 	if err := i.renew(t.Context(), nil); err != nil {

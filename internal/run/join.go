@@ -200,8 +200,8 @@ func pinnedCA(ctx context.Context, server, hash string) ([]byte, error) {
 	return nil, fmt.Errorf("join %s: the server's CA is not the one that the token was made for", server)
 }
 
-// signatures is the time limit for signing a request.
-const signatures = 60 * time.Second
+// signTimeout is the time limit for signing a request.
+const signTimeout = 60 * time.Second
 
 // signWith returns a function that has the cluster sign a request.
 func signWith(reach func() (client.Interface, error), name, signer string, usage certificatesv1.KeyUsage) func(context.Context, []byte) ([]byte, error) {
@@ -226,7 +226,7 @@ func signWith(reach func() (client.Interface, error), name, signer string, usage
 
 // signed waits until the request is signed.
 func signed(ctx context.Context, c client.Interface, csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, signatures)
+	ctx, cancel := context.WithTimeout(ctx, signTimeout)
 	defer cancel()
 	for name := csr.Name; ; {
 		for _, cond := range csr.Status.Conditions {
@@ -239,7 +239,7 @@ func signed(ctx context.Context, c client.Interface, csr *certificatesv1.Certifi
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("request %s was not signed within %s (kubectl get csr %s)", name, signatures, name)
+			return nil, fmt.Errorf("request %s was not signed within %s (kubectl get csr %s)", name, signTimeout, name)
 		case <-time.After(100 * time.Millisecond):
 		}
 		var err error

@@ -13,7 +13,7 @@ import (
 
 // The name appears in audit logs; its part before the slash is the field manager of the component's
 // writes.
-func TestAComponentAloneIsKnownByUpstreamsName(t *testing.T) {
+func TestAComponentAloneHasUpstreamsUserAgent(t *testing.T) {
 	var agent string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		agent = r.UserAgent()

@@ -110,18 +110,18 @@ type lockedError struct{ text string }
 func (e *lockedError) Error() string { return e.text }
 func (e *lockedError) Unwrap() error { return errLocked }
 
-// beginning is the state of a data folder before the start.
-type beginning int
+// folderState is the state of a data folder before the start.
+type folderState int
 
 const (
-	used beginning = iota
+	used folderState = iota
 	empty
 	missing
 )
 
-func (b beginning) any() bool { return b != used }
+func (b folderState) any() bool { return b != used }
 
-func emptyOrMissing(dataDir string) beginning {
+func emptyOrMissing(dataDir string) folderState {
 	entries, err := os.ReadDir(dataDir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -153,7 +153,7 @@ func runDir(cfg *config.Config) string {
 }
 
 // restore restores the data folder's earlier state and removes the run folder.
-func (b beginning) restore(cfg *config.Config) error {
+func (b folderState) restore(cfg *config.Config) error {
 	errs := []error{here().Forget(cfg.DataDir)}
 	for _, dir := range []string{cfg.DataDir, runDir(cfg)} {
 		err := cri.UnmountBelow(dir)

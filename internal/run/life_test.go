@@ -73,7 +73,7 @@ func TestAFailedFirstStartLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestAFailedStartKeepsWhatCannotBeMadeAgain(t *testing.T) {
+func TestAFailedStartKeepsIrreplaceableFiles(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before func(t *testing.T, c *config.Config)
 		during func(t *testing.T, c *config.Config)
@@ -151,7 +151,7 @@ func TestTheRecordFollowsTheProcess(t *testing.T) {
 	}
 }
 
-func TestASecondProcessOnAFolderIsToldOfTheFirst(t *testing.T) {
+func TestASecondProcessOnAFolderIsRefusedAndNamesTheFirst(t *testing.T) {
 	p := lifeParams(t)
 	err := p.locked("server", 0, func(p Params) error {
 		return p.locked("up", 0, func(Params) error { t.Error("two processes run on one folder"); return nil })
@@ -166,25 +166,25 @@ func TestASecondProcessOnAFolderIsToldOfTheFirst(t *testing.T) {
 	}
 }
 
-func TestATokenIsJudgedOnlyWhereItIsNeeded(t *testing.T) {
+func TestATokenIsValidatedOnlyIfNeeded(t *testing.T) {
 	p := lifeParams(t)
-	if err := mayJoin(p.Config); err == nil || !strings.Contains(err.Error(), "--token is missing") {
+	if err := validateJoin(p.Config); err == nil || !strings.Contains(err.Error(), "--token is missing") {
 		t.Errorf("no token: %v", err)
 	}
 	p.Config.Token = "a.b.c"
-	if err := mayJoin(p.Config); err == nil || !strings.Contains(err.Error(), "ID.SECRET.CAHASH") {
+	if err := validateJoin(p.Config); err == nil || !strings.Contains(err.Error(), "ID.SECRET.CAHASH") {
 		t.Errorf("half a token: %v", err)
 	}
 	for _, name := range []string{"node.pem", "node.crt"} {
 		p := lifeParams(t)
 		touch(t, p.Config.Path("pki", name))
-		if err := mayJoin(p.Config); err != nil {
+		if err := validateJoin(p.Config); err != nil {
 			t.Errorf("a machine that has joined, by %s: %v", name, err)
 		}
 	}
 }
 
-func TestAComponentBesideOthersLeavesTheirRecord(t *testing.T) {
+func TestAComponentBesideOthersKeepsTheirRecord(t *testing.T) {
 	p := lifeParams(t)
 	p.Config.CgroupRoot = "/x"
 	err := p.locked("apiserver", 0, func(p Params) error {
@@ -207,7 +207,7 @@ func TestAComponentBesideOthersLeavesTheirRecord(t *testing.T) {
 	}
 }
 
-func TestPurgeRefusesAFolderThatIsNotKnarrs(t *testing.T) {
+func TestPurgeRefusesAForeignFolder(t *testing.T) {
 	top := t.TempDir()
 	for name, tt := range map[string]struct {
 		files []string
@@ -230,7 +230,7 @@ func TestPurgeRefusesAFolderThatIsNotKnarrs(t *testing.T) {
 	}
 }
 
-func TestASnapshotThatIsMissingIsNamed(t *testing.T) {
+func TestTheErrorForAMissingSnapshotNamesIt(t *testing.T) {
 	p := lifeParams(t)
 	_, err := RestoreSnapshot(p.Config, "nope.db", 0, false, time.Now(), p.Log)
 	if err == nil || !strings.Contains(err.Error(), "there is no file nope.db") {

@@ -60,7 +60,7 @@ func holder(dataDir string) string {
 // stopHolder stops the knarr process that runs on the data folder, if any, and waits until it has
 // ended.
 func stopHolder(ctx context.Context, dataDir string) error {
-	const patience = 30 * time.Second
+	const stopTimeout = 30 * time.Second
 	path := filepath.Join(dataDir, lockFile)
 	f, err := os.OpenFile(path, os.O_RDWR, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
@@ -80,12 +80,12 @@ func stopHolder(ctx context.Context, dataDir string) error {
 	if err := unix.Kill(pid, unix.SIGTERM); err != nil {
 		return fmt.Errorf("stop process %d: %w", pid, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	for unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("process %d did not end within %s", pid, patience)
+			return fmt.Errorf("process %d did not end within %s", pid, stopTimeout)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // A pid of another PID namespace means another process here.
-func TestAPurgeSignalsNoProcessThatDoesNotHoldTheLock(t *testing.T) {
+func TestAPurgeSignalsOnlyTheLockHolder(t *testing.T) {
 	dir := t.TempDir()
 	held, err := lock(dir)
 	if err != nil {

@@ -39,7 +39,7 @@ func (w *aloneWorld) observed(t *testing.T, leaf *pki.Leaf, run func(context.Con
 }
 
 // Access rules are those of upstream's components v1.36.3.
-func TestComponentsAloneTellOfThemselves(t *testing.T) {
+func TestComponentsAloneServeHealthAndMetrics(t *testing.T) {
 	w := newAloneWorld(t)
 	admin, err := clientcmd.BuildConfigFromFlags("", w.cfg.AdminKubeconfig())
 	if err != nil {
@@ -153,7 +153,7 @@ func TestComponentsAloneTellOfThemselves(t *testing.T) {
 		`node_collector_zone_health{zone=""} `, "taint_eviction_controller_pod_deletions_total "))
 }
 
-func TestAComponentShowsTheCertificateThatIsGivenForAllNames(t *testing.T) {
+func TestAComponentUsesTheConfiguredCertificateForAllNames(t *testing.T) {
 	keys, err := pki.Open(pki.Config{Dir: t.TempDir(), NodeName: "sea"})
 	if err != nil {
 		t.Fatal(err)

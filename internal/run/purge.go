@@ -31,7 +31,7 @@ func Purge(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 		log.Debug("purged", "what", what, "error", err)
 	}
 	step("knarr", stopHolder(ctx, cfg.DataDir))
-	placeNode(cfg)
+	setNodePaths(cfg)
 	step("containers", cri.Purge(ctx, cri.Config{DataDir: cfg.DataDir, RunDir: cfg.RunDir, Logger: log}))
 	step("pod network", network.Purge(networkConfig(cfg, nil)))
 	step("cgroups", removeCgroups(ctx, cfg.CgroupRoot))

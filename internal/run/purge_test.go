@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestAFolderThatIsAMountPointIsEmptiedAndStays(t *testing.T) {
+func TestAMountPointIsEmptiedAndStays(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
 		t.Skip("cannot mount: ", err)
@@ -25,7 +25,7 @@ func TestAFolderThatIsAMountPointIsEmptiedAndStays(t *testing.T) {
 	}
 }
 
-func TestAFolderIsRemovedWithAllThatIsInIt(t *testing.T) {
+func TestAFolderIsRemovedWithItsContent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := os.MkdirAll(filepath.Join(dir, "a", "b"), 0o700); err != nil {
 		t.Fatal(err)

@@ -82,13 +82,13 @@ func (p Params) server() *controlplane.Server {
 }
 
 func (p Params) nodeHere() *worker {
-	placeNode(p.Config)
+	setNodePaths(p.Config)
 	return &worker{cfg: p.Config, log: p.Log, settings: p.Settings}
 }
 
-// placeNode sets the node's sockets and cgroups, unless they are configured. They are separate for
-// each data folder.
-func placeNode(cfg *config.Config) {
+// setNodePaths sets the node's sockets and cgroups, unless they are configured. They are separate
+// for each data folder.
+func setNodePaths(cfg *config.Config) {
 	if cfg.RunDir == "" {
 		cfg.RunDir = cri.DefaultRunDir(cfg.DataDir)
 	}
@@ -114,7 +114,7 @@ func (p Params) process(ctx context.Context, phases []process.Phase) error {
 		if p.Ready != nil {
 			p.Ready()
 		}
-		theHeap.started()
+		heap.started()
 		forgetProgram()
 	}
 	return process.Run(ctx, phases, p.Progress, ready, p.Log)
@@ -123,7 +123,7 @@ func (p Params) process(ctx context.Context, phases []process.Phase) error {
 // examine refuses a machine that does not meet the roles' requirements, and remarks on minor
 // defects.
 func (p Params) examine(roles doctor.Role) error {
-	placeNode(p.Config)
+	setNodePaths(p.Config)
 	if p.Config.RuntimeEndpoint != "" {
 		roles &^= doctor.Runtime
 	} else if roles&doctor.Node != 0 {

@@ -50,7 +50,7 @@ func start(args []string, in io.Reader, out io.Writer) (serving bool, err error)
 		return false, fmt.Errorf("create new shim socket: %w", err)
 	}
 	if listener != nil {
-		err := errors.Join(handOver(listener), remember(params.GetSocketDir()), shim.AdjustOOMScore(os.Getpid()))
+		err := errors.Join(handOver(listener), linkSocketFolder(params.GetSocketDir()), shim.AdjustOOMScore(os.Getpid()))
 		if err != nil {
 			_ = shim.RemoveSocket(address)
 			return false, err
@@ -67,7 +67,7 @@ func start(args []string, in io.Reader, out io.Writer) (serving bool, err error)
 	if debug {
 		os.Args = append(os.Args, "-debug")
 	}
-	return listener != nil, release()
+	return listener != nil, closePipes()
 }
 
 // request parses containerd's request. Standard input repeats the arguments and adds more.
@@ -140,9 +140,9 @@ func handOver(listener *net.UnixListener) error {
 	return unix.Dup3(int(file.Fd()), socketFile, unix.O_CLOEXEC)
 }
 
-// remember writes the link through which the shim's server finds the folder of its socket when it
+// linkSocketFolder writes the link through which the shim's server finds the folder of its socket when it
 // ends.
-func remember(socketDir string) error {
+func linkSocketFolder(socketDir string) error {
 	if socketDir == "" {
 		return errors.New("no folder for sockets is given")
 	}
@@ -152,9 +152,9 @@ func remember(socketDir string) error {
 	return os.Symlink(socketDir, "s")
 }
 
-// release closes the pipes to containerd. containerd has its answer once the first process ends and
+// closePipes closes the pipes to containerd. containerd has its answer once the first process ends and
 // no process holds the pipes.
-func release() error {
+func closePipes() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err

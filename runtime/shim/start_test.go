@@ -27,7 +27,7 @@ func TestAContainerBelongsToItsSandbox(t *testing.T) {
 	}
 }
 
-func TestARequestIsTheSameInArgumentsAndInput(t *testing.T) {
+func TestArgumentsAndInputOfARequestMustAgree(t *testing.T) {
 	input, err := proto.Marshal(&bootapi.BootstrapParams{InstanceID: "x", Namespace: "k8s.io", ContainerdGrpcAddress: "/run/c.sock"})
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-func TestARegistryServesWhatIsPushedAndLeavesNothingWhenStopped(t *testing.T) {
+func TestARegistryServesPushedImagesAndCleansUp(t *testing.T) {
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
 	ctx, stop := context.WithCancel(t.Context())
@@ -54,7 +54,7 @@ func TestARegistryServesWhatIsPushedAndLeavesNothingWhenStopped(t *testing.T) {
 	}
 }
 
-func TestARegistryRefusesToListenToOtherMachines(t *testing.T) {
+func TestARegistryOnlyListensOnLoopback(t *testing.T) {
 	command := Command(nil)
 	command.SetArgs([]string{"registry", "--listen", "0.0.0.0:0"})
 	command.SilenceErrors, command.SilenceUsage = true, true

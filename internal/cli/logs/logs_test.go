@@ -55,7 +55,7 @@ func TestALogIsBoundedAndKeepsItsEnd(t *testing.T) {
 	}
 }
 
-func TestALogThatIsThereIsAppendedTo(t *testing.T) {
+func TestAnExistingLogIsAppendedTo(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "knarr.log")
 	write(t, path, "before\n")
 	f, err := Open(path, 100, false)
@@ -93,7 +93,7 @@ func TestLogsAreMergedByTime(t *testing.T) {
 	}
 }
 
-func TestAFollowerGoesOnInTheNextFile(t *testing.T) {
+func TestAFollowerContinuesInTheNextFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	f := Follow(Source{"k", path})
 	defer f.Close()
@@ -143,7 +143,7 @@ func TestAFollowerBeginsAtTheEndAndWaitsForWholeLines(t *testing.T) {
 	}
 }
 
-func TestTailIsTheEnd(t *testing.T) {
+func TestTailReturnsTheLastLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	if got := Tail(path, 3); got != nil {
 		t.Errorf("a file that is not there: %v", got)

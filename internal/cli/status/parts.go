@@ -27,7 +27,7 @@ import (
 
 // look queries the API server and the runtime concurrently.
 func (r *Report) look(ctx context.Context, record *clusters.Record) {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	var runtime Part
 	var aside sync.WaitGroup
@@ -164,7 +164,7 @@ func whyUnreachable(err error) string {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "nothing listens at its address (another network namespace?)"
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Sprintf("no answer within %s", Patience)
+		return fmt.Sprintf("no answer within %s", Timeout)
 	case errors.As(err, &invalid):
 		return "its certificate is not valid: " + oneLine(invalid.Err)
 	}

@@ -103,8 +103,8 @@ type Report struct {
 	Next       []string      `json:"next,omitempty"`
 }
 
-// Patience is the time limit for each part.
-const Patience = 5 * time.Second
+// Timeout is the time limit for each part.
+const Timeout = 5 * time.Second
 
 // expiresSoon is how long before its expiry a certificate is reported.
 const expiresSoon = 30 * 24 * time.Hour

@@ -19,7 +19,7 @@ import (
 	"github.com/knarr-project/knarr/internal/clusters"
 )
 
-func TestReadyzIsTakenApart(t *testing.T) {
+func TestReadyzIsParsed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		code           int
 		body           string
@@ -57,7 +57,7 @@ func TestAStoreThatDoesNotAnswerIsNotHealthy(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsGoneIsNotHealthy(t *testing.T) {
+func TestAnUnreachableServerIsNotHealthy(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
 	r := &Report{}
@@ -73,7 +73,7 @@ func TestAServerThatIsGoneIsNotHealthy(t *testing.T) {
 	}
 }
 
-func TestCertificatesThatExpire(t *testing.T) {
+func TestExpiringCertificatesAreReported(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, tt := range map[string]struct {
 		left   time.Duration
@@ -135,7 +135,7 @@ func TestADiskThatIsNearlyFullIsNotHealthy(t *testing.T) {
 	}
 }
 
-func TestAFolderIsAddedUpWithoutCountingLinksTwice(t *testing.T) {
+func TestDiskUsageCountsLinksOnce(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
@@ -153,7 +153,7 @@ func TestAFolderIsAddedUpWithoutCountingLinksTwice(t *testing.T) {
 	}
 }
 
-func TestTheRuntimesProcessIsTheOneOfItsRecord(t *testing.T) {
+func TestTheRuntimesPIDComesFromItsRecord(t *testing.T) {
 	dir := t.TempDir()
 	if pid := runtimePID(dir); pid != 0 {
 		t.Errorf("without a record it is %d", pid)
@@ -197,7 +197,7 @@ func TestACrashIsReportedWithTheEndOfItsLog(t *testing.T) {
 }
 
 // A running process whose API server cannot be reached is unhealthy.
-func TestARunningProcessWithoutAnAnswerIsNotHealthy(t *testing.T) {
+func TestARunningProcessWithoutAnAPIServerIsNotHealthy(t *testing.T) {
 	identity, err := clusters.Identity(os.Getpid())
 	if err != nil {
 		t.Fatal(err)

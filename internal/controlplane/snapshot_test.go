@@ -16,7 +16,7 @@ type copied struct {
 	store.Snapshotter
 }
 
-func TestASharedStoreIsNotShownToOneOfItsClusters(t *testing.T) {
+func TestSnapshotsOfASharedStoreAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		set    func(c *config.Config)
 		shared bool

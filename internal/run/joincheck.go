@@ -13,8 +13,9 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-// mayJoin refuses an invalid token before anything starts. A machine that has joined needs none.
-func mayJoin(cfg *config.Config) error {
+// validateJoin refuses an invalid token before anything starts. A machine that has joined needs
+// none.
+func validateJoin(cfg *config.Config) error {
 	if hasJoined(cfg) {
 		return nil
 	}

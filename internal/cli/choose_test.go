@@ -31,7 +31,7 @@ func stopped(t *testing.T, change func(r *clusters.Record)) *clusters.Record {
 	return r
 }
 
-func TestACommandTakesWhatTheDataFolderRemembers(t *testing.T) {
+func TestACommandUsesTheDataFoldersRecord(t *testing.T) {
 	r := stopped(t, func(r *clusters.Record) {
 		r.RunDir, r.CgroupRoot, r.NodeName, r.Join = "/run/other", "/x", "n", "https://192.0.2.1:6443"
 	})
@@ -57,12 +57,12 @@ func TestACommandTakesWhatTheDataFolderRemembers(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 		if len(tt.args) == 0 && !strings.Contains(strings.Join(s.remembered, " "), "--listen 127.0.0.1:7443") {
-			t.Errorf("%s: told is %q", name, s.remembered)
+			t.Errorf("%s: remembered is %q", name, s.remembered)
 		}
 	}
 }
 
-func TestAFolderWithoutAClusterIsAnErrorThatSaysWhy(t *testing.T) {
+func TestTheErrorForAFolderWithoutAClusterNamesTheReason(t *testing.T) {
 	empty := t.TempDir()
 	for name, tt := range map[string]struct {
 		args []string
@@ -74,24 +74,24 @@ func TestAFolderWithoutAClusterIsAnErrorThatSaysWhy(t *testing.T) {
 		"as an argument":     {[]string{empty}, "", "the folder holds none"},
 		"an unknown name":    {[]string{"no-such-cluster-name"}, "", "no cluster has the name \"no-such-cluster-name\""},
 	} {
-		_, err := meant(tt.args, tt.dir, tt.dir != "")
+		_, err := targetCluster(tt.args, tt.dir, tt.dir != "")
 		if !errors.Is(err, clusters.ErrNone) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	r := stopped(t, nil)
 	for _, args := range [][]string{nil, {r.DataDir}} {
-		found, err := meant(args, r.DataDir, args == nil)
+		found, err := targetCluster(args, r.DataDir, args == nil)
 		if err != nil || found.DataDir != r.DataDir {
 			t.Errorf("%v: %v, %v", args, found, err)
 		}
 	}
-	if _, err := meant([]string{"a"}, "b", true); err == nil || !strings.Contains(err.Error(), "not both") {
+	if _, err := targetCluster([]string{"a"}, "b", true); err == nil || !strings.Contains(err.Error(), "not both") {
 		t.Errorf("a name and a folder: %v", err)
 	}
 }
 
-func TestWhereNoServerIsTheReasonIsTold(t *testing.T) {
+func TestTheErrorForAMissingServerNamesTheReason(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(r *clusters.Record)
 		want   string
@@ -113,7 +113,7 @@ func TestWhereNoServerIsTheReasonIsTold(t *testing.T) {
 	}
 }
 
-func TestTheStartCommandCanBeTyped(t *testing.T) {
+func TestTheStartCommandIsAValidCommandLine(t *testing.T) {
 	r := stopped(t, func(r *clusters.Record) { r.Detached, r.Flags = true, []string{"--max-pods=5", "--tls-san=a b"} })
 	if got, want := startCommand(r), "knarr up --data-dir "+r.DataDir+" --detach --max-pods=5 '--tls-san=a b'"; got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -122,9 +122,9 @@ func hasCluster(dataDir string) bool {
 	return false
 }
 
-// meant returns the cluster of a command. In this order it is the cluster of the argument (a name
-// or a folder), that of --data-dir, the default folder's, or the only running one.
-func meant(args []string, dataDir string, given bool) (*clusters.Record, error) {
+// targetCluster returns the cluster of a command. In this order it is the cluster of the argument
+// (a name or a folder), that of --data-dir, the default folder's, or the only running one.
+func targetCluster(args []string, dataDir string, given bool) (*clusters.Record, error) {
 	here := clusters.Here()
 	switch {
 	case len(args) > 0 && given:
