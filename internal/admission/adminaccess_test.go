@@ -34,12 +34,12 @@ func TestAdminAccessToDevicesNeedsALabelledNamespace(t *testing.T) {
 		refused bool
 		path    string
 	}{
-		"a claim that asks for it":        {claim(Create, "", &resourcev1.ResourceClaim{ObjectMeta: meta, Spec: spec}, nil), true, "spec.devices.requests[0].adminAccess"},
-		"a claim that does not":           {claim(Create, "", &resourcev1.ResourceClaim{ObjectMeta: meta}, nil), false, ""},
-		"a template that asks for it":     {write{Create, "ResourceClaimTemplate", "resourceclaimtemplates", "", &resourcev1.ResourceClaimTemplate{ObjectMeta: meta, Spec: resourcev1.ResourceClaimTemplateSpec{Spec: spec}}, nil}, true, "spec.devices.requests[0].adminAccess"},
-		"a status that gives it":          {claim(Update, "status", given, &resourcev1.ResourceClaim{ObjectMeta: meta, Spec: spec}), true, "status.allocation.devices.results[1].adminAccess"},
-		"a status that had given it":      {claim(Update, "status", given, given), false, ""},
-		"a claim whose labels are edited": {claim(Update, "", given, given), false, ""},
+		"a claim with admin access":         {claim(Create, "", &resourcev1.ResourceClaim{ObjectMeta: meta, Spec: spec}, nil), true, "spec.devices.requests[0].adminAccess"},
+		"a claim without admin access":      {claim(Create, "", &resourcev1.ResourceClaim{ObjectMeta: meta}, nil), false, ""},
+		"a template with admin access":      {write{Create, "ResourceClaimTemplate", "resourceclaimtemplates", "", &resourcev1.ResourceClaimTemplate{ObjectMeta: meta, Spec: resourcev1.ResourceClaimTemplateSpec{Spec: spec}}, nil}, true, "spec.devices.requests[0].adminAccess"},
+		"a status that grants admin access": {claim(Update, "status", given, &resourcev1.ResourceClaim{ObjectMeta: meta, Spec: spec}), true, "status.allocation.devices.results[1].adminAccess"},
+		"a status that already granted it":  {claim(Update, "status", given, given), false, ""},
+		"a label change of a claim":         {claim(Update, "", given, given), false, ""},
 	} {
 		for label, refused := range map[string]bool{"true": false, "false": tc.refused, "": tc.refused} {
 			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"resource.kubernetes.io/admin-access": label}}}

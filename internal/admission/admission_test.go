@@ -112,11 +112,11 @@ func TestPodsGetDefaults(t *testing.T) {
 func TestTokensAreMountedUnlessDisabled(t *testing.T) {
 	no := false
 	for name, pod := range map[string]*corev1.Pod{
-		"the pod says no": newPod(func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = &no }),
-		"something is there": newPod(func(p *corev1.Pod) {
+		"the pod disables it": newPod(func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = &no }),
+		"the path has another mount": newPod(func(p *corev1.Pod) {
 			p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: tokenMountPath}}
 		}),
-		"the account says no": newPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "shy" }),
+		"the account disables it": newPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "shy" }),
 	} {
 		if err := run(t, Attributes{Object: pod}, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "shy"}, AutomountServiceAccountToken: &no}); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -151,8 +151,8 @@ func TestPluginsRefuseInvalidWrites(t *testing.T) {
 		cluster []client.Object
 		want    string
 	}{
-		{"a namespace that is not there", Attributes{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "gone", Name: "c"}}}, nil, `namespaces "gone" not found`},
-		{"a namespace that ends", Attributes{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ending", Name: "c"}}}, []client.Object{terminating},
+		{"a missing namespace", Attributes{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "gone", Name: "c"}}}, nil, `namespaces "gone" not found`},
+		{"a terminating namespace", Attributes{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ending", Name: "c"}}}, []client.Object{terminating},
 			`configmaps "c" is forbidden: unable to create new content in namespace ending because it is being terminated`},
 		{"the default namespace's deletion", Attributes{Operation: Delete, Name: "default", OldObject: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}, nil,
 			`namespaces "default" is forbidden: this namespace may not be deleted`},
@@ -160,35 +160,35 @@ func TestPluginsRefuseInvalidWrites(t *testing.T) {
 			`pods "p" is forbidden: error looking up service account ns/x: serviceaccount "x" not found`},
 		{"an unknown priority class", Attributes{Object: newPod(func(p *corev1.Pod) { p.Spec.PriorityClassName = "x" })}, nil,
 			`pods "p" is forbidden: no PriorityClass with name x was found`},
-		{"a priority of one's own", Attributes{Object: newPod(func(p *corev1.Pod) { p.Spec.Priority = &one })}, nil,
+		{"a priority set by the client", Attributes{Object: newPod(func(p *corev1.Pod) { p.Spec.Priority = &one })}, nil,
 			`pods "p" is forbidden: the integer value of priority (1) must not be provided in pod spec; priority admission controller computed 0 from the given PriorityClass name`},
 		{"a second default class", Attributes{Object: &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "b"}, GlobalDefault: true}},
 			[]client.Object{&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "a"}, GlobalDefault: true}},
 			`priorityclasses.scheduling.k8s.io "b" is forbidden: PriorityClass a is already marked as default. Only one default can exist`},
-		{"too small", Attributes{Object: asking("10m", "20m")}, []client.Object{limits(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Min: cpu("50m")})},
+		{"a request below the minimum", Attributes{Object: asking("10m", "20m")}, []client.Object{limits(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Min: cpu("50m")})},
 			`pods "p" is forbidden: minimum cpu usage per Container is 50m, but request is 10m`},
-		{"too large", Attributes{Object: asking("1", "2")}, []client.Object{limits(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpu("1")})},
+		{"a limit above the maximum", Attributes{Object: asking("1", "2")}, []client.Object{limits(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: cpu("1")})},
 			`pods "p" is forbidden: maximum cpu usage per Pod is 1, but limit is 2`},
-		{"too far apart", Attributes{Object: asking("1", "3")}, []client.Object{limits(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: cpu("2")})},
+		{"a ratio above the maximum", Attributes{Object: asking("1", "3")}, []client.Object{limits(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: cpu("2")})},
 			`pods "p" is forbidden: cpu max limit to request ratio per Container is 2, but provided ratio is 3.000000`},
 		{"above the quota", Attributes{Object: asking("2", "2")}, []client.Object{quota(corev1.ResourceList{"requests.cpu": resource.MustParse("3")}, corev1.ResourceList{"requests.cpu": resource.MustParse("2")}), asking("2", "2")},
 			`pods "p" is forbidden: exceeded quota: q, requested: requests.cpu=2, used: requests.cpu=2, limited: requests.cpu=3`},
-		{"a quota that has not counted yet", Attributes{Object: asking("2", "2")}, []client.Object{quota(corev1.ResourceList{"requests.cpu": resource.MustParse("3")}, nil)},
+		{"a quota without status", Attributes{Object: asking("2", "2")}, []client.Object{quota(corev1.ResourceList{"requests.cpu": resource.MustParse("3")}, nil)},
 			`pods "p" is forbidden: status unknown for quota: q, resources: requests.cpu`},
-		{"without what the quota bounds", Attributes{Object: newPod()}, []client.Object{quota(corev1.ResourceList{"limits.cpu": resource.MustParse("3")}, nil)},
+		{"a pod without the bounded resource", Attributes{Object: newPod()}, []client.Object{quota(corev1.ResourceList{"limits.cpu": resource.MustParse("3")}, nil)},
 			`pods "p" is forbidden: failed quota: q: must specify limits.cpu for: c`},
 		{"an unknown runtime class", Attributes{Object: newPod(func(p *corev1.Pod) { s := "x"; p.Spec.RuntimeClassName = &s })}, nil,
 			`pods "p" is forbidden: pod rejected: RuntimeClass "x" not found`},
-		{"against the namespace's standard", Attributes{Object: func() *corev1.Pod {
+		{"a violation of the namespace's standard", Attributes{Object: func() *corev1.Pod {
 			p := newPod(func(p *corev1.Pod) { p.Spec.HostNetwork = true })
 			p.Namespace = "strict"
 			return p
 		}()}, []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "strict", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}}},
 			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "strict", Name: "default"}}},
 			`pods "p" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`},
-		{"growth of a claim that is not bound", Attributes{Operation: Update, Object: claimOf("2Gi", ""), OldObject: claimOf("1Gi", "")}, nil,
+		{"expansion of an unbound claim", Attributes{Operation: Update, Object: claimOf("2Gi", ""), OldObject: claimOf("1Gi", "")}, nil,
 			`persistentvolumeclaims "c" is forbidden: only bound persistent volume claims can be expanded`},
-		{"growth of a claim whose class does not grow", Attributes{Operation: Update, Object: claimOf("2Gi", corev1.ClaimBound), OldObject: claimOf("1Gi", corev1.ClaimBound)}, nil,
+		{"expansion without support of the class", Attributes{Operation: Update, Object: claimOf("2Gi", corev1.ClaimBound), OldObject: claimOf("1Gi", corev1.ClaimBound)}, nil,
 			`only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize`},
 	}
 	for _, c := range cases {
@@ -298,9 +298,9 @@ func TestNodesWriteOnlyTheirOwnObjects(t *testing.T) {
 		{"a restricted label", Attributes{Object: node("n1", map[string]string{"node-restriction.kubernetes.io/x": "y"})}, `node "n1" is not allowed to set the following labels: node-restriction.kubernetes.io/x`},
 		{"a role", Attributes{Object: node("n1", map[string]string{"node-role.kubernetes.io/control-plane": ""}), OldObject: node("n1", nil), Operation: Update, Name: "n1"}, `is not allowed to modify labels: node-role.kubernetes.io/control-plane`},
 		{"a mirror pod", Attributes{Object: mirror}, ""},
-		{"a mirror pod that outlives it", Attributes{Object: alone}, `node "n1" can only create pods with an owner reference set to itself`},
+		{"a mirror pod without owner", Attributes{Object: alone}, `node "n1" can only create pods with an owner reference set to itself`},
 		{"a mirror pod whose driver needs a Secret", Attributes{Object: driven}, `a mirror pod may not reference secrets`},
-		{"a mirror pod that makes claims", Attributes{Object: claiming}, `node "n1" can not create pods that reference persistentvolumeclaims (via ephemeral volumes)`},
+		{"a mirror pod with an ephemeral volume", Attributes{Object: claiming}, `node "n1" can not create pods that reference persistentvolumeclaims (via ephemeral volumes)`},
 		{"a status that names a claim", Attributes{Operation: Update, Subresource: "status", Name: "p", Object: extended, OldObject: own}, `node "n1" cannot update extended resource claim status`},
 		{"another pod", Attributes{Object: newPod()}, `pod does not have "kubernetes.io/config.mirror" annotation, node "n1" can only create mirror pods`},
 		{"another node's pod", Attributes{Operation: Delete, Name: "p", OldObject: bound}, `node "n1" can only delete pods with spec.nodeName set to itself`},
@@ -341,12 +341,12 @@ func TestPluginsAreDisabledByNameAndUnknownNamesAreErrors(t *testing.T) {
 		}
 	}
 	for name, config := range map[string]Config{
-		"a misspelt name":        {Disable: []string{"ServiceAcount"}},
-		"one that is ours alone": {Disable: []string{"RoleEscalation"}},
-		"one that is on and off": {Enable: []string{"PodSecurity"}, Disable: []string{"PodSecurity"}},
-		"one without its server": {Enable: []string{"ImagePolicyWebhook"}},
-		"one without its limits": {Enable: []string{"EventRateLimit"}},
-		"one that is not there":  {Enable: []string{"MutatingAdmissionPolicy"}},
+		"a misspelt name":                     {Disable: []string{"ServiceAcount"}},
+		"a plugin without upstream's name":    {Disable: []string{"RoleEscalation"}},
+		"a plugin both enabled and disabled":  {Enable: []string{"PodSecurity"}, Disable: []string{"PodSecurity"}},
+		"ImagePolicyWebhook without a server": {Enable: []string{"ImagePolicyWebhook"}},
+		"EventRateLimit without limits":       {Enable: []string{"EventRateLimit"}},
+		"a plugin that this server lacks":     {Enable: []string{"MutatingAdmissionPolicy"}},
 	} {
 		if _, err := Default(context.Background(), m, config); err == nil {
 			t.Errorf("%s was accepted", name)

@@ -61,20 +61,20 @@ func TestEachPartOfAClaimStatusNeedsItsPermission(t *testing.T) {
 	}{
 		"an allocation": {person, "update", status{}, status{Allocation: allocation("w1")}, nil, []string{binding},
 			`status.allocation: Forbidden: changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="update" permission: resourceclaims.resource.k8s.io is forbidden: User "bob" cannot update resource "resourceclaims/binding" in API group "resource.k8s.io" at the cluster scope`},
-		"an allocation by who may": {person, "update", status{}, status{Allocation: allocation("w1")}, []string{binding}, []string{binding}, ""},
-		"a reservation by a patch": {person, "patch", status{Allocation: allocation("w1")}, status{Allocation: allocation("w1"), ReservedFor: reserved}, nil, []string{"patch resourceclaims/binding  "}, `verb="patch"`},
-		"nothing":                  {person, "update", status{Allocation: allocation("w1"), Devices: devices("d1", "d2")}, status{Allocation: allocation("w1"), Devices: devices("d2", "d1")}, nil, nil, ""},
+		"an allocation with permission": {person, "update", status{}, status{Allocation: allocation("w1")}, []string{binding}, []string{binding}, ""},
+		"a reservation by a patch":      {person, "patch", status{Allocation: allocation("w1")}, status{Allocation: allocation("w1"), ReservedFor: reserved}, nil, []string{"patch resourceclaims/binding  "}, `verb="patch"`},
+		"no change":                     {person, "update", status{Allocation: allocation("w1"), Devices: devices("d1", "d2")}, status{Allocation: allocation("w1"), Devices: devices("d2", "d1")}, nil, nil, ""},
 		"devices, by a person": {person, "update", status{Allocation: allocation("w1")}, status{Allocation: allocation("w1"), Devices: devices("d1")}, nil, []string{anywhere},
 			`status.devices: Forbidden: changing status.devices requires resource="resourceclaims/driver", verb="[arbitrary-node:update]" permission: resourceclaims.resource.k8s.io "d1" is forbidden: User "bob" cannot arbitrary-node:update resource "resourceclaims/driver" in API group "resource.k8s.io" in the namespace "ns"`},
 		"devices, by the driver on their node": {driver, "update", status{Allocation: allocation("w1")}, status{Allocation: allocation("w1"), Devices: devices("d1")}, []string{onNode}, []string{onNode}, ""},
-		"devices, by a driver that may nothing": {driver, "update", status{Allocation: allocation("w1")}, status{Allocation: allocation("w1"), Devices: devices("d1")}, nil, []string{onNode, anywhere},
+		"devices, by a driver without permission": {driver, "update", status{Allocation: allocation("w1")}, status{Allocation: allocation("w1"), Devices: devices("d1")}, nil, []string{onNode, anywhere},
 			`verb="[associated-node:update arbitrary-node:update]" permission: resourceclaims.resource.k8s.io "d1" is forbidden: User "system:serviceaccount:ns:driver" cannot associated-node:update`},
-		"devices, by a driver of everywhere":    {driver, "update", status{Allocation: allocation("w1")}, status{Allocation: allocation("w1"), Devices: devices("d1")}, []string{anywhere}, []string{onNode, anywhere}, ""},
+		"devices, by a driver for all nodes":    {driver, "update", status{Allocation: allocation("w1")}, status{Allocation: allocation("w1"), Devices: devices("d1")}, []string{anywhere}, []string{onNode, anywhere}, ""},
 		"devices of another node":               {driver, "update", status{Allocation: allocation("w2")}, status{Allocation: allocation("w2"), Devices: devices("d1")}, []string{onNode}, []string{anywhere}, "arbitrary-node:update"},
 		"devices of no node":                    {driver, "update", status{Allocation: allocation("")}, status{Allocation: allocation(""), Devices: devices("d1")}, []string{onNode}, []string{anywhere}, "arbitrary-node:update"},
 		"devices of nodes with a label":         {driver, "update", status{Allocation: wider}, status{Allocation: wider, Devices: devices("d1")}, []string{onNode}, []string{anywhere}, "arbitrary-node:update"},
-		"another's devices are not said of":     {driver, "update", status{Allocation: allocation("w1"), Devices: devices("d1", "d2")}, status{Allocation: allocation("w1"), Devices: devices("d2")}, []string{onNode}, []string{onNode}, ""},
-		"devices that go with their allocation": {person, "update", status{Allocation: allocation("w1"), Devices: devices("d1")}, status{}, []string{binding}, []string{binding}, ""},
+		"only changed drivers are checked":      {driver, "update", status{Allocation: allocation("w1"), Devices: devices("d1", "d2")}, status{Allocation: allocation("w1"), Devices: devices("d2")}, []string{onNode}, []string{onNode}, ""},
+		"devices removed with their allocation": {person, "update", status{Allocation: allocation("w1"), Devices: devices("d1")}, status{}, []string{binding}, []string{binding}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			z := &recordingAuthorizer{given: tc.given}

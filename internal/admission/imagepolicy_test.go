@@ -63,15 +63,15 @@ func TestImagePolicyFollowsTheServersAnswer(t *testing.T) {
 		unasked        bool
 		forgets        bool // lifetimes of -1
 	}{
-		"a good image":             {images: []string{"good"}, annotations: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"}},
-		"a bad one":                {images: []string{"good", "bad"}, want: `pods "p" is forbidden: one or more images rejected by webhook backend`},
-		"a bad one, with a reason": {images: []string{"bad", "why"}, want: `pods "p" is forbidden: image policy webhook backend denied one or more images: because`},
-		"no answer":                {images: []string{"boom"}, annotations: map[string]string{"imagepolicywebhook.image-policy.k8s.io/failed-open": "true"}},
-		"no answer, closed":        {images: []string{"boom"}, closed: true, want: "an error on the server"},
-		"a good one, not kept":     {images: []string{"good"}, annotations: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"}, forgets: true},
-		"a bad one, not kept":      {images: []string{"bad"}, want: "rejected by webhook backend", forgets: true},
-		"an update of a label":     {images: []string{"bad"}, before: []string{"bad"}, unasked: true},
-		"an update of an image":    {images: []string{"bad"}, before: []string{"good"}, want: "rejected by webhook backend"},
+		"a good image":                {images: []string{"good"}, annotations: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"}},
+		"a bad image":                 {images: []string{"good", "bad"}, want: `pods "p" is forbidden: one or more images rejected by webhook backend`},
+		"a bad image, with a reason":  {images: []string{"bad", "why"}, want: `pods "p" is forbidden: image policy webhook backend denied one or more images: because`},
+		"no answer, default allow":    {images: []string{"boom"}, annotations: map[string]string{"imagepolicywebhook.image-policy.k8s.io/failed-open": "true"}},
+		"no answer, default deny":     {images: []string{"boom"}, closed: true, want: "an error on the server"},
+		"a good image, without cache": {images: []string{"good"}, annotations: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"}, forgets: true},
+		"a bad image, without cache":  {images: []string{"bad"}, want: "rejected by webhook backend", forgets: true},
+		"an update of a label":        {images: []string{"bad"}, before: []string{"bad"}, unasked: true},
+		"an update of an image":       {images: []string{"bad"}, before: []string{"good"}, want: "rejected by webhook backend"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder, asked := imageServer(t)

@@ -34,10 +34,10 @@ func TestStepsAndPluginsAreTimed(t *testing.T) {
 		family string
 		labels map[string]string
 	}{
-		"a step that refuses":        {"apiserver_admission_step_admission_duration_seconds", map[string]string{"type": "validate", "operation": "CREATE", "rejected": "true"}},
-		"a step that passes":         {"apiserver_admission_step_admission_duration_seconds", map[string]string{"type": "admit", "operation": "CREATE", "rejected": "false"}},
-		"the plugin that refuses":    {"apiserver_admission_controller_admission_duration_seconds", map[string]string{"name": "AlwaysDeny", "type": "validate", "operation": "CREATE", "rejected": "true"}},
-		"a plugin that lets it pass": {"apiserver_admission_controller_admission_duration_seconds", map[string]string{"name": "LimitRanger", "type": "admit", "operation": "CREATE", "rejected": "false"}},
+		"a refusing step":     {"apiserver_admission_step_admission_duration_seconds", map[string]string{"type": "validate", "operation": "CREATE", "rejected": "true"}},
+		"an accepting step":   {"apiserver_admission_step_admission_duration_seconds", map[string]string{"type": "admit", "operation": "CREATE", "rejected": "false"}},
+		"the refusing plugin": {"apiserver_admission_controller_admission_duration_seconds", map[string]string{"name": "AlwaysDeny", "type": "validate", "operation": "CREATE", "rejected": "true"}},
+		"an accepting plugin": {"apiserver_admission_controller_admission_duration_seconds", map[string]string{"name": "LimitRanger", "type": "admit", "operation": "CREATE", "rejected": "false"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := samples(tc.family, tc.labels)

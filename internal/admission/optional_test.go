@@ -134,16 +134,16 @@ func TestPodsOlderThanThePluginKeepTheirPullPolicies(t *testing.T) {
 		change      func(*corev1.Pod)
 		pulls       bool
 	}{
-		"a label":                 {"", func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }, false},
-		"an image that it had":    {"", func(p *corev1.Pod) { p.Spec.Containers[1].Image = "i" }, false},
-		"a new image":             {"", func(p *corev1.Pod) { p.Spec.Containers[1].Image = "new" }, true},
-		"a volume of a new image": {"", func(p *corev1.Pod) { p.Spec.Volumes = volume("new") }, true},
-		"one volume less":         {"", func(p *corev1.Pod) { p.Spec.Volumes = nil }, false},
-		"a container to debug with": {"ephemeralcontainers", func(p *corev1.Pod) {
+		"a label":                   {"", func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }, false},
+		"an image that the pod had": {"", func(p *corev1.Pod) { p.Spec.Containers[1].Image = "i" }, false},
+		"a new image":               {"", func(p *corev1.Pod) { p.Spec.Containers[1].Image = "new" }, true},
+		"a volume with a new image": {"", func(p *corev1.Pod) { p.Spec.Volumes = volume("new") }, true},
+		"a removed volume":          {"", func(p *corev1.Pod) { p.Spec.Volumes = nil }, false},
+		"an ephemeral container": {"ephemeralcontainers", func(p *corev1.Pod) {
 			p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "new"}}}
 		}, false},
-		"a status":                      {"status", func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }, false},
-		"a status beside another image": {"status", func(p *corev1.Pod) { p.Spec.Containers[1].Image = "new" }, false},
+		"a status":                    {"status", func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }, false},
+		"a status with another image": {"status", func(p *corev1.Pod) { p.Spec.Containers[1].Image = "new" }, false},
 	} {
 		old := testPod()
 		old.Spec.Containers = append(old.Spec.Containers, corev1.Container{Name: "other", Image: "j", ImagePullPolicy: corev1.PullIfNotPresent})
@@ -268,21 +268,21 @@ func TestInvalidSettingsAreRefused(t *testing.T) {
 		quota  = "apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration"
 	)
 	for name, c := range map[string]struct{ text, want string }{
-		"a version that nobody knows":      {strings.Replace(head, "v1", "v2", 1), `kind "AdmissionConfiguration" of "apiserver.config.k8s.io/v2", want AdmissionConfiguration of apiserver.config.k8s.io/v1`},
-		"an unknown field":                 {head + "foo: 1\n", `unknown field "foo"`},
-		"limits of another kind":           {of("EventRateLimit", "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Foo}"), `kind "Foo" of`},
-		"limits of another version":        {of("EventRateLimit", "{apiVersion: eventratelimit.admission.k8s.io/v1, kind: Configuration}"), `want Configuration of eventratelimit.admission.k8s.io/v1alpha1`},
-		"limits without a version":         {of("EventRateLimit", "{kind: Configuration}"), `kind "Configuration" of ""`},
-		"limits with an unknown field":     {of("EventRateLimit", "{"+limits+", foo: 1, limits: [{type: Server, qps: 1, burst: 1}]}"), ""},
-		"a limited resource without name":  {of("ResourceQuota", "{"+quota+", limitedResources: [{matchContains: [pods]}]}"), `limitedResources\[0\].resource: Required value`},
-		"limited resources of other kinds": {of("ResourceQuota", "{apiVersion: apiserver.config.k8s.io/v9, kind: ResourceQuotaConfiguration}"), `apiserver.config.k8s.io/v9`},
-		"limited resources of old":         {of("ResourceQuota", "{apiVersion: resourcequota.admission.k8s.io/v1beta1, kind: Configuration}"), ""},
-		"webhooks of no kind":              {of("MutatingAdmissionWebhook", "{}"), `kind "" of ""`},
-		"tolerations of another version":   {of("PodTolerationRestriction", "{apiVersion: x/v1, kind: Configuration}"), `x/v1`},
-		"tolerations that can not be":      {of("PodTolerationRestriction", "{apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, kind: Configuration, default: [{key: a b}]}"), `podtolerationrestriction.default\[0\].key: Invalid value: "a b"`},
-		"settings of none":                 {of("LimitRanger", "{a: 1}"), ""},
-		"settings of an unknown plugin":    {of("None", "{a: 1}"), ""},
-		"selectors with an unknown field":  {of("PodNodeSelector", "{foo: {}}"), ""},
+		"an unknown version":                    {strings.Replace(head, "v1", "v2", 1), `kind "AdmissionConfiguration" of "apiserver.config.k8s.io/v2", want AdmissionConfiguration of apiserver.config.k8s.io/v1`},
+		"an unknown field":                      {head + "foo: 1\n", `unknown field "foo"`},
+		"limits of another kind":                {of("EventRateLimit", "{apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Foo}"), `kind "Foo" of`},
+		"limits of another version":             {of("EventRateLimit", "{apiVersion: eventratelimit.admission.k8s.io/v1, kind: Configuration}"), `want Configuration of eventratelimit.admission.k8s.io/v1alpha1`},
+		"limits without a version":              {of("EventRateLimit", "{kind: Configuration}"), `kind "Configuration" of ""`},
+		"limits with an unknown field":          {of("EventRateLimit", "{"+limits+", foo: 1, limits: [{type: Server, qps: 1, burst: 1}]}"), ""},
+		"a limited resource without name":       {of("ResourceQuota", "{"+quota+", limitedResources: [{matchContains: [pods]}]}"), `limitedResources\[0\].resource: Required value`},
+		"limited resources of other kinds":      {of("ResourceQuota", "{apiVersion: apiserver.config.k8s.io/v9, kind: ResourceQuotaConfiguration}"), `apiserver.config.k8s.io/v9`},
+		"limited resources in the old version":  {of("ResourceQuota", "{apiVersion: resourcequota.admission.k8s.io/v1beta1, kind: Configuration}"), ""},
+		"webhook settings without a kind":       {of("MutatingAdmissionWebhook", "{}"), `kind "" of ""`},
+		"tolerations of another version":        {of("PodTolerationRestriction", "{apiVersion: x/v1, kind: Configuration}"), `x/v1`},
+		"invalid tolerations":                   {of("PodTolerationRestriction", "{apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1, kind: Configuration, default: [{key: a b}]}"), `podtolerationrestriction.default\[0\].key: Invalid value: "a b"`},
+		"settings of a plugin without settings": {of("LimitRanger", "{a: 1}"), ""},
+		"settings of an unknown plugin":         {of("None", "{a: 1}"), ""},
+		"selectors with an unknown field":       {of("PodNodeSelector", "{foo: {}}"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "config")

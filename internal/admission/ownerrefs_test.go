@@ -45,16 +45,16 @@ func TestOwnerReferencesNeedPermissions(t *testing.T) {
 		permissions   permissionList
 		want          string
 	}{
-		{"an owner that need not wait", "x.example/v1", "Y", false, nil, ""},
-		{"a pod whose finalizers are not the user's", "v1", "Pod", true, nil, cannot},
-		{"a pod whose finalizers are", "v1", "Pod", true, permissionList{" pods/finalizers ns"}, ""},
-		{"a node is in no namespace", "v1", "Node", true, permissionList{" nodes/finalizers ns"}, cannot},
-		{"a node", "v1", "Node", true, permissionList{" nodes/finalizers "}, ""},
+		{"an owner without blockOwnerDeletion", "x.example/v1", "Y", false, nil, ""},
+		{"a pod without the permission", "v1", "Pod", true, nil, cannot},
+		{"a pod with the permission", "v1", "Pod", true, permissionList{" pods/finalizers ns"}, ""},
+		{"a node with a permission in the namespace", "v1", "Node", true, permissionList{" nodes/finalizers ns"}, cannot},
+		{"a node with a cluster-wide permission", "v1", "Node", true, permissionList{" nodes/finalizers "}, ""},
 		{"a custom resource", "d.example/v1", "Widget", true, permissionList{"d.example widgets/finalizers ns"}, ""},
-		{"a version that is not served", "d.example/v0", "Widget", true, permissionList{"d.example widgets/finalizers ns"}, unknown("d.example/v0", "Widget")},
-		{"a kind that is not served", "x.example/v1", "Y", true, nil, unknown("x.example/v1", "Y")},
-		{"a kind that is not served, of a group that is all the user's", "x.example/v1", "Y", true, permissionList{"x.example */finalizers ns", "x.example */finalizers "}, unknown("x.example/v1", "Y")},
-		{"a kind that is not served, and everything is the user's", "x.example/v1", "Y", true, permissionList{"* */finalizers "}, ""},
+		{"an unserved version", "d.example/v0", "Widget", true, permissionList{"d.example widgets/finalizers ns"}, unknown("d.example/v0", "Widget")},
+		{"an unserved kind", "x.example/v1", "Y", true, nil, unknown("x.example/v1", "Y")},
+		{"an unserved kind, with the permission for its group", "x.example/v1", "Y", true, permissionList{"x.example */finalizers ns", "x.example */finalizers "}, unknown("x.example/v1", "Y")},
+		{"an unserved kind, with the permission for everything", "x.example/v1", "Y", true, permissionList{"* */finalizers "}, ""},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

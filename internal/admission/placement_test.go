@@ -16,15 +16,15 @@ func TestSettingsSelectNodesForNamespacesWithoutAnnotation(t *testing.T) {
 		annotations, settings, asked, want map[string]string
 		refused                            string
 	}{
-		"the cluster's":                {nil, map[string]string{clusterDefault: "a=b"}, map[string]string{"x": "y"}, map[string]string{"a": "b", "x": "y"}, ""},
-		"the cluster's, and another":   {nil, map[string]string{clusterDefault: "a=b"}, map[string]string{"a": "c"}, nil, conflict},
-		"the namespace's, before it":   {map[string]string{annotationNodeSelector: "z=1"}, map[string]string{clusterDefault: "a=b"}, nil, map[string]string{"z": "1"}, ""},
-		"the namespace's, which is ''": {map[string]string{annotationNodeSelector: ""}, map[string]string{clusterDefault: "a=b"}, nil, nil, ""},
-		"what the namespace may have":  {nil, map[string]string{"ns": "a=b,c=d"}, map[string]string{"c": "d"}, map[string]string{"c": "d"}, ""},
-		"another value than it may":    {nil, map[string]string{"ns": "a=b,c=d"}, map[string]string{"c": "x"}, nil, notAllowed},
-		"a label that it may not have": {nil, map[string]string{"ns": "a=b", clusterDefault: "x=y"}, nil, nil, notAllowed},
-		"another namespace's":          {nil, map[string]string{"other": "a=b"}, map[string]string{"c": "x"}, map[string]string{"c": "x"}, ""},
-		"no selector":                  {map[string]string{annotationNodeSelector: "a in (b)"}, nil, nil, nil, "invalid selector: [a in (b)]"},
+		"the cluster's selector":                            {nil, map[string]string{clusterDefault: "a=b"}, map[string]string{"x": "y"}, map[string]string{"a": "b", "x": "y"}, ""},
+		"the cluster's selector and the pod's":              {nil, map[string]string{clusterDefault: "a=b"}, map[string]string{"a": "c"}, nil, conflict},
+		"the namespace's selector instead of the cluster's": {map[string]string{annotationNodeSelector: "z=1"}, map[string]string{clusterDefault: "a=b"}, nil, map[string]string{"z": "1"}, ""},
+		"an empty selector of the namespace":                {map[string]string{annotationNodeSelector: ""}, map[string]string{clusterDefault: "a=b"}, nil, nil, ""},
+		"an allowed label":                                  {nil, map[string]string{"ns": "a=b,c=d"}, map[string]string{"c": "d"}, map[string]string{"c": "d"}, ""},
+		"a label with a forbidden value":                    {nil, map[string]string{"ns": "a=b,c=d"}, map[string]string{"c": "x"}, nil, notAllowed},
+		"a forbidden label":                                 {nil, map[string]string{"ns": "a=b", clusterDefault: "x=y"}, nil, nil, notAllowed},
+		"the setting of another namespace":                  {nil, map[string]string{"other": "a=b"}, map[string]string{"c": "x"}, map[string]string{"c": "x"}, ""},
+		"an invalid selector":                               {map[string]string{annotationNodeSelector: "a in (b)"}, nil, nil, nil, "invalid selector: [a in (b)]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := enable("PodNodeSelector")
@@ -58,16 +58,16 @@ func TestSettingsRestrictTolerationsOfNamespacesWithoutAnnotation(t *testing.T) 
 		want        []string
 		refused     string
 	}{
-		"the cluster's default":                {want: []string{"d"}},
-		"one that is allowed":                  {asked: []corev1.Toleration{exists("w")}, want: []string{"w", "d"}},
-		"one that is not":                      {asked: []corev1.Toleration{exists("x")}, refused: refused},
-		"one that a default covers":            {asked: []corev1.Toleration{{Key: "d", Value: "v", Effect: corev1.TaintEffectNoExecute}}, want: []string{"d"}},
-		"annotations without any":              {annotations: map[string]string{annotationDefaultTolerations: "", annotationAllowedTolerations: "[]"}, asked: []corev1.Toleration{exists("x")}, want: []string{"x"}},
-		"the namespace's default":              {annotations: map[string]string{annotationDefaultTolerations: `[{"key":"n","operator":"Exists"}]`}, refused: refused},
-		"memory pressure, which counts as one": {resources: limits, refused: refused},
+		"the cluster's default":                             {want: []string{"d"}},
+		"an allowed toleration":                             {asked: []corev1.Toleration{exists("w")}, want: []string{"w", "d"}},
+		"a forbidden toleration":                            {asked: []corev1.Toleration{exists("x")}, refused: refused},
+		"a toleration that a default covers":                {asked: []corev1.Toleration{{Key: "d", Value: "v", Effect: corev1.TaintEffectNoExecute}}, want: []string{"d"}},
+		"annotations with empty lists":                      {annotations: map[string]string{annotationDefaultTolerations: "", annotationAllowedTolerations: "[]"}, asked: []corev1.Toleration{exists("x")}, want: []string{"x"}},
+		"the namespace's default":                           {annotations: map[string]string{annotationDefaultTolerations: `[{"key":"n","operator":"Exists"}]`}, refused: refused},
+		"memory pressure, checked against the allowed ones": {resources: limits, refused: refused},
 		"memory pressure": {resources: limits, annotations: map[string]string{annotationDefaultTolerations: "", annotationAllowedTolerations: ""},
 			want: []string{corev1.TaintNodeMemoryPressure}},
-		"no JSON": {annotations: map[string]string{annotationAllowedTolerations: "[{"}, refused: "unexpected end of JSON input"},
+		"invalid JSON": {annotations: map[string]string{annotationAllowedTolerations: "[{"}, refused: "unexpected end of JSON input"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := enable("PodTolerationRestriction")
@@ -118,15 +118,15 @@ func TestLimitedResourcesNeedAQuota(t *testing.T) {
 		quota   *corev1.ResourceQuota
 		refused string
 	}{
-		"what is not limited":                      {"cheap", nil, nil, ""},
-		"a limited class without a quota":          {"dear", nil, nil, scope},
-		"a quota of it":                            {"dear", nil, quota("pods", in("dear")), ""},
-		"a quota of it and others":                 {"dear", nil, quota("pods", in("dear", "cheap")), ""},
-		"a quota of another one":                   {"dear", nil, quota("pods", in("cheap")), scope},
-		"a quota of it, with a scope it is not in": {"dear", nil, quota("pods", in("dear"), corev1.ScopedResourceSelectorRequirement{ScopeName: corev1.ResourceQuotaScopeTerminating, Operator: corev1.ScopeSelectorOpExists}), ""},
-		"a limited resource without a quota":       {"cheap", one, nil, consume},
-		"a quota of it, by name":                   {"cheap", one, quota("requests.cpu"), ""},
-		"a quota of something else":                {"cheap", one, quota("requests.memory"), consume},
+		"an unlimited class":                                 {"cheap", nil, nil, ""},
+		"a limited class without a quota":                    {"dear", nil, nil, scope},
+		"a quota with its scope":                             {"dear", nil, quota("pods", in("dear")), ""},
+		"a quota with its scope and others":                  {"dear", nil, quota("pods", in("dear", "cheap")), ""},
+		"a quota with another scope":                         {"dear", nil, quota("pods", in("cheap")), scope},
+		"a quota with its scope and one that does not match": {"dear", nil, quota("pods", in("dear"), corev1.ScopedResourceSelectorRequirement{ScopeName: corev1.ResourceQuotaScopeTerminating, Operator: corev1.ScopeSelectorOpExists}), ""},
+		"a limited resource without a quota":                 {"cheap", one, nil, consume},
+		"a quota for the resource":                           {"cheap", one, quota("requests.cpu"), ""},
+		"a quota for another resource":                       {"cheap", one, quota("requests.memory"), consume},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := testPod()

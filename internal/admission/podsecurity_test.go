@@ -11,12 +11,12 @@ func TestVersionLabelsAreBounded(t *testing.T) {
 		level   psapi.LevelVersion
 		version string
 	}{
-		"the newest":                    {psapi.LevelVersion{Level: psapi.LevelBaseline, Version: psapi.LatestVersion()}, "latest"},
-		"a known one":                   {psapi.LevelVersion{Level: psapi.LevelRestricted, Version: psapi.MajorMinorVersion(1, 22)}, "v1.22"},
-		"that of this server":           {psapi.LevelVersion{Level: psapi.LevelRestricted, Version: psapi.MajorMinorVersion(1, 36)}, "v1.36"},
-		"one that is not there yet":     {psapi.LevelVersion{Level: psapi.LevelRestricted, Version: psapi.MajorMinorVersion(1, 37)}, "future"},
-		"one that never will be":        {psapi.LevelVersion{Level: psapi.LevelBaseline, Version: psapi.MajorMinorVersion(1, 123456)}, "future"},
-		"privileged, which has no more": {psapi.LevelVersion{Level: psapi.LevelPrivileged, Version: psapi.MajorMinorVersion(1, 22)}, "latest"},
+		"latest":                            {psapi.LevelVersion{Level: psapi.LevelBaseline, Version: psapi.LatestVersion()}, "latest"},
+		"an old version":                    {psapi.LevelVersion{Level: psapi.LevelRestricted, Version: psapi.MajorMinorVersion(1, 22)}, "v1.22"},
+		"this server's version":             {psapi.LevelVersion{Level: psapi.LevelRestricted, Version: psapi.MajorMinorVersion(1, 36)}, "v1.36"},
+		"a future version":                  {psapi.LevelVersion{Level: psapi.LevelRestricted, Version: psapi.MajorMinorVersion(1, 37)}, "future"},
+		"a version far in the future":       {psapi.LevelVersion{Level: psapi.LevelBaseline, Version: psapi.MajorMinorVersion(1, 123456)}, "future"},
+		"privileged, which has one version": {psapi.LevelVersion{Level: psapi.LevelPrivileged, Version: psapi.MajorMinorVersion(1, 22)}, "latest"},
 	} {
 		if got := evaluatedVersion(tc.level); got != tc.version {
 			t.Errorf("%s: %s, want %s", name, got, tc.version)

@@ -31,16 +31,16 @@ func TestChangesBeyondTheNodesAbilitiesAreRefused(t *testing.T) {
 		want   string
 		cause  metav1.CauseType
 	}{
-		"a resize that fits":       {node: node(nil), sub: "resize", change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources = requests("2", "1Gi") }},
-		"more than the node has":   {node: node(nil), sub: "resize", change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources = requests("3", "2Gi") }, cause: "NodeCapacity", want: `pods "p" is forbidden: node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000; memory, requested: 2147483648, allocatable: 1073741824`},
-		"a node that can not":      {node: node(func(n *corev1.Node) { n.Labels[corev1.LabelOSStable] = "windows" }), sub: "resize", change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources = requests("1500m", "1Mi") }, cause: "UnsupportedPlatform", want: `pods "p" is forbidden: pod resize is only supported on linux nodes, node "n" is "windows"`},
-		"a node that is not there": {sub: "resize", change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources = requests("3", "1Mi") }, want: `pods "p" is forbidden: node "n" not found`},
-		"a label alone":            {sub: "resize", change: func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }},
-		"a pod without a node":     {sub: "resize", change: func(p *corev1.Pod) { p.Spec.NodeName = ""; p.Spec.Containers[0].Resources = requests("3", "1Mi") }},
-		"an init container's":      {node: node(nil), sub: "resize", change: func(p *corev1.Pod) { p.Spec.InitContainers[0].Resources = requests("1500m", "1Mi") }, want: lacksInit},
-		"one that it declares": {node: node(func(n *corev1.Node) { n.Status.DeclaredFeatures = []string{"InPlacePodVerticalScalingInitContainers"} }), sub: "resize",
+		"a resize that fits":                  {node: node(nil), sub: "resize", change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources = requests("2", "1Gi") }},
+		"a resize beyond the node's capacity": {node: node(nil), sub: "resize", change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources = requests("3", "2Gi") }, cause: "NodeCapacity", want: `pods "p" is forbidden: node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000; memory, requested: 2147483648, allocatable: 1073741824`},
+		"a node without the feature":          {node: node(func(n *corev1.Node) { n.Labels[corev1.LabelOSStable] = "windows" }), sub: "resize", change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources = requests("1500m", "1Mi") }, cause: "UnsupportedPlatform", want: `pods "p" is forbidden: pod resize is only supported on linux nodes, node "n" is "windows"`},
+		"a missing node":                      {sub: "resize", change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources = requests("3", "1Mi") }, want: `pods "p" is forbidden: node "n" not found`},
+		"a label change":                      {sub: "resize", change: func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }},
+		"a pod without a node":                {sub: "resize", change: func(p *corev1.Pod) { p.Spec.NodeName = ""; p.Spec.Containers[0].Resources = requests("3", "1Mi") }},
+		"a resize of an init container":       {node: node(nil), sub: "resize", change: func(p *corev1.Pod) { p.Spec.InitContainers[0].Resources = requests("1500m", "1Mi") }, want: lacksInit},
+		"a feature that the node declares": {node: node(func(n *corev1.Node) { n.Status.DeclaredFeatures = []string{"InPlacePodVerticalScalingInitContainers"} }), sub: "resize",
 			change: func(p *corev1.Pod) { p.Spec.InitContainers[0].Resources = requests("1500m", "1Mi") }},
-		"a status of a node too small": {node: node(func(n *corev1.Node) { n.Status.Allocatable = nil }), sub: "status", change: func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }},
+		"a status update on a node that is too small": {node: node(func(n *corev1.Node) { n.Status.Allocatable = nil }), sub: "status", change: func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := testPod()

@@ -23,26 +23,26 @@ func TestAccountsCanLimitTheSecretsOfTheirPods(t *testing.T) {
 		change func(*corev1.PodSpec)
 		want   string
 	}{
-		{"nothing", func(*corev1.PodSpec) {}, ""},
-		{"what the account has", func(s *corev1.PodSpec) { s.Containers[0].Env = []corev1.EnvVar{variable("mine")} }, ""},
+		{"no Secret", func(*corev1.PodSpec) {}, ""},
+		{"a Secret that the account lists", func(s *corev1.PodSpec) { s.Containers[0].Env = []corev1.EnvVar{variable("mine")} }, ""},
 		{"a volume", func(s *corev1.PodSpec) {
 			s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "no"}}}}
 		}, "volume with " + refused},
 		{"a projected volume", func(s *corev1.PodSpec) {
 			s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{Secret: &corev1.SecretProjection{LocalObjectReference: reference("no")}}}}}}}
 		}, "volume with " + refused},
-		{"a variable, before what is from a whole Secret", func(s *corev1.PodSpec) {
+		{"a variable, before envFrom", func(s *corev1.PodSpec) {
 			s.Containers[0].Env, s.Containers[0].EnvFrom = []corev1.EnvVar{variable("mine"), variable("no")}, from
 		}, "container c with envVar A referencing " + refused},
-		{"a whole Secret", func(s *corev1.PodSpec) { s.Containers[0].EnvFrom = from }, "container c with envFrom referencing " + refused},
-		{"an init container, before the others", func(s *corev1.PodSpec) {
+		{"envFrom", func(s *corev1.PodSpec) { s.Containers[0].EnvFrom = from }, "container c with envFrom referencing " + refused},
+		{"an init container, before main containers", func(s *corev1.PodSpec) {
 			s.InitContainers = []corev1.Container{{Name: "i", Image: "i", EnvFrom: from}}
 			s.Containers[0].EnvFrom = from
 		}, "init container i with envFrom referencing " + refused},
-		{"a container to debug with", func(s *corev1.PodSpec) {
+		{"an ephemeral container", func(s *corev1.PodSpec) {
 			s.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", Image: "i", Env: []corev1.EnvVar{variable("no")}}}}
 		}, "ephemeral container e with envVar A referencing " + refused},
-		{"a Secret to pull with", func(s *corev1.PodSpec) {
+		{"an image pull Secret", func(s *corev1.PodSpec) {
 			s.ImagePullSecrets = []corev1.LocalObjectReference{reference("pull"), reference("no")}
 		},
 			`imagePullSecrets[1].name="no" is not allowed because service account strict does not reference that imagePullSecret`},
@@ -68,8 +68,8 @@ func TestMirrorPodsCannotReferenceSecrets(t *testing.T) {
 		t.Errorf("a Secret to pull with: %v", err)
 	}
 	volumes := map[string]corev1.VolumeSource{
-		"a driver's": {CSI: &corev1.CSIVolumeSource{Driver: "d", NodePublishSecretRef: &corev1.LocalObjectReference{Name: "s"}}},
-		"a share's":  {AzureFile: &corev1.AzureFileVolumeSource{SecretName: "s", ShareName: "a"}},
+		"a CSI volume":        {CSI: &corev1.CSIVolumeSource{Driver: "d", NodePublishSecretRef: &corev1.LocalObjectReference{Name: "s"}}},
+		"an Azure file share": {AzureFile: &corev1.AzureFileVolumeSource{SecretName: "s", ShareName: "a"}},
 	}
 	for name, source := range volumes {
 		pod := newPod(func(p *corev1.Pod) {

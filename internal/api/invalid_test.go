@@ -18,13 +18,13 @@ func TestAResponseCarriesTheFirstOfVeryManyErrors(t *testing.T) {
 		text string
 		told int
 	}{
-		"one":                    {1, "x", 1},
-		"as many as are told":    {MaxCauses, "x", MaxCauses},
-		"more":                   {MaxCauses + 1, "x", MaxCauses + 1},
-		"as many as a body has":  {400_000, "x", MaxCauses + 1},
-		"one that is long":       {1, strings.Repeat("x", 3<<20), 1},
-		"some that are long":     {5, strings.Repeat("x", 1<<20), 2},
-		"many that are not long": {MaxCauses, strings.Repeat("x", 1<<10), MaxCauses},
+		"one error":                         {1, "x", 1},
+		"the maximum number of errors":      {MaxCauses, "x", MaxCauses},
+		"one error too many":                {MaxCauses + 1, "x", MaxCauses + 1},
+		"as many errors as fit into a body": {400_000, "x", MaxCauses + 1},
+		"one long error":                    {1, strings.Repeat("x", 3<<20), 1},
+		"some long errors":                  {5, strings.Repeat("x", 1<<20), 2},
+		"many short errors":                 {MaxCauses, strings.Repeat("x", 1<<10), MaxCauses},
 	} {
 		var errs field.ErrorList
 		for i := range c.n {

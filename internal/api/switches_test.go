@@ -18,17 +18,17 @@ func TestSwitchesSelectTheServedResources(t *testing.T) {
 		on   []schema.GroupVersionResource
 		off  []schema.GroupVersionResource
 	}{
-		"nothing":                      {"", []schema.GroupVersionResource{deployments, daemonSets, pods, autoscalers}, nil},
-		"a version of a group":         {"apps/v1=false", []schema.GroupVersionResource{pods}, []schema.GroupVersionResource{deployments, daemonSets}},
-		"one of two versions":          {"autoscaling/v1=false", []schema.GroupVersionResource{autoscalers.GroupResource().WithVersion("v2")}, []schema.GroupVersionResource{autoscalers}},
-		"a resource":                   {"apps/v1/deployments=false", []schema.GroupVersionResource{daemonSets}, []schema.GroupVersionResource{deployments}},
-		"a resource of the core group": {"v1/pods=0", []schema.GroupVersionResource{pods.GroupVersion().WithResource("nodes")}, []schema.GroupVersionResource{pods}},
-		"the core group":               {"v1=false", []schema.GroupVersionResource{deployments}, []schema.GroupVersionResource{pods}},
-		"the core group, its path":     {"api/v1=false", nil, []schema.GroupVersionResource{pods}},
-		"all but":                      {"apps/v1=true,api/all=false,apiregistration.k8s.io/v1", []schema.GroupVersionResource{deployments}, []schema.GroupVersionResource{pods}},
-		"all but a resource":           {"apps/v1/daemonsets=true,api/ga=false,apiregistration.k8s.io/v1=1", []schema.GroupVersionResource{daemonSets}, []schema.GroupVersionResource{deployments}},
-		"what is off already":          {"api/beta=false,api/alpha=false,storage.k8s.io/v1beta1=false,storagemigration.k8s.io/v1beta1=false", []schema.GroupVersionResource{pods}, nil},
-		"what is on already":           {"api/ga=true,v1=true", []schema.GroupVersionResource{pods}, nil},
+		"no switches":                        {"", []schema.GroupVersionResource{deployments, daemonSets, pods, autoscalers}, nil},
+		"a version of a group":               {"apps/v1=false", []schema.GroupVersionResource{pods}, []schema.GroupVersionResource{deployments, daemonSets}},
+		"one of two versions":                {"autoscaling/v1=false", []schema.GroupVersionResource{autoscalers.GroupResource().WithVersion("v2")}, []schema.GroupVersionResource{autoscalers}},
+		"a resource":                         {"apps/v1/deployments=false", []schema.GroupVersionResource{daemonSets}, []schema.GroupVersionResource{deployments}},
+		"a resource of the core group":       {"v1/pods=0", []schema.GroupVersionResource{pods.GroupVersion().WithResource("nodes")}, []schema.GroupVersionResource{pods}},
+		"the core group":                     {"v1=false", []schema.GroupVersionResource{deployments}, []schema.GroupVersionResource{pods}},
+		"the core group, its path":           {"api/v1=false", nil, []schema.GroupVersionResource{pods}},
+		"everything but one version":         {"apps/v1=true,api/all=false,apiregistration.k8s.io/v1", []schema.GroupVersionResource{deployments}, []schema.GroupVersionResource{pods}},
+		"everything but one resource":        {"apps/v1/daemonsets=true,api/ga=false,apiregistration.k8s.io/v1=1", []schema.GroupVersionResource{daemonSets}, []schema.GroupVersionResource{deployments}},
+		"turning off what is off by default": {"api/beta=false,api/alpha=false,storage.k8s.io/v1beta1=false,storagemigration.k8s.io/v1beta1=false", []schema.GroupVersionResource{pods}, nil},
+		"turning on what is on by default":   {"api/ga=true,v1=true", []schema.GroupVersionResource{pods}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := ParseSwitches(strings.FieldsFunc(tc.list, func(r rune) bool { return r == ',' }))

@@ -33,15 +33,15 @@ func TestWebhooksGetTheCredentialsOfTheirServer(t *testing.T) {
 		{name: '*.b.example.com', user: {token: nearer}}, {name: 'localhost:PORT', user: {username: u, password: p}}`
 	all := strings.ReplaceAll(users, "PORT", port)
 	for name, tc := range map[string]struct{ users, server, want string }{
-		"no file":                  {"", "localhost:" + port, ""},
-		"a Service":                {all, "hook.ns.svc", "Bearer service"},
-		"another port of it":       {all, "hook.ns.svc:8443", "Bearer port"},
-		"a server of a domain":     {all, "a.example.com", "Bearer domain"},
-		"the closest domain":       {all, "a.b.example.com", "Bearer nearer"},
-		"a name and its port":      {all, "localhost:" + port, "Basic dTpw"},
-		"none of them":             {all, "example.org", ""},
-		"a domain is not its host": {all, "example.com", ""},
-		"all others":               {all + `, {name: '*', user: {token: rest}}`, "example.org:1", "Bearer rest"},
+		"no file":                   {"", "localhost:" + port, ""},
+		"a Service":                 {all, "hook.ns.svc", "Bearer service"},
+		"another port of a Service": {all, "hook.ns.svc:8443", "Bearer port"},
+		"a server of a domain":      {all, "a.example.com", "Bearer domain"},
+		"the closest domain":        {all, "a.b.example.com", "Bearer nearer"},
+		"a name with its port":      {all, "localhost:" + port, "Basic dTpw"},
+		"no match":                  {all, "example.org", ""},
+		"a wildcard does not match the bare domain": {all, "example.com", ""},
+		"the wildcard for all servers":              {all + `, {name: '*', user: {token: rest}}`, "example.org:1", "Bearer rest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := ""

@@ -46,7 +46,7 @@ type answer struct {
 }
 
 // newReview decodes the response data of the given version. As in API clients, data may be YAML,
-// and a response without a kind gets the expected one. into decodes data into an object.
+// and a response without a kind is decoded as the expected one. into decodes data into an object.
 func newReview(version string, data []byte, into func(runtime.Object) error) (*admissionv1.AdmissionReview, error) {
 	if err := bounds.Aliases(data); err != nil {
 		return nil, err

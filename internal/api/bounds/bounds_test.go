@@ -147,17 +147,17 @@ func TestCostlyStrategicMergesAreRefused(t *testing.T) {
 		original, patch map[string]any
 		refused         string
 	}{
-		"few into many":                      {object(100000, 0, 0), map[string]any{"spec": map[string]any{"hostAliases": mapsOf("ip", 100)}}, ""},
-		"many into nothing":                  {map[string]any{}, map[string]any{"spec": map[string]any{"hostAliases": mapsOf("ip", 100000)}}, ""},
-		"4,000 into 4,000":                   {object(4000, 0, 0), map[string]any{"spec": map[string]any{"hostAliases": mapsOf("ip", 4000)}}, ""},
-		"10,000 into one":                    {object(1, 0, 0), map[string]any{"spec": map[string]any{"hostAliases": mapsOf("ip", 10000)}}, ".spec.hostAliases has 1 elements, the patch 10000, and their order 0"},
-		"an order of 100,000":                {object(1, 0, 0), map[string]any{"spec": map[string]any{"$setElementOrder/hostAliases": mapsOf("ip", 100000)}}, "their order 100000"},
-		"an order of 100,000 without a list": {map[string]any{}, map[string]any{"spec": map[string]any{"$setElementOrder/hostAliases": mapsOf("ip", 100000)}}, "their order 100000"},
-		"many finalizers":                    {object(0, 8000, 0), map[string]any{"metadata": map[string]any{"finalizers": mapsOf("x", 8000)}}, ".metadata.finalizers"},
-		"many finalizers that are to go":     {object(0, 8000, 0), map[string]any{"metadata": map[string]any{"$deleteFromPrimitiveList/finalizers": mapsOf("x", 8000)}}, ".metadata.finalizers"},
-		"a list that is replaced":            {map[string]any{"spec": map[string]any{"tolerations": mapsOf("key", 50000)}}, map[string]any{"spec": map[string]any{"tolerations": mapsOf("key", 50000)}}, ""},
-		"one container that is there often":  {object(0, 0, 10), map[string]any{"spec": map[string]any{"containers": many(100, 200)}}, ".spec.containers[].env has 10 elements, the patch 20000"},
-		"what is unknown":                    {map[string]any{"a": mapsOf("b", 50000)}, map[string]any{"a": mapsOf("b", 50000)}, ""},
+		"few elements into many":                      {object(100000, 0, 0), map[string]any{"spec": map[string]any{"hostAliases": mapsOf("ip", 100)}}, ""},
+		"many elements into an empty list":            {map[string]any{}, map[string]any{"spec": map[string]any{"hostAliases": mapsOf("ip", 100000)}}, ""},
+		"4,000 elements into 4,000":                   {object(4000, 0, 0), map[string]any{"spec": map[string]any{"hostAliases": mapsOf("ip", 4000)}}, ""},
+		"10,000 elements into one":                    {object(1, 0, 0), map[string]any{"spec": map[string]any{"hostAliases": mapsOf("ip", 10000)}}, ".spec.hostAliases has 1 elements, the patch 10000, and their order 0"},
+		"an order of 100,000 elements":                {object(1, 0, 0), map[string]any{"spec": map[string]any{"$setElementOrder/hostAliases": mapsOf("ip", 100000)}}, "their order 100000"},
+		"an order of 100,000 elements without a list": {map[string]any{}, map[string]any{"spec": map[string]any{"$setElementOrder/hostAliases": mapsOf("ip", 100000)}}, "their order 100000"},
+		"many finalizers":                             {object(0, 8000, 0), map[string]any{"metadata": map[string]any{"finalizers": mapsOf("x", 8000)}}, ".metadata.finalizers"},
+		"many deleted finalizers":                     {object(0, 8000, 0), map[string]any{"metadata": map[string]any{"$deleteFromPrimitiveList/finalizers": mapsOf("x", 8000)}}, ".metadata.finalizers"},
+		"a replaced list":                             {map[string]any{"spec": map[string]any{"tolerations": mapsOf("key", 50000)}}, map[string]any{"spec": map[string]any{"tolerations": mapsOf("key", 50000)}}, ""},
+		"a repeated container":                        {object(0, 0, 10), map[string]any{"spec": map[string]any{"containers": many(100, 200)}}, ".spec.containers[].env has 10 elements, the patch 20000"},
+		"an unknown field":                            {map[string]any{"a": mapsOf("b", 50000)}, map[string]any{"a": mapsOf("b", 50000)}, ""},
 	} {
 		err := StrategicMerge(c.original, c.patch, &corev1.Pod{})
 		if c.refused == "" && err != nil || c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)) {

@@ -18,7 +18,7 @@ func TestTruncatedDescriptionsAreRepaired(t *testing.T) {
 		{"nor does a drawing", "core.v1.TopologySpreadConstraint", "maxSkew", "0 is not allowed."},
 		{"values are listed after the whole text", "core.v1.TopologySpreadConstraint", "whenUnsatisfiable", "even if constraints are not satisfied."},
 		{"an example of PEM has its lines", "certificates.v1.CertificateSigningRequestStatus", "certificate", "    -----END CERTIFICATE-----\n    )"},
-		{"a field that is not documented elsewhere is", "storage.v1.VolumeAttachmentSource", "inlineVolumeSpec", "enabled the CSIMigration feature."},
+		{"a field without generated documentation has a description", "storage.v1.VolumeAttachmentSource", "inlineVolumeSpec", "enabled the CSIMigration feature."},
 	} {
 		if got := doc.Definitions["io.k8s.api."+c.definition].Properties[c.field].Description; !strings.HasSuffix(got, c.ends) {
 			t.Errorf("%s: got …%q", c.name, got[max(0, len(got)-80):])
@@ -26,10 +26,10 @@ func TestTruncatedDescriptionsAreRepaired(t *testing.T) {
 	}
 	for _, c := range []struct{ name, definition, field, has string }{
 		{"backslashes are as the comment has them", "core.v1.PodSpec", "setHostnameAsFQDN", `HKEY_LOCAL_MACHINE\\SYSTEM`},
-		{"quotes in an example too", "admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec", "validationActions", `[{\"message\": \"Invalid value\"`},
+		{"quotes in an example are as the comment has them", "admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec", "validationActions", `[{\"message\": \"Invalid value\"`},
 		{"an empty line before the markers moves the values down", "admissionregistration.v1.Mutation", "patchType", "Required.\n\n\nPossible enum values:"},
-		{"also in an embedded struct", "admissionregistration.v1.RuleWithOperations", "scope", "\"*\".\n\n\nPossible enum values:"},
-		{"without that line they stay", "core.v1.Taint", "effect", "NoExecute.\n\nPossible enum values:"},
+		{"an empty line before the markers matters in an embedded struct too", "admissionregistration.v1.RuleWithOperations", "scope", "\"*\".\n\n\nPossible enum values:"},
+		{"without an empty line the values stay", "core.v1.Taint", "effect", "NoExecute.\n\nPossible enum values:"},
 	} {
 		if got := doc.Definitions["io.k8s.api."+c.definition].Properties[c.field].Description; !strings.Contains(got, c.has) {
 			t.Errorf("%s: got %q", c.name, got)
@@ -60,12 +60,12 @@ func TestOptionsListTheirGroupVersions(t *testing.T) {
 		groupVersions []schema.GroupVersion
 		has, hasNot   []string
 	}{
-		{"the document of everything has those of reviews as well", nil,
+		{"the version 2 document also lists the versions of reviews", nil,
 			[]string{"/v1", "apps/v1beta2", "admission.k8s.io/v1", "admission.k8s.io/v1beta1", "apiregistration.k8s.io/v1beta1", "imagepolicy.k8s.io/v1alpha1"}, []string{"metrics.k8s.io/v1beta1"}},
-		{"those of custom kinds have neither these nor what extension itself has", optionGroups(),
+		{"documents of custom kinds list neither reviews nor extension groups", optionGroups(),
 			[]string{"/v1", "apps/v1beta2"}, []string{"admission.k8s.io/v1", "apiextensions.k8s.io/v1", "apiregistration.k8s.io/v1beta1", "metrics.k8s.io/v1beta1"}},
-		{"a group version has its own", []schema.GroupVersion{{Group: "apps", Version: "v1"}}, []string{"/v1", "apps/v1"}, []string{"admission.k8s.io/v1", "apps/v1beta2"}},
-		{"so has the one of metrics", []schema.GroupVersion{{Group: metricsGroup, Version: "v1beta1"}}, []string{"metrics.k8s.io/v1beta1"}, []string{"apps/v1"}},
+		{"a group version lists its own", []schema.GroupVersion{{Group: "apps", Version: "v1"}}, []string{"/v1", "apps/v1"}, []string{"admission.k8s.io/v1", "apps/v1beta2"}},
+		{"the document of metrics lists its own", []schema.GroupVersion{{Group: metricsGroup, Version: "v1beta1"}}, []string{"metrics.k8s.io/v1beta1"}, []string{"apps/v1"}},
 	} {
 		s, err := newSchemas(v2, c.groupVersions...)
 		if err != nil {

@@ -150,11 +150,11 @@ func TestDocumentsAreServedAsUpstreamServesThem(t *testing.T) {
 		code                       int
 		media                      string
 	}{
-		{"whatever the method", http.MethodPost, rootV3 + "/apis/batch/v1", mediaJSON, 200, mediaJSON},
-		{"what is not there, in no format", http.MethodGet, rootV3 + "/nowhere", "application/yaml", 404, ""},
-		{"in a format that is not to be had", http.MethodGet, rootV3 + "/apis/batch/v1", "application/yaml", 406, ""},
-		{"in the format that is liked better", http.MethodGet, rootV3 + "/apis/batch/v1", "application/json;q=0.5," + proto, 200, proto},
-		{"in the first of two that are liked as well", http.MethodGet, rootV3 + "/apis/batch/v1", "application/json," + proto, 200, mediaJSON},
+		{"any method", http.MethodPost, rootV3 + "/apis/batch/v1", mediaJSON, 200, mediaJSON},
+		{"a missing document in an unavailable format", http.MethodGet, rootV3 + "/nowhere", "application/yaml", 404, ""},
+		{"an unavailable format", http.MethodGet, rootV3 + "/apis/batch/v1", "application/yaml", 406, ""},
+		{"the preferred format", http.MethodGet, rootV3 + "/apis/batch/v1", "application/json;q=0.5," + proto, 200, proto},
+		{"the first of two equally preferred formats", http.MethodGet, rootV3 + "/apis/batch/v1", "application/json," + proto, 200, mediaJSON},
 	} {
 		r := httptest.NewRequest(c.method, c.path, nil)
 		r.Header.Set("Accept", c.accept)
