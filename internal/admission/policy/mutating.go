@@ -124,12 +124,12 @@ func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 func (p *Mutating) apply(ctx context.Context, r *mutatingRule, w *write, again *admission.Again) error {
 	a := w.Attributes
 	if err := p.params.configured(&r.rule); err != nil {
-		v, wants := r.wants(ctx, w)
-		if r.failOpen || v == nil && wants == nil {
+		v, matchErr := r.match(ctx, w)
+		if r.failOpen || v == nil && matchErr == nil {
 			return nil
 		}
-		if wants != nil {
-			err = wants
+		if matchErr != nil {
+			err = matchErr
 		}
 		return refuse(a, metav1.StatusReasonForbidden, fmt.Sprintf("policy %q denied request: %s", r.name, err))
 	}
@@ -172,11 +172,11 @@ func (p *Mutating) apply(ctx context.Context, r *mutatingRule, w *write, again *
 // paramsFor returns the parameters of a matching binding and the write in the policy's form; nil if
 // the binding does not match.
 func (p *Mutating) paramsFor(ctx context.Context, r *mutatingRule, b *binding, w *write) (*view, []runtime.Object, error) {
-	v, err := r.wants(ctx, w)
+	v, err := r.match(ctx, w)
 	if err != nil || v == nil {
 		return nil, nil, err
 	}
-	if ok, err := b.wants(ctx, w); err != nil || !ok {
+	if ok, err := b.matches(ctx, w); err != nil || !ok {
 		return nil, nil, err
 	}
 	params, err := p.params.of(ctx, &r.rule, b, w.Namespace)

@@ -158,7 +158,7 @@ func (p *params) of(ctx context.Context, r *rule, b *binding, namespace string) 
 		return nil, errNoParams
 	}
 	for i := range found {
-		if found[i], err = p.shown(v, found[i], *r.paramKind); err != nil {
+		if found[i], err = p.inPolicyVersion(v, found[i], *r.paramKind); err != nil {
 			return nil, err
 		}
 	}
@@ -190,8 +190,8 @@ func (p *params) find(ctx context.Context, v *paramView, ref *admissionregistrat
 	return v.List(namespace, selector), nil
 }
 
-// shown returns a parameter in the policy's version, with its TypeMeta.
-func (p *params) shown(v *paramView, obj runtime.Object, kind admissionregistrationv1.ParamKind) (runtime.Object, error) {
+// inPolicyVersion returns a parameter in the policy's version, with its TypeMeta.
+func (p *params) inPolicyVersion(v *paramView, obj runtime.Object, kind admissionregistrationv1.ParamKind) (runtime.Object, error) {
 	out, err := p.config.Served.FromHub(v.resource, obj)
 	if err != nil {
 		return nil, err

@@ -213,8 +213,8 @@ func (w *write) in(form admission.Form) (*view, error) {
 	return v, nil
 }
 
-// wants returns the write in the form that the rule matches; nil if it does not match.
-func (r *rule) wants(ctx context.Context, w *write) (*view, error) {
+// match returns the write in the form that the rule matches; nil if it does not match.
+func (r *rule) match(ctx context.Context, w *write) (*view, error) {
 	form, ok, err := r.matcher.Matches(ctx, w.Attributes, w.config.Served, w.namespaces)
 	if err != nil || !ok {
 		return nil, err
@@ -222,8 +222,8 @@ func (r *rule) wants(ctx context.Context, w *write) (*view, error) {
 	return w.in(form)
 }
 
-// wants reports whether the binding matches the write.
-func (b *binding) wants(ctx context.Context, w *write) (bool, error) {
+// matches reports whether the binding matches the write.
+func (b *binding) matches(ctx context.Context, w *write) (bool, error) {
 	if b.matcher == nil {
 		return true, nil
 	}

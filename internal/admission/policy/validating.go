@@ -130,7 +130,7 @@ type outcome struct {
 
 // apply evaluates one policy for the write.
 func (p *Validating) apply(ctx context.Context, r *validatingRule, w *write, out *outcome) error {
-	v, err := r.wants(ctx, w)
+	v, err := r.match(ctx, w)
 	if err == nil && v != nil {
 		err = p.params.configured(&r.rule) // regardless of its bindings
 	}
@@ -149,7 +149,7 @@ func (p *Validating) apply(ctx context.Context, r *validatingRule, w *write, out
 				out.denied = append(out.denied, decision{policy: r.name, binding: b.name, message: "failed to configure binding: " + err.Error(), configuration: true})
 			}
 		}
-		ok, err := b.wants(ctx, w)
+		ok, err := b.matches(ctx, w)
 		if err != nil {
 			failed(err)
 			continue

@@ -138,11 +138,11 @@ func newCaller(endpoint admissionregistrationv1.WebhookClientConfig, config *Con
 	default:
 		return nil, errors.New("webhook configuration must have either service or URL")
 	}
-	shown, err := config.Credentials.show(server, transport)
+	authenticated, err := config.Credentials.transport(server, transport)
 	if err != nil {
 		return nil, err
 	}
-	client, err := rest.UnversionedRESTClientForConfigAndClient(to, &http.Client{Transport: trace.Transport(limited{shown})})
+	client, err := rest.UnversionedRESTClientForConfigAndClient(to, &http.Client{Transport: trace.Transport(limited{authenticated})})
 	return &caller{rest: client, transport: transport, server: server}, err
 }
 

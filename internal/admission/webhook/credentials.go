@@ -51,20 +51,20 @@ func (c Credentials) forServer(server string) (*rest.Config, error) {
 	return nil, nil
 }
 
-// show returns a transport that sends the server its credentials.
-func (c Credentials) show(server string, transport *http.Transport) (http.RoundTripper, error) {
+// transport returns a transport that sends the server its credentials.
+func (c Credentials) transport(server string, base *http.Transport) (http.RoundTripper, error) {
 	user, err := c.forServer(server)
 	if err != nil || user == nil {
-		return transport, err
+		return base, err
 	}
 	secure, err := rest.TLSConfigFor(&rest.Config{TLSClientConfig: user.TLSClientConfig})
 	if err != nil {
 		return nil, err
 	}
 	if secure != nil {
-		transport.TLSClientConfig.Certificates, transport.TLSClientConfig.GetClientCertificate = secure.Certificates, secure.GetClientCertificate
+		base.TLSClientConfig.Certificates, base.TLSClientConfig.GetClientCertificate = secure.Certificates, secure.GetClientCertificate
 	}
-	return rest.HTTPWrappersForConfig(user, transport)
+	return rest.HTTPWrappersForConfig(user, base)
 }
 
 // namesOf returns the names that match a server's credentials, the most specific first.

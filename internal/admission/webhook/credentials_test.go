@@ -56,7 +56,7 @@ func TestWebhooksGetTheCredentialsOfTheirServer(t *testing.T) {
 				return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
 			}}
 			defer transport.CloseIdleConnections()
-			through, err := credentials.show(tc.server, transport)
+			through, err := credentials.transport(tc.server, transport)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,8 +65,8 @@ func TestWebhooksGetTheCredentialsOfTheirServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer response.Body.Close()
-			if shown := <-asked; shown != tc.want {
-				t.Errorf("%q is shown", shown)
+			if sent := <-asked; sent != tc.want {
+				t.Errorf("got %q, want %q", sent, tc.want)
 			}
 		})
 	}

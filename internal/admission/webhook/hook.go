@@ -140,8 +140,8 @@ func (s *source[T]) hooks() ([]*hook, error) {
 	return prepared, nil
 }
 
-// shown is a write in the forms that hooks request, each encoded once.
-type shown struct {
+// hookWrite is a write in the forms that hooks request, each encoded once.
+type hookWrite struct {
 	*admission.Attributes
 	config *Config
 	forms  map[admission.Form]*encoded
@@ -153,17 +153,17 @@ type encoded struct {
 	object, oldObject []byte
 }
 
-func show(a *admission.Attributes, config *Config) *shown {
-	return &shown{Attributes: a, config: config, forms: map[admission.Form]*encoded{}, input: map[admission.Form]cel.Input{}}
+func newHookWrite(a *admission.Attributes, config *Config) *hookWrite {
+	return &hookWrite{Attributes: a, config: config, forms: map[admission.Form]*encoded{}, input: map[admission.Form]cel.Input{}}
 }
 
 // changed drops the forms after a change of the object.
-func (s *shown) changed() {
+func (s *hookWrite) changed() {
 	clear(s.forms)
 	clear(s.input)
 }
 
-func (s *shown) in(form admission.Form) (*encoded, error) {
+func (s *hookWrite) in(form admission.Form) (*encoded, error) {
 	if e, ok := s.forms[form]; ok {
 		return e, nil
 	}
@@ -190,8 +190,8 @@ func (e *encoded) encode() (err error) {
 	return err
 }
 
-// wants returns the write in the form that the hook matches; nil if it does not match.
-func (h *hook) wants(ctx context.Context, s *shown, namespaces admission.Namespaces) (*encoded, error) {
+// match returns the write in the form that the hook matches; nil if it does not match.
+func (h *hook) match(ctx context.Context, s *hookWrite, namespaces admission.Namespaces) (*encoded, error) {
 	form, ok, err := h.matcher.Matches(ctx, s.Attributes, s.config.Served, namespaces)
 	if err != nil {
 		if isStatus(err) {
@@ -262,7 +262,7 @@ func outcomeOf(a *answer, err error) outcome {
 const maxMeasuredCode = 600
 
 // measure counts one call of the hook and its outcome.
-func (h *hook) measure(s *shown, o outcome, took time.Duration) {
+func (h *hook) measure(s *hookWrite, o outcome, took time.Duration) {
 	operation, code := string(s.Operation), min(o.code, maxMeasuredCode)
 	rejected := o.errorType != "" && (o.errorType != callingError || !h.ignoreFailure)
 	h.metrics.Webhook(h.name, h.kind, operation, code, rejected, took)
@@ -274,7 +274,7 @@ func (h *hook) measure(s *shown, o outcome, took time.Duration) {
 // failed applies the hook's failure policy to a failed call; other errors are returned unchanged.
 // The audit annotation has the hook's index: for mutating hooks among all, for validating ones
 // among the called ones.
-func (h *hook) failed(s *shown, kind string, round, place int, err error) error {
+func (h *hook) failed(s *hookWrite, kind string, round, index int, err error) error {
 	var broken *callError
 	switch {
 	case !errors.As(err, &broken):
@@ -288,7 +288,7 @@ func (h *hook) failed(s *shown, kind string, round, place int, err error) error 
 	}
 	h.log().Warn("failed calling webhook, failing open", "webhook", h.name, "err", err)
 	h.metrics.WebhookFailedOpen(h.name, h.kind)
-	s.Annotate(fmt.Sprintf("failed-open.%s.webhook.admission.k8s.io/round_%d_index_%d", kind, round, place), h.name)
+	s.Annotate(fmt.Sprintf("failed-open.%s.webhook.admission.k8s.io/round_%d_index_%d", kind, round, index), h.name)
 	return nil
 }
 

@@ -64,12 +64,12 @@ func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 	}
 	again := a.Rounds.Again(p.Name())
 	again.Enter(a)
-	s := show(a, &p.config)
+	s := newHookWrite(a, &p.config)
 	for _, h := range hooks {
 		if again.Skips(a, h.id()) {
 			continue
 		}
-		e, err := h.wants(ctx, s, p.namespaces)
+		e, err := h.match(ctx, s, p.namespaces)
 		if err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 
 // invoke calls one hook and applies its patch. It writes an audit annotation for every call and
 // every applied patch.
-func (p *Mutating) invoke(ctx context.Context, h *hook, s *shown, e *encoded) (changed bool, err error) {
+func (p *Mutating) invoke(ctx context.Context, h *hook, s *hookWrite, e *encoded) (changed bool, err error) {
 	round := s.Rounds.Number
 	var patch jsonpatch.Patch
 	defer func() { p.annotate(h, s, round, changed, patch) }()
@@ -115,7 +115,7 @@ func (p *Mutating) invoke(ctx context.Context, h *hook, s *shown, e *encoded) (c
 }
 
 // applyAnswer applies the hook's answer. An invalid answer is a callError.
-func (p *Mutating) applyAnswer(h *hook, s *shown, e *encoded, a *answer) (bool, jsonpatch.Patch, error) {
+func (p *Mutating) applyAnswer(h *hook, s *hookWrite, e *encoded, a *answer) (bool, jsonpatch.Patch, error) {
 	h.report(a, s)
 	if !a.allowed {
 		return false, nil, h.refusal(a.result)
@@ -150,7 +150,7 @@ func (p *Mutating) applyAnswer(h *hook, s *shown, e *encoded, a *answer) (bool, 
 
 // annotate writes the audit annotations about a call and its patch (documentation: auditing
 // mutating webhooks).
-func (p *Mutating) annotate(h *hook, s *shown, round int, changed bool, patch jsonpatch.Patch) {
+func (p *Mutating) annotate(h *hook, s *hookWrite, round int, changed bool, patch jsonpatch.Patch) {
 	value, err := json.Marshal(struct {
 		Configuration string `json:"configuration"`
 		Webhook       string `json:"webhook"`

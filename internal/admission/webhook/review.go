@@ -150,7 +150,7 @@ func (h *hook) refusal(result *metav1.Status) error {
 }
 
 // report passes on warnings and audit annotations.
-func (h *hook) report(a *answer, s *shown) {
+func (h *hook) report(a *answer, s *hookWrite) {
 	for _, w := range a.warnings {
 		if w != "" {
 			s.Warn(w)

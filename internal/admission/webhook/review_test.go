@@ -98,7 +98,7 @@ func TestAWebhookWithSideEffectsRefusesDryRuns(t *testing.T) {
 		Operations: []admissionregistrationv1.OperationType{"*"}, Rule: admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}}}}}, &Config{Metrics: measure.New()})
 	for dryRun, want := range map[bool]string{true: `admission webhook "a.b.c" does not support dry run`, false: ""} {
 		a := &admission.Attributes{Operation: admission.Delete, DryRun: dryRun}
-		if _, err := h.wants(t.Context(), show(a, &Config{}), admission.Namespaces{}); text(err) != want {
+		if _, err := h.match(t.Context(), newHookWrite(a, &Config{}), admission.Namespaces{}); text(err) != want {
 			t.Errorf("dry run %v gives %v", dryRun, err)
 		}
 	}
@@ -129,13 +129,13 @@ func TestPatchAndAnnotationsOfAnAnswerAreLimited(t *testing.T) {
 	told := map[string]string{}
 	var warned []string
 	(&hook{name: "a.b.c"}).report(&answer{annotations: map[string]string{"k": "v", "a/b": "c", "bad key!": "2", "": "empty", strings.Repeat("x", 64): "long"}, warnings: []string{"", "one"}},
-		&shown{Attributes: &admission.Attributes{Annotate: func(k, v string) { told[k] = v }, Warn: func(w string) { warned = append(warned, w) }}})
+		&hookWrite{Attributes: &admission.Attributes{Annotate: func(k, v string) { told[k] = v }, Warn: func(w string) { warned = append(warned, w) }}})
 	if len(told) != 1 || told["a.b.c/k"] != "v" || len(warned) != 1 || warned[0] != "one" {
 		t.Errorf("%v are noted, %q are warnings", told, warned)
 	}
 	for n, want := range map[int]int{0: 0, 1000: 1000, 1001: 0} {
 		noted := 0
-		s := &shown{Attributes: &admission.Attributes{Annotate: func(string, string) { noted++ }}}
+		s := &hookWrite{Attributes: &admission.Attributes{Annotate: func(string, string) { noted++ }}}
 		a := &answer{annotations: map[string]string{}}
 		for i := range n {
 			a.annotations[fmt.Sprint(i)] = "x"

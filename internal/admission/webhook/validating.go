@@ -59,11 +59,11 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 	if err != nil || len(hooks) == 0 {
 		return err
 	}
-	s := show(a, &p.config)
+	s := newHookWrite(a, &p.config)
 	var wanted []*hook
 	var reviews []*encoded
 	for _, h := range hooks {
-		e, err := h.wants(ctx, s, p.namespaces)
+		e, err := h.match(ctx, s, p.namespaces)
 		if err != nil {
 			return err
 		}
@@ -103,9 +103,9 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 }
 
 // judge returns the effect of one hook's answer on the write.
-func (h *hook) judge(s *shown, place int, a *answer, err error) error {
+func (h *hook) judge(s *hookWrite, index int, a *answer, err error) error {
 	if err != nil {
-		return h.failed(s, "validating", 0, place, err)
+		return h.failed(s, "validating", 0, index, err)
 	}
 	h.report(a, s)
 	if !a.allowed {
