@@ -198,7 +198,7 @@ func TestPluginsRefuseInvalidWrites(t *testing.T) {
 				t.Fatalf("got  %v\nwant %s", err, c.want)
 			}
 			if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
-				t.Errorf("%T is no StatusError", err)
+				t.Errorf("%T is not a StatusError", err)
 			}
 		})
 	}
@@ -237,7 +237,7 @@ func TestDefaultsFromTheCluster(t *testing.T) {
 		p.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("2")}, Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}
 	})
 	if err := run(t, Attributes{Object: pod}, limit); err != nil || len(pod.Spec.Resources.Requests) != 2 || pod.Spec.Resources.Requests.Memory().String() != "1Mi" || pod.Spec.Resources.Requests.Cpu().String() != "1" {
-		t.Errorf("a pod that is limited as a whole does not request what its containers do now: %v %+v", err, pod.Spec.Resources)
+		t.Errorf("the pod-level requests are not those of its containers: %v %+v", err, pod.Spec.Resources)
 	}
 	gvisor := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "gvisor"}, Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{"memory": resource.MustParse("64Mi")}},
 		Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"sandbox": "yes"}}}
@@ -321,7 +321,7 @@ func TestEvictingAMissingPodIsNotFound(t *testing.T) {
 	err := run(t, Attributes{Resource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: "ns", Subresource: "eviction", Name: "p", Object: &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}},
 		User: auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}}})
 	if !apierrors.IsNotFound(err) {
-		t.Errorf("got %v, want that the pod is not found", err)
+		t.Errorf("got %v, want NotFound", err)
 	}
 }
 
@@ -354,7 +354,7 @@ func TestPluginsAreDisabledByNameAndUnknownNamesAreErrors(t *testing.T) {
 	}
 	for range 20 {
 		if _, err := Default(t.Context(), m, Config{Enable: []string{"A"}, Disable: []string{"B"}}); err == nil || !strings.HasPrefix(err.Error(), `enable-admission-plugins plugin "A" is unknown`) {
-			t.Fatalf("of two unknown names, the first is not the one told: %v", err)
+			t.Fatalf("the error does not name the first of two unknown plugins: %v", err)
 		}
 	}
 }
@@ -386,7 +386,7 @@ func TestEveryPluginHasASwitch(t *testing.T) {
 	}
 	for _, name := range Names {
 		if !slices.ContainsFunc(full.plugins, func(p Plugin) bool { return p.Name() == name }) {
-			t.Errorf("%s is a name, and there is no such plugin", name)
+			t.Errorf("there is no plugin with the name %s", name)
 		}
 		off := slices.Contains(OffByDefault, name)
 		if on[name] == off {

@@ -88,7 +88,7 @@ func TestEachPartOfAClaimStatusNeedsItsPermission(t *testing.T) {
 			}
 			err = errs.ToAggregate()
 			if !slices.Equal(z.list, tc.asked) {
-				t.Errorf("asked %q, want %q", z.list, tc.asked)
+				t.Errorf("checked %q, want %q", z.list, tc.asked)
 			}
 			if tc.refusal == "" && err != nil || tc.refusal != "" && (err == nil || !strings.Contains(err.Error(), tc.refusal)) {
 				t.Errorf("got %v, want %q", err, tc.refusal)

@@ -28,7 +28,7 @@ func FuzzLoadFiles(f *testing.F) {
 			t.Fatal(err)
 		}
 		if _, err := LoadFiles(path, everyPlugin); err != nil && !strings.HasPrefix(err.Error(), "admission configuration") {
-			t.Errorf("%v does not say what it is about", err)
+			t.Errorf("%v does not name the configuration", err)
 		}
 	})
 }

@@ -114,9 +114,9 @@ func TestImagePolicyFollowsTheServersAnswer(t *testing.T) {
 			}
 			switch n := len(*asked); {
 			case tc.unasked && n != 0, tc.forgets && n != 2, !tc.unasked && !tc.forgets && n != 1 && !slices.Contains(tc.images, "boom"):
-				t.Errorf("the server was asked %d times", n)
+				t.Errorf("the server got %d requests", n)
 			case n > 0 && !maps.Equal((*asked)[0].Annotations, map[string]string{"a.image-policy.k8s.io/ticket": "1"}):
-				t.Errorf("it was told %v", (*asked)[0].Annotations)
+				t.Errorf("it got the annotations %v", (*asked)[0].Annotations)
 			}
 		})
 	}

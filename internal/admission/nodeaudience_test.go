@@ -81,7 +81,7 @@ func TestNodesGetTokensForAudiencesOfTheirPods(t *testing.T) {
 		})
 	}
 	if err := run(t, askForToken("gone", nil)); !apierrors.IsNotFound(err) {
-		t.Errorf("for a pod that is gone: %v", err)
+		t.Errorf("for a missing pod: %v", err)
 	}
 }
 

@@ -182,7 +182,7 @@ func TestOptionalPluginsForOtherKinds(t *testing.T) {
 	wantRefusal(t, passes(t, service, enable("DenyServiceExternalIPs"), namespaceWith(nil)), `services "s" is forbidden: Use of external IPs is denied by admission control`)
 	wantRefusal(t, passes(t, service, enable("AlwaysDeny"), namespaceWith(nil)), "admission control is denying all modifications")
 	if err := passes(t, service, enable("NamespaceAutoProvision", "AlwaysAdmit")); err != nil {
-		t.Errorf("the namespace is not made: %v", err)
+		t.Errorf("the namespace is not created: %v", err)
 	}
 }
 

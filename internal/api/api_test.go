@@ -25,7 +25,7 @@ func TestTableIsConsistent(t *testing.T) {
 		k := &kinds[i]
 		name := k.GVR().String()
 		if got, err := gvkOf(k.Object); err != nil || got != k.Kind {
-			t.Errorf("%s: the object's kind is %v (%v), the row says %v", name, got, err, k.Kind)
+			t.Errorf("%s: the object's kind is %v (%v), the table has %v", name, got, err, k.Kind)
 		}
 		if k.Served[0] != k.Kind.Version {
 			t.Errorf("%s: the hub %s is not the preferred version", name, k.Kind.Version)

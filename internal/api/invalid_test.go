@@ -33,7 +33,7 @@ func TestAResponseCarriesTheFirstOfVeryManyErrors(t *testing.T) {
 		err := Invalid(kind, "p", errs)
 		causes := err.Status().Details.Causes
 		if len(causes) != c.told {
-			t.Errorf("%s: %d causes are told, want %d", name, len(causes), c.told)
+			t.Errorf("%s: %d causes, want %d", name, len(causes), c.told)
 			continue
 		}
 		told := errs

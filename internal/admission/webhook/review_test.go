@@ -131,7 +131,7 @@ func TestPatchAndAnnotationsOfAnAnswerAreLimited(t *testing.T) {
 	(&hook{name: "a.b.c"}).report(&answer{annotations: map[string]string{"k": "v", "a/b": "c", "bad key!": "2", "": "empty", strings.Repeat("x", 64): "long"}, warnings: []string{"", "one"}},
 		&hookWrite{Attributes: &admission.Attributes{Annotate: func(k, v string) { told[k] = v }, Warn: func(w string) { warned = append(warned, w) }}})
 	if len(told) != 1 || told["a.b.c/k"] != "v" || len(warned) != 1 || warned[0] != "one" {
-		t.Errorf("%v are noted, %q are warnings", told, warned)
+		t.Errorf("annotations %v, warnings %q", told, warned)
 	}
 	for n, want := range map[int]int{0: 0, 1000: 1000, 1001: 0} {
 		noted := 0

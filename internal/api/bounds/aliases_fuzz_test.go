@@ -27,7 +27,7 @@ func FuzzAliases(f *testing.F) {
 		// One byte of YAML becomes six of JSON at most. Add a separator, a null for an empty value,
 		// and quotes for a key.
 		if err == nil && len(out) > 16*(MaxAliased+len(doc)) {
-			t.Errorf("%d bytes of YAML that are let pass are %d of JSON", len(doc), len(out))
+			t.Errorf("%d accepted bytes of YAML become %d of JSON", len(doc), len(out))
 		}
 	})
 }

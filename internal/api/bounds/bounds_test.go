@@ -112,13 +112,13 @@ func TestMessagesWithCostlyQuantitiesAreRefused(t *testing.T) {
 	// A map entry may contain its value twice; both are checked.
 	twice := []byte("\x12\x00") // spec: empty
 	if err := Message(append(twice, raw...), &corev1.Pod{}); err == nil {
-		t.Error("the second spec is not looked at")
+		t.Error("the second spec is not checked")
 	}
 	// c: 1e-1000000000, then an empty value.
 	entry := []byte("\x0a\x01c\x12\x0f\x0a\x0d1e-1000000000\x12\x00")
 	message := append([]byte{0x0a, byte(len(entry))}, entry...)
 	if err := Message(message, &corev1.ResourceRequirements{}); err == nil {
-		t.Error("the first value of an entry is not looked at")
+		t.Error("the first value of an entry is not checked")
 	}
 }
 
@@ -190,7 +190,7 @@ func TestMessagesHaveTheDepthLimitOfDocuments(t *testing.T) {
 	item := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), within(400_000, 28))
 	property := append([]byte{0x0a, 1, 'a'}, item...) // properties: {a: ...}
 	if err := Message(protowire.AppendBytes(protowire.AppendTag(nil, 29, protowire.BytesType), property), &schema{}); err == nil {
-		t.Error("a map's entries are not looked into")
+		t.Error("a map's entries are not checked")
 	}
 	if endless(reflect.TypeFor[corev1.Pod]()) || !endless(reflect.TypeFor[apiextensionsv1.CustomResourceDefinitionList]()) {
 		t.Error("definitions hold schemas, which hold schemas; pods hold nothing of the kind")

@@ -4,8 +4,8 @@
 //
 // The libraries are slow in these cases:
 //
-//   - Quantities (quantity.go, document.go, wire.go): they compute ten to the power of the exponent,
-//     and quadratically in the number of digits.
+//   - Quantities (quantity.go, document.go, wire.go): they compute ten to the power of the
+//     exponent, and take quadratic time in the number of digits.
 //   - Strategic merge patches (merge.go): they compare every element of one list with every element
 //     of another.
 //   - JSON patches, merge patches and schemas (nested.go): they read the content of each nesting

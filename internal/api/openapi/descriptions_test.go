@@ -38,7 +38,7 @@ func TestTruncatedDescriptionsAreRepaired(t *testing.T) {
 	for field := range fieldDocs {
 		i := strings.LastIndex(field, ".")
 		if _, ok := doc.Definitions[field[:i]].Properties[field[i+1:]]; !ok {
-			t.Errorf("there is no field %s any more", field)
+			t.Errorf("field %s does not exist", field)
 		}
 	}
 }
