@@ -11,17 +11,20 @@ import (
 	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
-// MaxJSONPatchCopies is how many bytes the copy operations of one JSON patch may add, as upstream: each could double the document.
+// MaxJSONPatchCopies limits the bytes that the copy operations of one JSON patch may add, as
+// upstream. Without it, each copy could double the document.
 const MaxJSONPatchCopies = 3 * 1024 * 1024
 
 // DecodeJSONPatch decodes an RFC 6902 patch. ApplyJSONPatch applies it within bounds.
 func DecodeJSONPatch(data []byte) (jsonpatch.Patch, error) { return jsonpatch.DecodePatch(data) }
 
-// MaxJSONPatchOperations is how many operations a JSON patch may have, as upstream: each may move a whole list.
+// MaxJSONPatchOperations limits the operations of a JSON patch, as upstream. Each operation may
+// move a whole list.
 const MaxJSONPatchOperations = 10000
 
-// ApplyJSONPatch applies a patch to a document. One that would take too much (TooMuch) is not begun with. The library does not bear every broken operation (a test of the whole document without a
-// value, for one): what it stumbles over is an error like any other.
+// ApplyJSONPatch applies a patch to a document. It refuses a patch that costs too much (TooMuch)
+// before it starts. The library panics on some invalid operations, such as a test of the whole
+// document without a value; ApplyJSONPatch returns an error then.
 func ApplyJSONPatch(patch jsonpatch.Patch, doc []byte) (out []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -40,12 +43,13 @@ func ApplyJSONPatch(patch jsonpatch.Patch, doc []byte) (out []byte, err error) {
 	return patch.Apply(doc)
 }
 
-// TooMuch tells whether a patch was refused for what it would take to apply it.
+// TooMuch reports whether a patch was refused because applying it would cost too much.
 func TooMuch(err error) bool {
 	return errors.Is(err, bounds.ErrNested) || errors.Is(err, bounds.ErrMoves)
 }
 
-// worth tells of a patch that reads or makes what is nested too deep for its size, or moves the elements of long lists too often.
+// worth returns an error for a patch that reads or makes values nested too deep for their size, or
+// that moves elements of long lists too often.
 func worth(patch jsonpatch.Patch, doc []byte) error {
 	size, longest, copies := len(doc), 0, 0
 	list, moves, grows := bounds.LongestList(doc), 0, 0
@@ -61,7 +65,7 @@ func worth(patch jsonpatch.Patch, doc []byte) error {
 		}
 		path, err := operation.Path()
 		if err != nil {
-			continue // found by whoever applies it
+			continue // applying the patch reports the error
 		}
 		longest = max(longest, levels(path))
 		kind := operation.Kind()
@@ -87,21 +91,25 @@ func worth(patch jsonpatch.Patch, doc []byte) error {
 	return bounds.Nested(work + int64(size+copies)*int64(longest+g.once+g.again) + int64(copies)*int64(depth))
 }
 
-// ofList tells whether a path may end with an index of a list. The library does not move anything for what is put behind the last ("-").
+// ofList reports whether a path may end with a list index. Appending ("-") moves no elements, so it
+// does not count.
 func ofList(path string) bool {
 	last := path[strings.LastIndexByte(path, '/')+1:]
 	return last != "" && last != "-" && isIndex(last)
 }
 
-// isIndex tells whether the library may take a segment of a path for an index: what strconv.Atoi does, or what is behind the last.
+// isIndex reports whether the library may take a path segment for an index: a number that
+// strconv.Atoi accepts, or "-".
 func isIndex(segment string) bool { return strings.Trim(segment, "0123456789+-") == "" }
 
 func levels(path string) int { return strings.Count(path, "/") }
 
-// growth is how much deeper copies and moves make a document: by the most that one of them does, and by each that takes on what others may have made.
+// growth bounds how much deeper copies and moves make a document. once is the most that a single
+// operation adds. again is the sum over operations whose source an earlier operation may have made.
 type growth struct {
 	once, again int
-	made, above map[string]bool // the places where something was put; what those are within
+	// Made are the targets of earlier operations; above are their parents.
+	made, above map[string]bool
 }
 
 func (g *growth) take(from, path string) {
@@ -121,11 +129,13 @@ func (g *growth) take(from, path string) {
 	}
 }
 
-// place is a path as all that may lead to the same are written. What is an index anywhere in it stands for each of its list's elements, since they change
-// places when one is put before them. The library takes what strconv.Atoi does for an index, a ~ that escapes nothing for itself, and ignores what is before
-// the first slash.
+// place returns the common form of all paths that may name the same value. Every index becomes "-",
+// because an insertion changes the indexes of the elements behind it. Like the library, it accepts
+// every index that strconv.Atoi accepts, takes a "~" that escapes nothing literally, and ignores
+// the text before the first slash.
 func place(path string) string {
-	segments := strings.SplitN(unescaped.Replace(path), "/", knownLevels+2) // the last may be several that are not looked at
+	// The last element may contain several segments, which are not compared.
+	segments := strings.SplitN(unescaped.Replace(path), "/", knownLevels+2)
 	for i, segment := range segments {
 		if isIndex(segment) {
 			segments[i] = "-"
@@ -149,10 +159,11 @@ func (g *growth) taken(from string) bool {
 	return false
 }
 
-// knownLevels is from how many levels on paths are not told from others, which takes the square of it.
+// knownLevels limits the compared segments of paths. Deeper paths count as equal, because the
+// comparison takes quadratic time in the number of segments.
 const knownLevels = 100
 
-// parents are the ends of what a path is within, of fewer levels than knownLevels.
+// parents yields the length of each parent of a path, for at most knownLevels parents.
 func parents(path string) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i, n := 0, 0; i < len(path); i++ {

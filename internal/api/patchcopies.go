@@ -10,13 +10,14 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
-// The library knows one limit for copied bytes: a variable of its package, which belongs to the program that contains
-// the API server. So the copies of a patch are counted here before the library applies it. The model below follows only
-// which value each path names and how many bytes the value has; everything else of RFC 6902 is the library's.
+// The library has one limit for copied bytes: a package variable, which belongs to the program that
+// contains the API server. The copies of a patch are therefore counted here before the library
+// applies it. The model tracks only the value at each path and the size of the value; the library
+// does everything else of RFC 6902.
 
-// copiesWithin returns nil if the copy operations of a patch add at most limit bytes, counted as the library counts
-// them. Otherwise it returns the error that the library returns for a patch that copies too much. A patch that fails
-// earlier fails with the library's error.
+// copiesWithin returns nil if the copy operations of a patch add at most limit bytes, counted as
+// the library counts them. Otherwise it returns the library's error for a patch that copies too
+// much. A patch that fails earlier returns the library's error.
 func copiesWithin(patch jsonpatch.Patch, doc []byte, limit int64) error {
 	if !hasCopy(patch) || len(doc) == 0 {
 		return nil
@@ -56,8 +57,8 @@ func hasCopy(patch jsonpatch.Patch) bool {
 	return false
 }
 
-// docValue is a value of the document. Like the library, it stays raw until an operation reaches into it: only then do
-// duplicate keys go.
+// docValue is a value of the document. As in the library, it stays raw until an operation reaches
+// into it; only then are duplicate keys dropped.
 type docValue struct {
 	raw    json.RawMessage // nil stands for null
 	opened bool
@@ -68,8 +69,8 @@ type docValue struct {
 
 var errNoSuchValue = errors.New("the patch can not be applied")
 
-// take follows one operation. It returns how many bytes the operation copies. A test counts as passed: if it fails,
-// the library says so.
+// take models one operation and returns the number of bytes that it copies. A test is assumed to
+// pass; the library reports a failed one.
 func (v *docValue) take(operation jsonpatch.Operation) (copied int64, err error) {
 	path, err := operation.Path()
 	if err != nil {
@@ -97,7 +98,8 @@ func (v *docValue) take(operation jsonpatch.Operation) (copied int64, err error)
 	return copied, err
 }
 
-// copy returns the size of the copy even if there is no place for it: the library counts before it looks.
+// copy returns the size of the copy even if the target is invalid, because the library counts
+// first.
 func (v *docValue) copy(from, path string) (int64, error) {
 	original, err := v.get(from)
 	if err != nil {
@@ -110,7 +112,7 @@ func (v *docValue) copy(from, path string) (int64, error) {
 	return int64(len(text)), v.put(path, duplicate(original, text))
 }
 
-// test opens what is compared, as the library does.
+// test opens the compared value, as the library does.
 func (v *docValue) test(path string) error {
 	if path == "" {
 		v.openAll()
@@ -135,7 +137,8 @@ func (v *docValue) openAll() {
 	}
 }
 
-// operand returns the operation's value. Null is a value without text, which nothing can reach into.
+// operand returns the operation's value. null becomes a value without text, which no path can reach
+// into.
 func operand(operation jsonpatch.Operation) *docValue {
 	raw, ok := operation["value"]
 	if !ok {
