@@ -28,13 +28,13 @@ const MaxJSONPatchOperations = 10000
 func ApplyJSONPatch(patch jsonpatch.Patch, doc []byte) (out []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			out, err = nil, fmt.Errorf("the patch can not be applied: %v", v)
+			out, err = nil, fmt.Errorf("the patch cannot be applied: %v", v)
 		}
 	}()
 	if len(patch) > MaxJSONPatchOperations {
 		return nil, fmt.Errorf("the allowed maximum operations in a JSON patch is %d, got %d", MaxJSONPatchOperations, len(patch))
 	}
-	if err := worth(patch, doc); err != nil {
+	if err := checkCost(patch, doc); err != nil {
 		return nil, err
 	}
 	if err := copiesWithin(patch, doc, MaxJSONPatchCopies); err != nil {
@@ -48,9 +48,9 @@ func TooMuch(err error) bool {
 	return errors.Is(err, bounds.ErrNested) || errors.Is(err, bounds.ErrMoves)
 }
 
-// worth returns an error for a patch that reads or makes values nested too deep for their size, or
-// that moves elements of long lists too often.
-func worth(patch jsonpatch.Patch, doc []byte) error {
+// checkCost returns an error for a patch that reads or makes values nested too deep for their size,
+// or that moves elements of long lists too often.
+func checkCost(patch jsonpatch.Patch, doc []byte) error {
 	size, longest, copies := len(doc), 0, 0
 	list, moves, grows := bounds.LongestList(doc), 0, 0
 	depth, work := bounds.Levels(doc)
@@ -114,8 +114,8 @@ type growth struct {
 
 func (g *growth) take(from, path string) {
 	deeper := max(0, levels(path)-levels(from))
-	from, path = place(from), place(path)
-	if g.taken(from) {
+	from, path = commonForm(from), commonForm(path)
+	if g.mayBeMade(from) {
 		g.again += deeper
 	} else {
 		g.once = max(g.once, deeper)
@@ -129,11 +129,11 @@ func (g *growth) take(from, path string) {
 	}
 }
 
-// place returns the common form of all paths that may name the same value. Every index becomes "-",
-// because an insertion changes the indexes of the elements behind it. Like the library, it accepts
-// every index that strconv.Atoi accepts, takes a "~" that escapes nothing literally, and ignores
-// the text before the first slash.
-func place(path string) string {
+// commonForm returns the common form of all paths that may name the same value. Every index becomes
+// "-", because an insertion changes the indexes of the elements behind it. Like the library, it
+// accepts every index that strconv.Atoi accepts, takes a "~" that escapes nothing literally, and
+// ignores the text before the first slash.
+func commonForm(path string) string {
 	// The last element may contain several segments, which are not compared.
 	segments := strings.SplitN(unescaped.Replace(path), "/", knownLevels+2)
 	for i, segment := range segments {
@@ -147,7 +147,7 @@ func place(path string) string {
 
 var unescaped = strings.NewReplacer("~0", "~0", "~1", "~1", "~", "~0")
 
-func (g *growth) taken(from string) bool {
+func (g *growth) mayBeMade(from string) bool {
 	if levels(from) >= knownLevels || g.made[from] || g.above[from] {
 		return true
 	}

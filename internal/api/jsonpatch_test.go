@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-func TestAJSONPatchCanNotBlowUp(t *testing.T) {
+func TestCostlyOrInvalidJSONPatchesAreRefused(t *testing.T) {
 	var double []string
 	for i := range 40 {
 		double = append(double, fmt.Sprintf(`{"op":"copy","from":"/a","path":"/a/b%d"}`, i))
 	}
 	for name, test := range map[string]struct{ patch, err string }{
-		"copies that double the document":  {"[" + strings.Join(double, ",") + "]", "accumulated size"},
-		"a test of everything for nothing": {`[{"op":"test","path":""}]`, "can not be applied"},
-		"an index far behind the end":      {`[{"op":"add","path":"/l/1000000000","value":1}]`, "invalid index"},
+		"copies that double the document":              {"[" + strings.Join(double, ",") + "]", "accumulated size"},
+		"a test of the whole document without a value": {`[{"op":"test","path":""}]`, "cannot be applied"},
+		"an index far beyond the end":                  {`[{"op":"add","path":"/l/1000000000","value":1}]`, "invalid index"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := DecodeJSONPatch([]byte(test.patch))
@@ -31,23 +31,23 @@ func TestAJSONPatchCanNotBlowUp(t *testing.T) {
 
 // The library copies a list for each inserted or removed element: 10,000 operations on a list of
 // 700,000 elements would occupy a core for minutes.
-func TestAPatchDoesNotMoveLongListsForLong(t *testing.T) {
+func TestMovesOfLongListsAreLimited(t *testing.T) {
 	list := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("0,", n), ",") + "]" }
 	for name, c := range map[string]struct {
 		operation string
 		elements  int
 		fits      bool
 	}{
-		"puts into a long list":         {`{"op":"add","path":"/l/0","value":1}`, 700_000, false},
-		"puts into a list":              {`{"op":"add","path":"/l/0","value":1}`, 1_000, true},
-		"puts behind a long list":       {`{"op":"add","path":"/l/-","value":1}`, 700_000, true},
-		"takes out of a long list":      {`{"op":"remove","path":"/l/+0"}`, 700_000, false},
-		"copies into a long list":       {`{"op":"copy","from":"/a","path":"/l/-1"}`, 700_000, false},
-		"moves within a long list":      {`{"op":"move","from":"/l/5","path":"/l/0"}`, 700_000, false},
-		"moves out of a long list":      {`{"op":"move","from":"/l/5","path":"/a"}`, 700_000, false},
-		"replaces within a long list":   {`{"op":"replace","path":"/l/0","value":1}`, 700_000, true},
-		"sets a key beside a long list": {`{"op":"add","path":"/k","value":1}`, 700_000, true},
-		"sets a number beside a list":   {`{"op":"add","path":"/7","value":1}`, 5_000, true},
+		"inserts into a long list":          {`{"op":"add","path":"/l/0","value":1}`, 700_000, false},
+		"inserts into a short list":         {`{"op":"add","path":"/l/0","value":1}`, 1_000, true},
+		"appends to a long list":            {`{"op":"add","path":"/l/-","value":1}`, 700_000, true},
+		"removes from a long list":          {`{"op":"remove","path":"/l/+0"}`, 700_000, false},
+		"copies into a long list":           {`{"op":"copy","from":"/a","path":"/l/-1"}`, 700_000, false},
+		"moves within a long list":          {`{"op":"move","from":"/l/5","path":"/l/0"}`, 700_000, false},
+		"moves out of a long list":          {`{"op":"move","from":"/l/5","path":"/a"}`, 700_000, false},
+		"replaces within a long list":       {`{"op":"replace","path":"/l/0","value":1}`, 700_000, true},
+		"sets a key next to a long list":    {`{"op":"add","path":"/k","value":1}`, 700_000, true},
+		"sets a numeric key next to a list": {`{"op":"add","path":"/7","value":1}`, 5_000, true},
 	} {
 		for where, doc := range map[string]string{"the object's": `{"a":1,"l":` + list(c.elements) + `}`, "the patch's": `{"a":1,"l":[]}`} {
 			operations := strings.Repeat(c.operation+",", 1000)
@@ -66,7 +66,7 @@ func TestAPatchDoesNotMoveLongListsForLong(t *testing.T) {
 }
 
 // The length of the lists counts, not the number of operations.
-func TestAPatchOfAsManyOperationsAsUpstreamTakesIsTaken(t *testing.T) {
+func TestTheMaximumNumberOfOperationsIsAccepted(t *testing.T) {
 	doc := []byte(`{"l":[` + strings.TrimSuffix(strings.Repeat("0,", 1000), ",") + `]}`)
 	for _, operation := range []string{`{"op":"add","path":"/l/0","value":1}`, `{"op":"move","from":"/l/0","path":"/l/5"}`} {
 		p, err := DecodeJSONPatch([]byte("[" + strings.TrimSuffix(strings.Repeat(operation+",", MaxJSONPatchOperations), ",") + "]"))
@@ -80,7 +80,7 @@ func TestAPatchOfAsManyOperationsAsUpstreamTakesIsTaken(t *testing.T) {
 }
 
 // Only a source that an earlier operation may have made adds to the levels of a patch.
-func TestAPatchTakesWhatItHasMadeHoweverItsPathIsWritten(t *testing.T) {
+func TestSourcesMadeEarlierAreFoundInEveryForm(t *testing.T) {
 	deep := strings.Repeat("/a", knownLevels-1)
 	for _, c := range []struct {
 		path, from string
@@ -98,7 +98,7 @@ func TestAPatchTakesWhatItHasMadeHoweverItsPathIsWritten(t *testing.T) {
 		g.take("/elsewhere", c.path)
 		g.take(c.from, strings.Repeat("/x", 1000))
 		if taken := g.again > 0; taken != c.taken {
-			t.Errorf("with %s made, %s is said to be of it: %v", c.path, c.from, taken)
+			t.Errorf("after %s was made, the source %s counts as made: %v", c.path, c.from, taken)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func copiesWithin(patch jsonpatch.Patch, doc []byte, limit int64) error {
 	return nil
 }
 
-// failure returns the library's error for a patch that may fail, else the given error.
+// failure returns the library's error for the patch, or otherwise if there is none.
 func failure(patch jsonpatch.Patch, doc []byte, otherwise error) error {
 	if _, err := patch.Apply(doc); err != nil {
 		return err
@@ -67,7 +67,7 @@ type docValue struct {
 	list   bool
 }
 
-var errNoSuchValue = errors.New("the patch can not be applied")
+var errNoSuchValue = errors.New("the patch cannot be applied")
 
 // take models one operation and returns the number of bytes that it copies. A test is assumed to
 // pass; the library reports a failed one.
@@ -298,7 +298,7 @@ func (v *docValue) put(path string, what *docValue) error {
 	case err != nil:
 		return err
 	case !in.list && in.fields == nil:
-		return errNoSuchValue // null, which the library takes for an object without room
+		return errNoSuchValue // null, into which the library cannot write
 	case !in.list:
 		in.fields[key] = what
 		return nil

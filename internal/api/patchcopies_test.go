@@ -6,7 +6,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
-// applied returns how a patch ends, a panic of the library included.
+// applied returns the error text of a patch, or "panic" if the library panics.
 func applied(apply func() error) (end string) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -19,8 +19,8 @@ func applied(apply func() error) (end string) {
 	return ""
 }
 
-// sameEnd compares copiesWithin with the library's own limit, which only this test sets.
-func sameEnd(t *testing.T, doc, operations string, limit int64) {
+// sameResult compares copiesWithin with the library's own limit, which only this test sets.
+func sameResult(t *testing.T, doc, operations string, limit int64) {
 	t.Helper()
 	patch, err := DecodeJSONPatch([]byte(operations))
 	if err != nil {
@@ -65,7 +65,7 @@ const copyDocument = `{"a":{"text":"0123456789<"},"l":[1,"two",null,{"k":null}],
 func TestCopiesAreCountedAsTheLibraryCountsThem(t *testing.T) {
 	for _, operations := range copyPatches {
 		for _, limit := range []int64{1, 5, 12, 24, 60, 80, 200, 10000} {
-			sameEnd(t, copyDocument, operations, limit)
+			sameResult(t, copyDocument, operations, limit)
 		}
 	}
 }
@@ -74,7 +74,9 @@ func FuzzCopies(f *testing.F) {
 	for i, operations := range copyPatches {
 		f.Add(copyDocument, operations, uint8(10*i))
 	}
-	f.Fuzz(func(t *testing.T, doc, operations string, limit uint8) { sameEnd(t, doc, operations, int64(limit)+1) })
+	f.Fuzz(func(t *testing.T, doc, operations string, limit uint8) {
+		sameResult(t, doc, operations, int64(limit)+1)
+	})
 }
 
 func TestAppliedPatchesLeaveTheLibrarysLimitAlone(t *testing.T) {
