@@ -9,6 +9,10 @@ import (
 
 // Columns of virtual kinds, which are not stored under their own name.
 
+func componentStatusStrategy() *Strategy {
+	return show(&Strategy{}, componentStatusColumns, componentStatusRow)
+}
+
 var componentStatusColumns = columns("Name", "Status=Status of the component conditions", "Message=Message of the component conditions", "Error=Error of the component conditions")
 
 func componentStatusRow(s *corev1.ComponentStatus, _ metav1.Time) []any {
@@ -25,6 +29,8 @@ func componentStatusRow(s *corev1.ComponentStatus, _ metav1.Time) []any {
 	return []any{s.Name, status, message, failure}
 }
 
+func scaleStrategy() *Strategy { return show(&Strategy{}, scaleColumns, scaleRow) }
+
 // As upstream, the name column of a Scale does not have the format of a name.
 var scaleColumns = func() []metav1.TableColumnDefinition {
 	list := columns("Name", "Desired:integer@spec.replicas", "Available:integer@status.replicas", "Age")
@@ -35,6 +41,10 @@ var scaleColumns = func() []metav1.TableColumnDefinition {
 func scaleRow(s *autoscalingv1.Scale, now metav1.Time) []any {
 	return []any{s.Name, int64(s.Spec.Replicas), int64(s.Status.Replicas), ageOf(s, now)}
 }
+
+func nodeMetricsStrategy() *Strategy { return show(&Strategy{}, nodeMetricsColumns, nodeMetricsRow) }
+
+func podMetricsStrategy() *Strategy { return show(&Strategy{}, podMetricsColumns, podMetricsRow) }
 
 var nodeMetricsColumns = columns("Name", "CPU=How much CPU was used in the window", "Memory=How much memory is used", "Window=The time in which the use of CPU was measured")
 

@@ -14,7 +14,7 @@ import (
 )
 
 func namespaceStrategy() *Strategy {
-	return &Strategy{
+	s := &Strategy{
 		AllowUnconditionalUpdate: true,
 		Default:                  on(defaultNamespace),
 		PrepareCreate: on(func(ns *corev1.Namespace) {
@@ -44,6 +44,7 @@ func namespaceStrategy() *Strategy {
 			return fields.Set{"status.phase": string(obj.(*corev1.Namespace).Status.Phase)}
 		},
 	}
+	return show(renames(s), namespaceColumns, namespaceRow)
 }
 
 func nodeStrategy() *Strategy {
@@ -70,7 +71,7 @@ func nodeStrategy() *Strategy {
 		n := obj.(*corev1.Node)
 		n.Spec.ConfigSource, n.Status.Config = nil, nil
 	})
-	return s
+	return show(renames(s), nodeColumns, nodeRow)
 }
 
 func eventStrategy() *Strategy {
@@ -103,13 +104,13 @@ func eventStrategy() *Strategy {
 			"type":                           e.Type,
 		}
 	}
-	return s
+	return show(loose(s), eventColumns, eventRow)
 }
 
 // newEventStrategy is for Events in the form of events.k8s.io.
 func newEventStrategy() *Strategy {
 	s := eventStrategy()
-	s.ValidateName, s.LateMeta = nil, false // events.k8s.io names Events as other objects are named
+	s.ValidateName, s.LateMeta, s.LooseFinalizers = nil, false, false // events.k8s.io names Events as other objects are named
 	s.ValidateCreate = checks(validateEventsEvent)
 	s.ValidateUpdate = checksBoth(validateEventsEventUpdate)
 	s.FieldAliases = map[string]string{"reportingController": "reportingComponent"}
@@ -138,14 +139,14 @@ func secretStrategy() *Strategy {
 	s.Fields = func(obj runtime.Object) fields.Set {
 		return fields.Set{"type": string(obj.(*corev1.Secret).Type)}
 	}
-	return s
+	return show(renames(s), secretColumns, secretRow)
 }
 
 func configMapStrategy() *Strategy {
 	s := plain(true)
 	s.ValidateCreate = checks(validateConfigMap)
 	s.ValidateUpdate = checksBoth(validateConfigMapUpdate)
-	return s
+	return show(renames(s), configMapColumns, configMapRow)
 }
 
 func serviceAccountStrategy() *Strategy {
@@ -162,7 +163,7 @@ func serviceAccountStrategy() *Strategy {
 	s.PrepareUpdate = onBoth(func(a, _ *corev1.ServiceAccount) { clean(a) })
 	s.ValidateName = apivalidation.ValidateServiceAccountName
 	s.Warnings = serviceAccountWarnings
-	return s
+	return show(renames(s), serviceAccountColumns, serviceAccountRow)
 }
 
 func endpointsStrategy() *Strategy {
@@ -172,7 +173,7 @@ func endpointsStrategy() *Strategy {
 	s.ValidateCreate = checks(validateEndpoints)
 	s.ValidateUpdate = checksBoth(validateEndpointsUpdate)
 	s.Warnings = endpointsWarnings
-	return s
+	return show(renames(s), endpointsColumns, endpointsRow)
 }
 
 func limitRangeStrategy() *Strategy {
@@ -186,7 +187,7 @@ func limitRangeStrategy() *Strategy {
 	})
 	s.ValidateCreate = checks(validateLimitRange)
 	s.ValidateUpdate = checksBoth(func(l, _ *corev1.LimitRange) field.ErrorList { return validateLimitRange(l) })
-	return s
+	return showAny(renames(s), createdColumns, createdRow)
 }
 
 func resourceQuotaStrategy() *Strategy {
@@ -196,7 +197,7 @@ func resourceQuotaStrategy() *Strategy {
 	s.ValidateUpdate = checksBoth(validateResourceQuotaUpdate)
 	s.ValidateStatus = checksBoth(validateResourceQuotaStatus)
 	s.Warnings = warnsOfNew(warnResourceQuota)
-	return s
+	return show(s, resourceQuotaColumns, resourceQuotaRow)
 }
 
 func podTemplateStrategy() *Strategy {
@@ -209,7 +210,7 @@ func podTemplateStrategy() *Strategy {
 	s.ValidateUpdate = checksBoth(func(t, _ *corev1.PodTemplate) field.ErrorList { return template(t) })
 	s.PrepareCreate = on(func(t *corev1.PodTemplate) { t.Generation = 1 })
 	s.PrepareUpdate = onBoth(func(t, old *corev1.PodTemplate) { setGeneration(t, old, !same(t, old, "Template")) })
-	return s
+	return show(makesPods(s), podTemplateColumns, podTemplateRow)
 }
 
 func replicationControllerStrategy() *Strategy {
@@ -225,7 +226,7 @@ func replicationControllerStrategy() *Strategy {
 	s.Fields = func(obj runtime.Object) fields.Set {
 		return fields.Set{"status.replicas": strconv.Itoa(int(obj.(*corev1.ReplicationController).Status.Replicas))}
 	}
-	return s
+	return show(makesPods(s), replicationControllerColumns, replicationControllerRow)
 }
 
 func claimStrategy() *Strategy {
@@ -248,7 +249,7 @@ func claimStrategy() *Strategy {
 		}
 		pairDataSources(&c.Spec)
 	})
-	return s
+	return show(renames(s), claimColumns, claimRow)
 }
 
 // dropDataSources clears data sources that are not allowed. dataSource may name claims and
@@ -300,5 +301,5 @@ func persistentVolumeStrategy() *Strategy {
 		}
 	}
 	s.FieldAliases = map[string]string{"name": "metadata.name"}
-	return s
+	return show(renames(s), persistentVolumeColumns, persistentVolumeRow)
 }

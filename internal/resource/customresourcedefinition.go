@@ -51,7 +51,7 @@ func customResourceDefinitionStrategy() *Strategy {
 	s.Warnings = func(obj, _ runtime.Object) []string {
 		return unknownFormats(obj.(*apiextensionsv1.CustomResourceDefinition))
 	}
-	return s
+	return showAny(loose(s), createdColumns, createdRow)
 }
 
 // withInternal validates with the published library, which works on its own internal type. Of

@@ -44,14 +44,14 @@ func roleStrategy() *Strategy {
 	s := rbacStrategy()
 	s.ValidateCreate = checks(validateRole)
 	s.ValidateUpdate = checksBoth(validateRoleUpdate)
-	return s
+	return showAny(s, createdColumns, createdRow)
 }
 
 func clusterRoleStrategy() *Strategy {
 	s := rbacStrategy()
 	s.ValidateCreate = checks(validateClusterRole)
 	s.ValidateUpdate = checksBoth(validateClusterRoleUpdate)
-	return s
+	return showAny(s, createdColumns, createdRow)
 }
 
 func roleBindingStrategy() *Strategy {
@@ -59,7 +59,7 @@ func roleBindingStrategy() *Strategy {
 	s.Default = on(defaultRoleBinding)
 	s.ValidateCreate = checks(validateRoleBinding)
 	s.ValidateUpdate = checksBoth(validateRoleBindingUpdate)
-	return s
+	return show(s, roleBindingColumns, roleBindingRow)
 }
 
 func clusterRoleBindingStrategy() *Strategy {
@@ -67,7 +67,7 @@ func clusterRoleBindingStrategy() *Strategy {
 	s.Default = on(defaultClusterRoleBinding)
 	s.ValidateCreate = checks(validateClusterRoleBinding)
 	s.ValidateUpdate = checksBoth(validateClusterRoleBindingUpdate)
-	return s
+	return show(s, clusterRoleBindingColumns, clusterRoleBindingRow)
 }
 
 func ingressStrategy() *Strategy {
@@ -76,7 +76,7 @@ func ingressStrategy() *Strategy {
 	s.ValidateCreate = checks(validateIngressCreate)
 	s.ValidateUpdate = checksBoth(validateIngressUpdate)
 	s.ValidateStatus = checksBoth(validateIngressStatus)
-	return s
+	return show(renames(s), ingressColumns, ingressRow)
 }
 
 func ingressClassStrategy() *Strategy {
@@ -84,7 +84,7 @@ func ingressClassStrategy() *Strategy {
 	s.Default = on(defaultIngressClass)
 	s.ValidateCreate = checks(validateIngressClass)
 	s.ValidateUpdate = checksBoth(validateIngressClassUpdate)
-	return s
+	return show(renames(s), ingressClassColumns, ingressClassRow)
 }
 
 func networkPolicyStrategy() *Strategy {
@@ -96,7 +96,7 @@ func networkPolicyStrategy() *Strategy {
 	})
 	s.ValidateCreate = checks(validateNetworkPolicy)
 	s.ValidateUpdate = checksBoth(validateNetworkPolicyUpdate)
-	return s
+	return show(s, networkPolicyColumns, networkPolicyRow)
 }
 
 func ipAddressStrategy() *Strategy {
@@ -104,7 +104,7 @@ func ipAddressStrategy() *Strategy {
 	s.ValidateName = canonicalIP
 	s.ValidateCreate = checks(validateIPAddress)
 	s.ValidateUpdate = checksBoth(validateIPAddressUpdate)
-	return s
+	return show(renames(s), ipAddressColumns, ipAddressRow)
 }
 
 func serviceCIDRStrategy() *Strategy {
@@ -112,7 +112,7 @@ func serviceCIDRStrategy() *Strategy {
 	s.ValidateCreate = checks(validateServiceCIDR)
 	s.ValidateUpdate = checksBoth(validateServiceCIDRUpdate)
 	s.leavesMetadata()
-	return s
+	return show(s, serviceCIDRColumns, serviceCIDRRow)
 }
 
 func endpointSliceStrategy() *Strategy {
@@ -136,7 +136,7 @@ func endpointSliceStrategy() *Strategy {
 	s.Warnings = warnsOfNew(warnEndpointSlice)
 	s.ValidateCreate = checks(validateEndpointSlice)
 	s.ValidateUpdate = checksBoth(validateEndpointSliceUpdate)
-	return s
+	return show(renames(s), endpointSliceColumns, endpointSliceRow)
 }
 
 func storageClassStrategy() *Strategy {
@@ -145,7 +145,7 @@ func storageClassStrategy() *Strategy {
 	s.Warnings = warns(warnStorageClass)
 	s.ValidateCreate = checks(validateStorageClass)
 	s.ValidateUpdate = checksBoth(validateStorageClassUpdate)
-	return s
+	return show(renames(s), storageClassColumns, storageClassRow)
 }
 
 func csiDriverStrategy() *Strategy {
@@ -172,14 +172,14 @@ func csiDriverStrategy() *Strategy {
 	}
 	s.ValidateCreate = checks(validateCSIDriver)
 	s.ValidateUpdate = checksBoth(validateCSIDriverUpdate)
-	return s
+	return show(s, csiDriverColumns, csiDriverRow)
 }
 
 func csiNodeStrategy() *Strategy {
 	s := plain(false)
 	s.ValidateCreate = checks(validateCSINode)
 	s.ValidateUpdate = checksBoth(validateCSINodeUpdate)
-	return s
+	return show(renames(s), csiNodeColumns, csiNodeRow)
 }
 
 func csiStorageCapacityStrategy() *Strategy {
@@ -187,14 +187,14 @@ func csiStorageCapacityStrategy() *Strategy {
 	s.Warnings = warns(warnCSIStorageCapacity)
 	s.ValidateCreate = checks(validateCSIStorageCapacity)
 	s.ValidateUpdate = checksBoth(validateCSIStorageCapacityUpdate)
-	return s
+	return showAny(renames(s), createdColumns, createdRow)
 }
 
 func volumeAttributesStrategy() *Strategy {
 	s := plain(true)
 	s.ValidateCreate = checks(validateVolumeAttributes)
 	s.ValidateUpdate = checksBoth(validateVolumeAttributesUpdate)
-	return s
+	return show(renames(s), volumeAttributesColumns, volumeAttributesRow)
 }
 
 func volumeAttachmentStrategy() *Strategy {
@@ -205,7 +205,7 @@ func volumeAttachmentStrategy() *Strategy {
 	s.ValidateStatus = checksBoth(validateVolumeAttachmentStatus)
 	s.NameRuleOnStatus = true
 	s.leavesMetadata()
-	return s
+	return show(renames(s), volumeAttachmentColumns, volumeAttachmentRow)
 }
 
 func priorityClassStrategy() *Strategy {
@@ -215,7 +215,7 @@ func priorityClassStrategy() *Strategy {
 	s.PrepareUpdate = onBoth(func(c, old *schedulingv1.PriorityClass) { c.Generation = old.Generation })
 	s.ValidateCreate = checks(validatePriorityClass)
 	s.ValidateUpdate = checksBoth(validatePriorityClassUpdate)
-	return s
+	return show(s, priorityClassColumns, priorityClassRow)
 }
 
 func leaseStrategy() *Strategy {
@@ -233,7 +233,7 @@ func leaseStrategy() *Strategy {
 	})
 	s.ValidateCreate = checks(validateLease)
 	s.ValidateUpdate = checksBoth(validateLeaseUpdate)
-	return s
+	return show(loose(s), leaseColumns, leaseRow)
 }
 
 func runtimeClassStrategy() *Strategy {
@@ -242,7 +242,7 @@ func runtimeClassStrategy() *Strategy {
 	s.Warnings = warns(warnRuntimeClass)
 	s.ValidateCreate = checks(validateRuntimeClass)
 	s.ValidateUpdate = checksBoth(validateRuntimeClassUpdate)
-	return s
+	return show(renames(loose(s)), runtimeClassColumns, runtimeClassRow)
 }
 
 func certificateRequestStrategy() *Strategy {
@@ -282,7 +282,7 @@ func certificateRequestStrategy() *Strategy {
 	s.Fields = func(obj runtime.Object) fields.Set {
 		return fields.Set{"spec.signerName": obj.(*certificatesv1.CertificateSigningRequest).Spec.SignerName}
 	}
-	return s
+	return show(s, certificateRequestColumns, certificateRequestRow)
 }
 
 // stampConditions sets the times of conditions: of their last write, and of their last change of
@@ -322,7 +322,7 @@ func validatingWebhooksStrategy() *Strategy {
 		// An empty list in place of none counts as a change.
 		setGeneration(c, old, !reflect.DeepEqual(c.Webhooks, old.Webhooks))
 	})
-	return s
+	return show(loose(s), webhooksColumns, validatingWebhooksRow)
 }
 
 func mutatingWebhooksStrategy() *Strategy {
@@ -334,7 +334,7 @@ func mutatingWebhooksStrategy() *Strategy {
 		// An empty list in place of none counts as a change.
 		setGeneration(c, old, !reflect.DeepEqual(c.Webhooks, old.Webhooks))
 	})
-	return s
+	return show(loose(s), webhooksColumns, mutatingWebhooksRow)
 }
 
 func validatingPolicyStrategy() *Strategy {
@@ -343,28 +343,28 @@ func validatingPolicyStrategy() *Strategy {
 	s.ValidateCreate, s.ValidateUpdate = checks(validateValidatingPolicy), checksBoth(validateValidatingPolicyUpdate)
 	s.ValidateStatus = checksBoth(validateValidatingPolicyStatus)
 	s.leavesMetadata()
-	return s
+	return show(renames(loose(s)), validatingPolicyColumns, validatingPolicyRow)
 }
 
 func validatingPolicyBindingStrategy() *Strategy {
 	s := withGeneration(false)
 	s.Default = on(defaultValidatingPolicyBinding)
 	s.ValidateCreate, s.ValidateUpdate = checks(validateValidatingPolicyBinding), checksBoth(validateValidatingPolicyBindingUpdate)
-	return s
+	return show(loose(s), policyBindingColumns, validatingPolicyBindingRow)
 }
 
 func mutatingPolicyStrategy() *Strategy {
 	s := withGeneration(false)
 	s.Default = on(defaultMutatingPolicy)
 	s.ValidateCreate, s.ValidateUpdate = checks(validateMutatingPolicy), checksBoth(validateMutatingPolicyUpdate)
-	return s
+	return show(renames(loose(s)), mutatingPolicyColumns, mutatingPolicyRow)
 }
 
 func mutatingPolicyBindingStrategy() *Strategy {
 	s := withGeneration(false)
 	s.Default = on(defaultMutatingPolicyBinding)
 	s.ValidateCreate, s.ValidateUpdate = checks(validateMutatingPolicyBinding), checksBoth(validateMutatingPolicyBindingUpdate)
-	return s
+	return show(loose(s), policyBindingColumns, mutatingPolicyBindingRow)
 }
 
 func apiServiceStrategy() *Strategy {
@@ -390,7 +390,7 @@ func apiServiceStrategy() *Strategy {
 		onlyStatus(a, old, "Spec")
 		a.SelfLink = sent
 	})
-	return s
+	return show(loose(s), apiServiceColumns, apiServiceRow)
 }
 
 func flowSchemaStrategy() *Strategy {
@@ -403,7 +403,7 @@ func flowSchemaStrategy() *Strategy {
 		return byPrecedence(a.(*flowcontrolv1.FlowSchema), b.(*flowcontrolv1.FlowSchema))
 	}
 	s.leavesAllMetadata()
-	return s
+	return show(renames(s), flowSchemaColumns, flowSchemaRow)
 }
 
 func priorityLevelStrategy() *Strategy {
@@ -413,7 +413,7 @@ func priorityLevelStrategy() *Strategy {
 	s.ValidateUpdate = checksBoth(validatePriorityLevelUpdate)
 	s.ValidateStatus = checksBoth(validatePriorityLevelUpdate)
 	s.leavesAllMetadata()
-	return s
+	return show(renames(s), priorityLevelColumns, priorityLevelRow)
 }
 
 func deviceClassStrategy() *Strategy {
@@ -421,7 +421,7 @@ func deviceClassStrategy() *Strategy {
 	s.ValidateName = declaredSubdomain
 	s.ValidateCreate = checks(validateDeviceClass)
 	s.ValidateUpdate = checksBoth(validateDeviceClassUpdate)
-	return s
+	return showAny(s, ageColumns, ageRow)
 }
 
 func resourceSliceStrategy() *Strategy {
@@ -449,7 +449,7 @@ func resourceSliceStrategy() *Strategy {
 		}
 		return set
 	}
-	return s
+	return show(s, resourceSliceColumns, resourceSliceRow)
 }
 
 // dropDeviceLists clears fields of the features DRAListTypeAttributes and
@@ -478,7 +478,7 @@ func resourceClaimStrategy() *Strategy {
 		}
 	})
 	s.ValidateStatus = checksBoth(validateResourceClaimStatus)
-	return s
+	return show(renames(s), resourceClaimColumns, resourceClaimRow)
 }
 
 func resourceClaimTemplateStrategy() *Strategy {
@@ -486,7 +486,7 @@ func resourceClaimTemplateStrategy() *Strategy {
 	s.Default = on(defaultResourceClaimTemplate)
 	s.ValidateCreate = checks(validateResourceClaimTemplate)
 	s.ValidateUpdate = checksBoth(validateResourceClaimTemplateUpdate)
-	return s
+	return showAny(renames(s), ageColumns, ageRow)
 }
 
 // canonicalIP accepts an IPAddress's name: an address in canonical form.

@@ -14,7 +14,7 @@ import (
 )
 
 func podStrategy() *Strategy {
-	return &Strategy{
+	s := &Strategy{
 		AllowUnconditionalUpdate: true,
 		Default:                  on(defaultPod),
 		WarningsAsSent:           func(obj runtime.Object) []string { return warnAppArmor(obj.(*corev1.Pod)) },
@@ -37,6 +37,7 @@ func podStrategy() *Strategy {
 		FieldAliases: map[string]string{"spec.host": "spec.nodeName"},
 		Fields:       podFields,
 	}
+	return show(renames(makesPods(s)), podColumns, podRow)
 }
 
 func podFields(obj runtime.Object) fields.Set {

@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// makesPods clears fields of disabled features in a kind's pod spec or pod template.
-func makesPods(s *Strategy) *Strategy {
+// makesPods clears fields of disabled features in a kind's pod spec or pod template, and adds the
+// warnings about pods: first the warnings of first, then those of the template, then the kind's own.
+func makesPods(s *Strategy, first ...func(obj, old runtime.Object) []string) *Strategy {
 	s.dropping(func(obj, old runtime.Object) {
 		var before *corev1.PodSpec
 		if old != nil {
@@ -26,7 +27,9 @@ func makesPods(s *Strategy) *Strategy {
 		if old == nil {
 			out = nameWarnings(obj)
 		}
-		out = append(out, indexedWarnings(obj, old)...)
+		for _, warnings := range first {
+			out = append(out, warnings(obj, old)...)
+		}
 		out = append(out, podWarnings(obj, old)...)
 		if warned != nil {
 			out = append(out, warned(obj, old)...)

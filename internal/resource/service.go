@@ -11,7 +11,7 @@ import (
 )
 
 func serviceStrategy() *Strategy {
-	return &Strategy{
+	s := &Strategy{
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 		Default:                  on(defaultService),
@@ -33,6 +33,7 @@ func serviceStrategy() *Strategy {
 			return fields.Set{"spec.clusterIP": s.Spec.ClusterIP, "spec.type": string(s.Spec.Type)}
 		},
 	}
+	return show(s, serviceColumns, serviceRow)
 }
 
 func prepareServiceUpdate(s, old *corev1.Service) {

@@ -31,7 +31,7 @@ func deploymentStrategy() *Strategy {
 	s.ValidateCreate = checks(validateDeployment)
 	s.ValidateUpdate = checksBoth(validateDeploymentUpdate)
 	s.ValidateStatus = checksBoth(validateDeploymentStatus)
-	return s
+	return show(makesPods(s), deploymentColumns, deploymentRow)
 }
 
 func daemonSetStrategy() *Strategy {
@@ -60,7 +60,7 @@ func daemonSetStrategy() *Strategy {
 	s.ValidateCreate = checks(validateDaemonSet)
 	s.ValidateUpdate = checksBoth(validateDaemonSetUpdate)
 	s.ValidateStatus = checksBoth(validateDaemonSetStatus)
-	return s
+	return show(makesPods(s), daemonSetColumns, daemonSetRow)
 }
 
 func setTemplateGeneration(d *appsv1.DaemonSet, generation int64) {
@@ -90,7 +90,7 @@ func statefulSetStrategy() *Strategy {
 	s.ValidateUpdate = checksBoth(validateStatefulSetUpdate)
 	s.ValidateStatus = checksBoth(validateStatefulSetStatus)
 	s.ValidateName = apivalidation.NameIsDNSLabel
-	return s
+	return show(makesPods(s), statefulSetColumns, statefulSetRow)
 }
 
 func replicaSetStrategy() *Strategy {
@@ -99,14 +99,14 @@ func replicaSetStrategy() *Strategy {
 	s.ValidateCreate = checks(validateReplicaSet)
 	s.ValidateUpdate = checksBoth(validateReplicaSetUpdate)
 	s.ValidateStatus = checksBoth(validateReplicaSetStatus)
-	return s
+	return show(makesPods(s), replicaSetColumns, replicaSetRow)
 }
 
 func controllerRevisionStrategy() *Strategy {
 	s := plain(true)
 	s.ValidateCreate = checks(validateControllerRevision)
 	s.ValidateUpdate = checksBoth(validateControllerRevisionUpdate)
-	return s
+	return show(renames(s), controllerRevisionColumns, controllerRevisionRow)
 }
 
 func jobStrategy() *Strategy {
@@ -121,7 +121,7 @@ func jobStrategy() *Strategy {
 	s.ValidateCreate = checks(validateJob)
 	s.ValidateUpdate = checksBoth(validateJobUpdate)
 	s.ValidateStatus = checksBoth(validateJobStatus)
-	return s
+	return show(renames(makesPods(s, indexedWarnings)), jobColumns, jobRow)
 }
 
 // Labels that tie pods to their job, and their names before Kubernetes 1.27.
@@ -172,7 +172,7 @@ func cronJobStrategy() *Strategy {
 	s.Default = on(defaultCronJob)
 	s.ValidateCreate = checks(validateCronJob)
 	s.ValidateUpdate = checksBoth(validateCronJobUpdate)
-	return s
+	return show(makesPods(s, indexedWarnings), cronJobColumns, cronJobRow)
 }
 
 func autoscalerStrategy() *Strategy {
@@ -181,7 +181,7 @@ func autoscalerStrategy() *Strategy {
 	s.ValidateCreate = checks(validateAutoscaler)
 	s.ValidateUpdate = checksBoth(validateAutoscalerUpdate)
 	s.ValidateStatus = checksBoth(validateAutoscalerStatus)
-	return s
+	return show(s, autoscalerColumns, autoscalerRow)
 }
 
 func disruptionBudgetStrategy() *Strategy {
@@ -190,5 +190,5 @@ func disruptionBudgetStrategy() *Strategy {
 	s.ValidateCreate = checks(validateDisruptionBudget)
 	s.ValidateUpdate = checksBoth(validateDisruptionBudgetUpdate)
 	s.ValidateStatus = checksBoth(validateDisruptionBudgetStatus)
-	return s
+	return show(loose(s), disruptionBudgetColumns, disruptionBudgetRow)
 }
