@@ -169,8 +169,9 @@ func bindingRow(b metav1.Object, ref rbacv1.RoleRef, subjects []rbacv1.Subject, 
 const (
 	defaultClassAnnotation     = "storageclass.kubernetes.io/is-default-class"
 	betaDefaultClassAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
-	defaultVACAnnotation       = "volumeattributesclass.alpha.kubernetes.io/is-default-class"
 )
+
+const defaultVACAnnotation = "volumeattributesclass.alpha.kubernetes.io/is-default-class"
 
 var storageClassColumns = columns("Name", "Provisioner@provisioner", "ReclaimPolicy@reclaimPolicy", "VolumeBindingMode@volumeBindingMode", "AllowVolumeExpansion@allowVolumeExpansion", "Age")
 

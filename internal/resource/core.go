@@ -220,7 +220,7 @@ func replicationControllerStrategy() *Strategy {
 	s.ValidateCreate = checks(validateReplicationController)
 	s.ValidateUpdate = checksBoth(validateReplicationControllerUpdate)
 	s.ValidateStatus = checksBoth(validateReplicationControllerStatus)
-	s.DefaultPropagation = orphan
+	s.DefaultPropagation = metav1.DeletePropagationOrphan
 	s.FieldNames = []string{"status.replicas"}
 	s.FieldAliases = map[string]string{"name": "metadata.name"}
 	s.Fields = func(obj runtime.Object) fields.Set {

@@ -5,15 +5,18 @@ import (
 )
 
 const (
-	defaultFileMode        int32 = 0o644
-	defaultTokenSeconds    int64 = 60 * 60
-	defaultISCSIInterface        = "default"
-	defaultRBDPool               = "rbd"
-	defaultRBDUser               = "admin"
-	defaultRBDKeyring            = "/etc/ceph/keyring"
-	defaultScaleIOMode           = "ThinProvisioned"
-	defaultScaleIOFSType         = "xfs"
-	defaultAzureDiskFSType       = "ext4"
+	defaultFileMode     int32 = 0o644
+	defaultTokenSeconds int64 = 60 * 60
+)
+
+const (
+	defaultISCSIInterface  = "default"
+	defaultRBDPool         = "rbd"
+	defaultRBDUser         = "admin"
+	defaultRBDKeyring      = "/etc/ceph/keyring"
+	defaultScaleIOMode     = "ThinProvisioned"
+	defaultScaleIOFSType   = "xfs"
+	defaultAzureDiskFSType = "ext4"
 )
 
 func defaultVolume(v *corev1.Volume) {

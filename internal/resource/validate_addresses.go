@@ -76,8 +76,8 @@ func keepsPodAddresses(s *Strategy) *Strategy {
 	return s
 }
 
-func keepingPodAddresses(validate func(obj, old runtime.Object) field.ErrorList) func(obj, old runtime.Object) field.ErrorList {
-	if validate == nil {
+func keepingPodAddresses(check func(obj, old runtime.Object) field.ErrorList) func(obj, old runtime.Object) field.ErrorList {
+	if check == nil {
 		return nil
 	}
 	return func(obj, old runtime.Object) field.ErrorList {
@@ -87,7 +87,7 @@ func keepingPodAddresses(validate func(obj, old runtime.Object) field.ErrorList)
 		if spec.DNSConfig != nil {
 			servers = storedIn(slices.Values(spec.DNSConfig.Nameservers))
 		}
-		return slices.DeleteFunc(validate(obj, old), func(e *field.Error) bool {
+		return slices.DeleteFunc(check(obj, old), func(e *field.Error) bool {
 			value, ok := e.BadValue.(string)
 			if !ok || e.Origin != originIP {
 				return false

@@ -24,8 +24,8 @@ func keepsClaimMetadata(s *Strategy) *Strategy {
 
 // keepingClaimMetadata validates copies of both objects without the unchanged metadata. Filtering
 // the errors afterwards would not be enough: the mounts of an invalid volume cause further errors.
-func keepingClaimMetadata(validate func(obj, old runtime.Object) field.ErrorList) func(obj, old runtime.Object) field.ErrorList {
-	if validate == nil {
+func keepingClaimMetadata(check func(obj, old runtime.Object) field.ErrorList) func(obj, old runtime.Object) field.ErrorList {
+	if check == nil {
 		return nil
 	}
 	return func(obj, old runtime.Object) field.ErrorList {
@@ -36,7 +36,7 @@ func keepingClaimMetadata(validate func(obj, old runtime.Object) field.ErrorList
 				reduceClaimMetadata(&podSpecOf(old).Volumes[at.was])
 			}
 		}
-		return validate(obj, old)
+		return check(obj, old)
 	}
 }
 

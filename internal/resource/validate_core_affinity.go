@@ -193,10 +193,6 @@ func validateMatchKeys(keys []string, s *metav1.LabelSelector, name string, at *
 
 // ValidateTolerations checks tolerations in settings that add them to pods or allow them.
 func ValidateTolerations(tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
-	return validateTolerations(tolerations, at)
-}
-
-func validateTolerations(tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range tolerations {
 		t, at := &tolerations[i], at.Index(i)

@@ -95,7 +95,7 @@ func validatePodSpec(spec *corev1.PodSpec, podName string, at *field.Path) field
 	if seconds := spec.ActiveDeadlineSeconds; seconds != nil && (*seconds < 1 || *seconds > math.MaxInt32) {
 		errs = append(errs, field.Invalid(at.Child("activeDeadlineSeconds"), *seconds, validation.InclusiveRangeError(1, math.MaxInt32)))
 	}
-	errs = append(errs, validateTolerations(spec.Tolerations, at.Child("tolerations"))...)
+	errs = append(errs, ValidateTolerations(spec.Tolerations, at.Child("tolerations"))...)
 	errs = append(errs, validateHostAliases(spec.HostAliases, at.Child("hostAliases"))...)
 	if spec.PreemptionPolicy != nil {
 		errs = append(errs, oneOf(*spec.PreemptionPolicy, at.Child("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)

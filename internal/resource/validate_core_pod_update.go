@@ -109,7 +109,7 @@ func validateAddedTolerations(is, was []corev1.Toleration, at *field.Path) field
 			return field.ErrorList{field.Forbidden(at, "existing toleration can not be modified except its tolerationSeconds")}
 		}
 	}
-	return validateTolerations(is, at)
+	return ValidateTolerations(is, at)
 }
 
 // narrowSelection checks changes of a gated pod's node selector and node affinity. It resets them

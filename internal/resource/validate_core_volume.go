@@ -14,12 +14,16 @@ import (
 
 const (
 	errFileMode     = "must be a number between 0 and 0777 (octal), both inclusive"
-	errManySources  = "may not specify more than 1 volume type"
 	errManyInSource = "may not specify more than 1 volume type per source"
-	errBacksteps    = "must not contain '..'"
 	errRelativePath = "must be a relative path"
-	errAbsolutePath = "must be an absolute path"
 )
+
+const (
+	errManySources = "may not specify more than 1 volume type"
+	errBacksteps   = "must not contain '..'"
+)
+
+const errAbsolutePath = "must be an absolute path"
 
 // validateVolumes checks a pod's volumes and returns the valid ones, which mounts may name. podName
 // is "" for a template.

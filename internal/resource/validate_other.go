@@ -288,7 +288,7 @@ func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
 
 // validateClassTolerations checks tolerations that are added to pods; they must be unique.
 func validateClassTolerations(tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
-	errs := validateTolerations(tolerations, at)
+	errs := ValidateTolerations(tolerations, at)
 	type whole struct {
 		toleration corev1.Toleration // without its seconds
 		seconds    int64

@@ -14,19 +14,25 @@ import (
 )
 
 const (
-	maxClassParameters      = 512
-	maxClassParametersSize  = 256 * (1 << 10)
-	maxAttachMetadataSize   = 256 * (1 << 10)
-	maxVolumeErrorSize      = 1024
-	toldVolumeErrorSize     = 256 * 1024 // upstream reports this limit, but enforces the other one
-	maxCSINodeIDLength      = 256
-	maxCSIDriverNameLength  = 63
-	minTokenDurationSeconds = 600
+	maxClassParameters     = 512
+	maxClassParametersSize = 256 * (1 << 10)
+)
 
-	minAllocatableUpdateSeconds = 10
-	maxTokenDurationSeconds     = 1 << 32
+const (
+	maxAttachMetadataSize = 256 * (1 << 10)
+	maxVolumeErrorSize    = 1024
+	toldVolumeErrorSize   = 256 * 1024 // upstream reports this limit, but enforces the other one
 
 	exactlyOneVolume = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+)
+
+const maxCSINodeIDLength = 256
+
+const (
+	maxCSIDriverNameLength      = 63
+	minTokenDurationSeconds     = 600
+	maxTokenDurationSeconds     = 1 << 32
+	minAllocatableUpdateSeconds = 10
 )
 
 func validateStorageClass(c *storagev1.StorageClass) field.ErrorList {

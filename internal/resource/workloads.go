@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-const orphan = metav1.DeletePropagationOrphan
-
 func deploymentStrategy() *Strategy {
 	s := withStatusAndGeneration(true)
 	s.Default = on(defaultDeployment)
@@ -113,7 +111,7 @@ func jobStrategy() *Strategy {
 	s := withStatusAndGeneration(true)
 	s.Default = on(defaultJob)
 	s.PrepareCreate = on(prepareJob)
-	s.DefaultPropagation = orphan
+	s.DefaultPropagation = metav1.DeletePropagationOrphan
 	s.FieldNames = []string{"status.successful"}
 	s.Fields = func(obj runtime.Object) fields.Set {
 		return fields.Set{"status.successful": strconv.Itoa(int(obj.(*batchv1.Job).Status.Succeeded))}
