@@ -24,6 +24,8 @@ type count struct {
 	value int32
 }
 
+func countOf(name string, value int32) count { return count{name, value} }
+
 func nonNegativeCounts(path *field.Path, counts ...count) field.ErrorList {
 	var errs field.ErrorList
 	for _, c := range counts {
@@ -162,13 +164,13 @@ func amountOf(v intstr.IntOrString) int {
 func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
 	s, path := &d.Status, field.NewPath("status")
 	errs := validateNonNegative(s.ObservedGeneration, path.Child("observedGeneration"))
-	errs = append(errs, nonNegativeCounts(path, count{"replicas", s.Replicas}, count{"updatedReplicas", s.UpdatedReplicas},
-		count{"readyReplicas", s.ReadyReplicas}, count{"availableReplicas", s.AvailableReplicas}, count{"unavailableReplicas", s.UnavailableReplicas})...)
+	errs = append(errs, nonNegativeCounts(path, countOf("replicas", s.Replicas), countOf("updatedReplicas", s.UpdatedReplicas),
+		countOf("readyReplicas", s.ReadyReplicas), countOf("availableReplicas", s.AvailableReplicas), countOf("unavailableReplicas", s.UnavailableReplicas))...)
 	errs = append(errs, optionalNonNegative(s.TerminatingReplicas, path.Child("terminatingReplicas"))...)
 	errs = append(errs, optionalNonNegative(s.CollisionCount, path.Child("collisionCount"))...)
 	errs = append(errs, atMost(path, s.Replicas, aboveReplicas,
-		count{"updatedReplicas", s.UpdatedReplicas}, count{"readyReplicas", s.ReadyReplicas}, count{"availableReplicas", s.AvailableReplicas})...)
-	errs = append(errs, atMost(path, s.ReadyReplicas, aboveReady, count{"availableReplicas", s.AvailableReplicas})...)
+		countOf("updatedReplicas", s.UpdatedReplicas), countOf("readyReplicas", s.ReadyReplicas), countOf("availableReplicas", s.AvailableReplicas))...)
+	errs = append(errs, atMost(path, s.ReadyReplicas, aboveReady, countOf("availableReplicas", s.AvailableReplicas))...)
 	return append(errs, notDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }
 
@@ -191,13 +193,13 @@ func validateReplicaSetUpdate(r, old *appsv1.ReplicaSet) field.ErrorList {
 
 func validateReplicaSetStatus(r, _ *appsv1.ReplicaSet) field.ErrorList {
 	s, path := &r.Status, field.NewPath("status")
-	errs := nonNegativeCounts(path, count{"replicas", s.Replicas}, count{"fullyLabeledReplicas", s.FullyLabeledReplicas},
-		count{"readyReplicas", s.ReadyReplicas}, count{"availableReplicas", s.AvailableReplicas})
+	errs := nonNegativeCounts(path, countOf("replicas", s.Replicas), countOf("fullyLabeledReplicas", s.FullyLabeledReplicas),
+		countOf("readyReplicas", s.ReadyReplicas), countOf("availableReplicas", s.AvailableReplicas))
 	errs = append(errs, optionalNonNegative(s.TerminatingReplicas, path.Child("terminatingReplicas"))...)
 	errs = append(errs, validateNonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
 	errs = append(errs, atMost(path, s.Replicas, aboveReplicas,
-		count{"fullyLabeledReplicas", s.FullyLabeledReplicas}, count{"readyReplicas", s.ReadyReplicas}, count{"availableReplicas", s.AvailableReplicas})...)
-	return append(errs, atMost(path, s.ReadyReplicas, aboveReady, count{"availableReplicas", s.AvailableReplicas})...)
+		countOf("fullyLabeledReplicas", s.FullyLabeledReplicas), countOf("readyReplicas", s.ReadyReplicas), countOf("availableReplicas", s.AvailableReplicas))...)
+	return append(errs, atMost(path, s.ReadyReplicas, aboveReady, countOf("availableReplicas", s.AvailableReplicas))...)
 }
 
 func validateDaemonSet(d *appsv1.DaemonSet) field.ErrorList {
@@ -251,11 +253,11 @@ func validateRollingDaemonSet(r *appsv1.RollingUpdateDaemonSet, path *field.Path
 
 func validateDaemonSetStatus(d, old *appsv1.DaemonSet) field.ErrorList {
 	s, path := &d.Status, field.NewPath("status")
-	errs := nonNegativeCounts(path, count{"currentNumberScheduled", s.CurrentNumberScheduled}, count{"numberMisscheduled", s.NumberMisscheduled},
-		count{"desiredNumberScheduled", s.DesiredNumberScheduled}, count{"numberReady", s.NumberReady})
+	errs := nonNegativeCounts(path, countOf("currentNumberScheduled", s.CurrentNumberScheduled), countOf("numberMisscheduled", s.NumberMisscheduled),
+		countOf("desiredNumberScheduled", s.DesiredNumberScheduled), countOf("numberReady", s.NumberReady))
 	errs = append(errs, validateNonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
-	errs = append(errs, nonNegativeCounts(path, count{"updatedNumberScheduled", s.UpdatedNumberScheduled}, count{"numberAvailable", s.NumberAvailable},
-		count{"numberUnavailable", s.NumberUnavailable})...)
+	errs = append(errs, nonNegativeCounts(path, countOf("updatedNumberScheduled", s.UpdatedNumberScheduled), countOf("numberAvailable", s.NumberAvailable),
+		countOf("numberUnavailable", s.NumberUnavailable))...)
 	errs = append(errs, optionalNonNegative(s.CollisionCount, path.Child("collisionCount"))...)
 	return append(errs, notDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }
@@ -406,12 +408,12 @@ func validateStatefulSetUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
 
 func validateStatefulSetStatus(set, old *appsv1.StatefulSet) field.ErrorList {
 	s, path := &set.Status, field.NewPath("status")
-	errs := nonNegativeCounts(path, count{"replicas", s.Replicas}, count{"readyReplicas", s.ReadyReplicas}, count{"currentReplicas", s.CurrentReplicas},
-		count{"updatedReplicas", s.UpdatedReplicas}, count{"availableReplicas", s.AvailableReplicas})
+	errs := nonNegativeCounts(path, countOf("replicas", s.Replicas), countOf("readyReplicas", s.ReadyReplicas), countOf("currentReplicas", s.CurrentReplicas),
+		countOf("updatedReplicas", s.UpdatedReplicas), countOf("availableReplicas", s.AvailableReplicas))
 	errs = append(errs, validateNonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
 	errs = append(errs, optionalNonNegative(s.CollisionCount, path.Child("collisionCount"))...)
-	errs = append(errs, atMost(path, s.Replicas, aboveReplicas, count{"readyReplicas", s.ReadyReplicas}, count{"currentReplicas", s.CurrentReplicas},
-		count{"updatedReplicas", s.UpdatedReplicas}, count{"availableReplicas", s.AvailableReplicas})...)
-	errs = append(errs, atMost(path, s.ReadyReplicas, "cannot be greater than status.readyReplicas", count{"availableReplicas", s.AvailableReplicas})...)
+	errs = append(errs, atMost(path, s.Replicas, aboveReplicas, countOf("readyReplicas", s.ReadyReplicas), countOf("currentReplicas", s.CurrentReplicas),
+		countOf("updatedReplicas", s.UpdatedReplicas), countOf("availableReplicas", s.AvailableReplicas))...)
+	errs = append(errs, atMost(path, s.ReadyReplicas, "cannot be greater than status.readyReplicas", countOf("availableReplicas", s.AvailableReplicas))...)
 	return append(errs, notDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }

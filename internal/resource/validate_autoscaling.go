@@ -51,7 +51,7 @@ func validateAutoscalerUpdate(h, _ *autoscalingv2.HorizontalPodAutoscaler) field
 }
 
 func validateAutoscalerStatus(h, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
-	return nonNegativeCounts(field.NewPath("status"), count{"currentReplicas", h.Status.CurrentReplicas}, count{"desiredReplicas", h.Status.DesiredReplicas})
+	return nonNegativeCounts(field.NewPath("status"), countOf("currentReplicas", h.Status.CurrentReplicas), countOf("desiredReplicas", h.Status.DesiredReplicas))
 }
 
 // requiredSegment checks a name that becomes a segment of a URL.

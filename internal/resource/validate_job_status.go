@@ -12,7 +12,7 @@ import (
 
 func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 	s, path := &j.Status, field.NewPath("status")
-	errs := nonNegativeCounts(path, count{"active", s.Active}, count{"succeeded", s.Succeeded}, count{"failed", s.Failed})
+	errs := nonNegativeCounts(path, countOf("active", s.Active), countOf("succeeded", s.Succeeded), countOf("failed", s.Failed))
 	errs = append(errs, optionalNonNegative(s.Ready, path.Child("ready"))...)
 	errs = append(errs, optionalNonNegative(s.Terminating, path.Child("terminating"))...)
 	if u := s.UncountedTerminatedPods; u != nil {
