@@ -134,7 +134,7 @@ func (c *localClient) List(ctx context.Context, res schema.GroupVersionResource,
 	if err != nil {
 		return nil, err
 	}
-	req, err := op.newListRequest(opts)
+	req, err := op.endpoint.newListRequest(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -293,7 +293,7 @@ func (c *localClient) DeleteCollection(ctx context.Context, res schema.GroupVers
 	if err != nil {
 		return err
 	}
-	req, err := op.newListRequest(list)
+	req, err := op.endpoint.newListRequest(list)
 	if err != nil {
 		return err
 	}

@@ -125,10 +125,5 @@ func (w *codeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 func (w *codeWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
-// recordOf returns the audit record of the request that w answers; nil if there is none.
-func recordOf(w http.ResponseWriter) *audit.Record {
-	if cw, ok := w.(*codeWriter); ok {
-		return cw.audit
-	}
-	return nil
-}
+// Record is the audit record of the request; nil when there is none.
+func (w *codeWriter) Record() *audit.Record { return w.audit }

@@ -24,6 +24,8 @@ type customKinds struct {
 	ctx    context.Context // ends with the server
 	engine *engine
 	client webhookClient
+	// metrics count conversions by webhooks.
+	metrics *custom.Metrics
 	shared *shared
 
 	mu     sync.Mutex
@@ -131,7 +133,7 @@ func (c *customKinds) look(reader cache.Reader, gr schema.GroupResource) *custom
 		return nil // its objects would be those of a built-in kind
 	}
 	via := &converter{client: c.client}
-	k = &customKind{def: custom.NewDefinition(crd, wholeOf(entry), via.call, c.server.metrics.conversions), revision: entry.Revision, endpoints: map[string]*endpoint{}, converter: via}
+	k = &customKind{def: custom.NewDefinition(crd, wholeOf(entry), via.call, c.metrics), revision: entry.Revision, endpoints: map[string]*endpoint{}, converter: via}
 	c.served[gr] = k
 	return k
 }

@@ -251,7 +251,7 @@ func (c *customKinds) removeObjects(ctx context.Context, crd *apiextensionsv1.Cu
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		op := c.engine.internal(e, "", "")
 		op.verb = "deletecollection"
-		req, err := op.newListRequest(metav1.ListOptions{})
+		req, err := op.endpoint.newListRequest(metav1.ListOptions{})
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
@@ -72,4 +73,15 @@ func respondError(w http.ResponseWriter, f format, err error) {
 // unnamed returns err as upstream answers errors without a reason: a 500 with the bare message.
 func unnamed(err error) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}}
+}
+
+// recorder is a ResponseWriter that has the audit record of its request.
+type recorder interface{ Record() *audit.Record }
+
+// recordOf returns the audit record of the request that w answers; nil when there is none.
+func recordOf(w http.ResponseWriter) *audit.Record {
+	if r, ok := w.(recorder); ok {
+		return r.Record()
+	}
+	return nil
 }

@@ -183,7 +183,7 @@ func (op *operation) budgetsOf(ctx context.Context, pod *corev1.Pod) ([]*policyv
 		return nil, nil
 	}
 	one := op.engine.internal(endpoint, pod.Namespace, "")
-	req, err := one.newListRequest(metav1.ListOptions{})
+	req, err := one.endpoint.newListRequest(metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -218,7 +218,7 @@ func FuzzListQuery(f *testing.F) {
 		if metav1.Convert_url_Values_To_v1_ListOptions(&values, &opts, nil) != nil {
 			return
 		}
-		req, err := op.newListRequest(opts)
+		req, err := op.endpoint.newListRequest(opts)
 		if err != nil {
 			if !isStatus(err) {
 				t.Errorf("the error is no Status: %v", err)

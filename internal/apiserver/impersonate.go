@@ -84,7 +84,7 @@ func (s *Server) mayImpersonate(ctx context.Context, user auth.User, wanted *aut
 	}
 	var refusal error
 	began := s.clock()
-	defer func() { s.metrics.security.impersonations.observe(mode, err, s.clock().Sub(began)) }()
+	defer func() { s.metrics.security.impersonations.observe(string(mode), err, s.clock().Sub(began)) }()
 	for i, mode := range modes {
 		if mode == unconstrained {
 			err = s.mayImpersonateAlways(ctx, user, wanted)
@@ -108,7 +108,7 @@ func (s *Server) mayImpersonate(ctx context.Context, user auth.User, wanted *aut
 func (s *Server) allowed(ctx context.Context, mode impersonation, a auth.Attributes) error {
 	began := s.clock()
 	err := s.access.authorize(ctx, a)
-	s.metrics.security.checks.observe(mode, err, s.clock().Sub(began))
+	s.metrics.security.checks.observe(string(mode), err, s.clock().Sub(began))
 	return err
 }
 

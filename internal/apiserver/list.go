@@ -31,7 +31,7 @@ type listRequest struct {
 }
 
 // newListRequest parses the selectors and validates the options by upstream's rules.
-func (op *operation) newListRequest(opts metav1.ListOptions) (*listRequest, error) {
+func (e *endpoint) newListRequest(opts metav1.ListOptions) (*listRequest, error) {
 	req := &listRequest{opts: opts, labels: labels.Everything(), fields: fields.Everything()}
 	var err error
 	if opts.LabelSelector != "" {
@@ -43,13 +43,13 @@ func (op *operation) newListRequest(opts metav1.ListOptions) (*listRequest, erro
 		if req.fields, err = fields.ParseSelector(opts.FieldSelector); err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
-		req.fields, err = req.fields.Transform(op.selectable)
+		req.fields, err = req.fields.Transform(e.selectable)
 		if err != nil {
 			return nil, err
 		}
 	}
-	if op.endpoint.custom != nil {
-		req.fieldsOf = op.endpoint.customFields(req.fields)
+	if e.custom != nil {
+		req.fieldsOf = e.customFields(req.fields)
 	}
 	internal := &internalversion.ListOptions{
 		LabelSelector: req.labels, FieldSelector: req.fields, Watch: opts.Watch, AllowWatchBookmarks: opts.AllowWatchBookmarks,
@@ -66,23 +66,23 @@ func (op *operation) newListRequest(opts metav1.ListOptions) (*listRequest, erro
 var coreEventFields = []string{"involvedObject", "source", "reportingComponent"}
 
 // selectable refuses a field that the kind cannot be selected by, and translates an alias.
-func (op *operation) selectable(name, value string) (string, string, error) {
-	strategy := op.endpoint.strategy
+func (e *endpoint) selectable(name, value string) (string, string, error) {
+	strategy := e.strategy
 	switch {
-	case op.endpoint.gvk.Group == "events.k8s.io" && slices.Contains(coreEventFields, strings.SplitN(name, ".", 2)[0]):
-	case name == "metadata.name", name == "metadata.namespace" && (op.endpoint.kind.Namespaced || len(strategy.FieldNames) == 0 && op.endpoint.custom == nil), slices.Contains(strategy.FieldNames, name):
+	case e.gvk.Group == "events.k8s.io" && slices.Contains(coreEventFields, strings.SplitN(name, ".", 2)[0]):
+	case name == "metadata.name", name == "metadata.namespace" && (e.kind.Namespaced || len(strategy.FieldNames) == 0 && e.custom == nil), slices.Contains(strategy.FieldNames, name):
 		return name, value, nil
 	case strategy.FieldAliases[name] != "":
 		return strategy.FieldAliases[name], value, nil
-	case op.endpoint.custom != nil:
+	case e.custom != nil:
 	case len(strategy.FieldNames) == 0:
 		return "", "", apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", name))
 	}
-	switch op.endpoint.gvk.Kind {
+	switch e.gvk.Kind {
 	case "Job":
 		return "", "", apierrors.NewBadRequest(fmt.Sprintf("field label %q not supported for Job", name))
 	case "ResourceSlice":
-		return "", "", apierrors.NewBadRequest(fmt.Sprintf("field label not supported for %s: %s", op.endpoint.gvk, name))
+		return "", "", apierrors.NewBadRequest(fmt.Sprintf("field label not supported for %s: %s", e.gvk, name))
 	}
 	return "", "", apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", name))
 }

@@ -32,7 +32,6 @@ type metrics struct {
 	audit         *audit.Metrics
 	security      *securityMetrics
 	store         *storeMetrics
-	allocation    *allocationMetrics
 	writes        *writeMetrics
 	health        *zpages.HealthMetrics
 	conversions   *custom.Metrics
@@ -101,7 +100,7 @@ func newMetrics() *metrics {
 		tlsErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: "apiserver_tls_handshake_errors_total",
 			Help: "Number of requests dropped with 'TLS handshake error from' error"}),
 		mutating: inflight.WithLabelValues("mutating"), readOnly: inflight.WithLabelValues("readOnly"),
-		audit: audit.NewMetrics(), security: newSecurityMetrics(), store: newStoreMetrics(), allocation: newAllocationMetrics(), writes: newWriteMetrics(), health: zpages.NewHealthMetrics(), conversions: custom.NewMetrics(),
+		audit: audit.NewMetrics(), security: newSecurityMetrics(), store: newStoreMetrics(), writes: newWriteMetrics(), health: zpages.NewHealthMetrics(), conversions: custom.NewMetrics(),
 	}
 	m.notValidated = m.validated.WithLabelValues("")
 	m.registry.MustRegister(m.requests, m.durations, m.serviceTimes, m.responseSizes, m.bodySizes, m.validated, inflight, m.longRunning, m.watchLists, m.deprecated, m.terminations, m.aborts,
@@ -110,7 +109,6 @@ func newMetrics() *metrics {
 	m.registry.MustRegister(m.audit.Collectors()...)
 	m.registry.MustRegister(m.security.collectors()...)
 	m.registry.MustRegister(m.store.collectors()...)
-	m.registry.MustRegister(m.allocation.collectors()...)
 	m.registry.MustRegister(m.writes.collectors()...)
 	m.registry.MustRegister(m.conversions.Collectors()...)
 	m.others = m.newSeries(shape{verb: "other"}, &requestInfo{verb: "other"})

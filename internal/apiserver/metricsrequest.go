@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // shape is the part of a request that metrics distinguish.
@@ -211,14 +212,7 @@ func (m *metrics) aborted(info *requestInfo) {
 }
 
 // watchListed records how long a watch took to send the initial objects.
-func (m *metrics) watchListed(op *operation, req *listRequest, took time.Duration) {
-	scope := "cluster"
-	if _, ok := req.fields.RequiresExactMatch("metadata.name"); ok {
-		scope = "resource"
-	} else if op.namespace != "" {
-		scope = "namespace"
-	}
-	gvr := op.endpoint.gvr
+func (m *metrics) watchListed(gvr schema.GroupVersionResource, scope string, took time.Duration) {
 	m.watchLists.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource, scope).Observe(took.Seconds())
 }
 

@@ -198,7 +198,7 @@ func (n *nodes) readyEndpoints(ctx context.Context, service *corev1.Service, por
 		return nil, false, errNoSuchPath
 	}
 	op := n.engine.internal(kind, service.Namespace, "")
-	req, err := op.newListRequest(metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service.Name})
+	req, err := op.endpoint.newListRequest(metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service.Name})
 	if err != nil {
 		return nil, false, err
 	}

@@ -88,7 +88,7 @@ func (op *operation) measure(ctx context.Context, labelSelector string, selected
 	}
 	measured, _ := op.engine.kinds.hub("", op.endpoint.resource.Resource)
 	list := op.engine.internal(measured, op.namespace, "")
-	req, err := list.newListRequest(metav1.ListOptions{LabelSelector: labelSelector, FieldSelector: selected.String()})
+	req, err := list.endpoint.newListRequest(metav1.ListOptions{LabelSelector: labelSelector, FieldSelector: selected.String()})
 	if err != nil {
 		return nil, nil, err
 	}

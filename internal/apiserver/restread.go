@@ -82,7 +82,7 @@ func (c *call) listRequest() (*listRequest, error) {
 			opts.FieldSelector = "metadata.name=" + c.info.name
 		}
 	}
-	return c.newListRequest(opts)
+	return c.endpoint.newListRequest(opts)
 }
 
 func (c *call) serveList(ctx context.Context) error {
@@ -146,7 +146,7 @@ func (c *call) serveWatch(ctx context.Context) error {
 	if w.bookmark {
 		w.begun = func() {
 			if w.initial == nil { // otherwise it ended early
-				c.resources.metrics.watchListed(c.operation, req, time.Since(since))
+				c.resources.metrics.watchListed(c.endpoint.gvr, watchScope(c.namespace, req), time.Since(since))
 			}
 			cw.seats.Done()
 		}
@@ -157,4 +157,15 @@ func (c *call) serveWatch(ctx context.Context) error {
 	}
 	c.resources.watches.serve(ctx, cw, c.r, c.f, w)
 	return nil
+}
+
+// watchScope is how much of the cluster a watch is about, as metrics call it.
+func watchScope(namespace string, req *listRequest) string {
+	if _, ok := req.fields.RequiresExactMatch("metadata.name"); ok {
+		return "resource"
+	}
+	if namespace != "" {
+		return "namespace"
+	}
+	return "cluster"
 }

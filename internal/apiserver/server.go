@@ -252,8 +252,9 @@ func New(cfg Config) (*Server, error) {
 	s.endpoints = newEndpoints(s.shared, cfg.Switches)
 	s.endpoints.join(s.custom)
 	s.engine = &engine{kinds: s.endpoints, access: &s.access, components: s.componentStatuses}
-	s.custom.engine, s.custom.client = s.engine, s.webhookClient
-	s.services = &services{kinds: s.endpoints, metrics: m.allocation, cidrs: cfg.ServiceCIDRs, ports: cfg.NodePorts, owned: s.owned}
+	s.custom.engine, s.custom.client, s.custom.metrics = s.engine, s.webhookClient, m.conversions
+	s.services = &services{kinds: s.endpoints, metrics: newAllocationMetrics(), cidrs: cfg.ServiceCIDRs, ports: cfg.NodePorts, owned: s.owned}
+	m.registry.MustRegister(s.services.metrics.collectors()...)
 	s.hookKinds()
 	s.watches = &watches{log: s.log, timeout: cfg.RequestTimeout, least: cfg.MinWatch, transport: s.transport, pace: taskpool.NewPace(), pool: pool, wg: &s.wg, leaving: &s.leaving}
 	s.nodes = &nodes{engine: s.engine, metrics: m.writes, log: s.log, egress: cfg.Egress, tls: cfg.KubeletTLS, addresses: cfg.KubeletAddresses}

@@ -50,7 +50,7 @@ func FuzzWatch(f *testing.F) {
 			return
 		}
 		op := &operation{engine: s.engine, endpoint: e, verb: "watch", namespace: namespace, gvk: e.gvk, warn: func(string) {}}
-		req, err := op.newListRequest(opts)
+		req, err := op.endpoint.newListRequest(opts)
 		if err != nil {
 			if !isStatus(err) {
 				t.Errorf("the error is no Status: %v", err)

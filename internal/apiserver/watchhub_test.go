@@ -23,7 +23,7 @@ func openedWatch(t *testing.T, s *Server, opts metav1.ListOptions) *watcher {
 	e, _ := s.endpoints.hub("", "configmaps")
 	op := s.engine.internal(e, "default", "")
 	opts.Watch = true
-	req, err := op.newListRequest(opts)
+	req, err := op.endpoint.newListRequest(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
