@@ -28,8 +28,8 @@ type localClient struct {
 }
 
 // operation starts an operation if the user is authorized for it.
-func (c *localClient) operation(ctx context.Context, verb string, res schema.GroupVersionResource, namespace, name string, subresource []string) (*operation, error) {
-	op, a, err := c.request(verb, res, namespace, name, subresource)
+func (c *localClient) operation(ctx context.Context, action string, res schema.GroupVersionResource, namespace, name string, subresource []string) (*operation, error) {
+	op, a, err := c.request(action, res, namespace, name, subresource)
 	if err != nil {
 		return nil, err
 	}
@@ -39,8 +39,8 @@ func (c *localClient) operation(ctx context.Context, verb string, res schema.Gro
 // selecting is operation for a list, watch or deletecollection. The selectors are part of the
 // authorization: a user may be allowed a single object, or only the objects that a selector
 // matches.
-func (c *localClient) selecting(ctx context.Context, verb string, res schema.GroupVersionResource, namespace, fieldSelector, labelSelector string) (*operation, error) {
-	op, a, err := c.request(verb, res, namespace, selectedName(fieldSelector), nil)
+func (c *localClient) selecting(ctx context.Context, action string, res schema.GroupVersionResource, namespace, fieldSelector, labelSelector string) (*operation, error) {
+	op, a, err := c.request(action, res, namespace, selectedName(fieldSelector), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -48,13 +48,13 @@ func (c *localClient) selecting(ctx context.Context, verb string, res schema.Gro
 	return op, c.from.engine.authorize(ctx, a)
 }
 
-func (c *localClient) request(verb string, res schema.GroupVersionResource, namespace, name string, subresource []string) (*operation, auth.Attributes, error) {
+func (c *localClient) request(action string, res schema.GroupVersionResource, namespace, name string, subresource []string) (*operation, auth.Attributes, error) {
 	e, ok := c.from.engine.kinds.find(res)
 	if !ok {
 		return nil, auth.Attributes{}, apierrors.NewNotFound(res.GroupResource(), name)
 	}
 	op := &operation{
-		engine: c.from.engine, endpoint: e, user: c.user, verb: verb, namespace: namespace, name: name, gvk: e.gvk,
+		engine: c.from.engine, endpoint: e, user: c.user, verb: action, namespace: namespace, name: name, gvk: e.gvk,
 		fieldManager: componentManager(c.user.Name), warn: func(string) {},
 	}
 	if len(subresource) > 0 {
@@ -67,13 +67,13 @@ func (c *localClient) request(verb string, res schema.GroupVersionResource, name
 			op.gvk = sub.Kind
 		}
 	}
-	if !e.allows(verb, op.subresource) {
+	if !e.allows(action, op.subresource) {
 		return nil, auth.Attributes{}, errMethod
 	}
 	if !e.kind.Namespaced {
 		op.namespace = ""
 	}
-	a := auth.Attributes{User: c.user, Verb: verb, Namespace: op.namespace, Group: res.Group, Version: res.Version,
+	a := auth.Attributes{User: c.user, Verb: action, Namespace: op.namespace, Group: res.Group, Version: res.Version,
 		Resource: res.Resource, Subresource: op.subresource, Name: name}
 	if res.Resource == "namespaces" && res.Group == "" {
 		a.Namespace = name // as in its path: /api/v1/namespaces/NAME

@@ -42,7 +42,7 @@ func TestPrivilegedContainersAreRefusedByNoPrivileged(t *testing.T) {
 }
 
 func TestNodesAreReachedAtThePreferredAddresses(t *testing.T) {
-	node := &corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+	worker := &corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
 		{Type: corev1.NodeHostName, Address: "one"}, {Type: corev1.NodeExternalIP, Address: "192.0.2.9"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.1"},
 	}}}
 	for name, tc := range map[string]struct {
@@ -53,7 +53,7 @@ func TestNodesAreReachedAtThePreferredAddresses(t *testing.T) {
 		"as configured":                  {[]corev1.NodeAddressType{corev1.NodeInternalDNS, corev1.NodeHostName, corev1.NodeInternalIP}, "one"},
 		"no address of the wanted types": {[]corev1.NodeAddressType{corev1.NodeInternalDNS}, ""},
 	} {
-		if got, err := nodeAddress(node, tc.order); got != tc.want || (err == nil) != (tc.want != "") {
+		if got, err := nodeAddress(worker, tc.order); got != tc.want || (err == nil) != (tc.want != "") {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
