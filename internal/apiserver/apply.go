@@ -89,7 +89,7 @@ func (op *operation) applyPatch(old runtime.Object, p patchRequest) (runtime.Obj
 	if err := bounds.Managers(accessor(live).GetManagedFields(), live); err != nil {
 		return nil, apierrors.NewRequestEntityTooLargeError(err.Error())
 	}
-	m, err := op.manager()
+	m, err := op.endpoint.manager(op.subresource)
 	if err != nil {
 		return nil, err
 	}

@@ -161,8 +161,8 @@ func (i *listItems) inTurn(fn func() error) error {
 	return fn()
 }
 
-// writeTo writes the whole body.
-func (l *listBody) writeTo(w io.Writer) error {
+// sendTo writes the whole body.
+func (l *listBody) sendTo(w io.Writer) error {
 	write := func(b []byte) error {
 		_, err := w.Write(b)
 		return err
@@ -180,6 +180,6 @@ func (l *listBody) writeTo(w io.Writer) error {
 func (l *listBody) bytes() ([]byte, error) {
 	var out bytes.Buffer
 	out.Grow(l.size())
-	err := l.writeTo(&out)
+	err := l.sendTo(&out)
 	return out.Bytes(), err
 }

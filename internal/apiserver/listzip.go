@@ -65,7 +65,7 @@ func (l *listBody) zipTo(w io.Writer) error {
 	if l.items.all == nil {
 		// The compressor writes some hundred bytes at a time.
 		out := bufio.NewWriterSize(w, pieceBytes)
-		if err := zip(out, l.writeTo); err != nil {
+		if err := zip(out, l.sendTo); err != nil {
 			return err
 		}
 		return out.Flush()

@@ -38,20 +38,19 @@ var typeConverter = sync.OnceValue(func() managedfields.TypeConverter {
 // neither keys nor store. Calling it is optional.
 func Prepare() { typeConverter() }
 
-// manager returns the field manager of the operation's kind.
-func (op *operation) manager() (fieldManager, error) {
-	e := op.endpoint
+// manager returns the field manager of the kind's subresource, "" being the object itself.
+func (e *endpoint) manager(subresource string) (fieldManager, error) {
 	if e.custom != nil {
-		return e.customManager(op.subresource)
+		return e.customManager(subresource)
 	}
-	key := managerKey{e.gvk, op.subresource}
+	key := managerKey{gvk: e.gvk, subresource: subresource}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if m, ok := e.managers[key]; ok {
 		return m, nil
 	}
 	m, err := managedfields.NewDefaultFieldManager(e.typeConverter(), objectConvertor{hub: e.hub, served: e.gvk}, defaulter{e.registry},
-		api.Scheme, e.gvk, e.hub.GroupVersion(), op.subresource, e.resetFields(op.subresource))
+		api.Scheme, e.gvk, e.hub.GroupVersion(), subresource, e.resetFields(subresource))
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +91,7 @@ var plans ownership.Plans
 
 // tracker returns a faster replacement of the field manager for updates in the storage version; nil
 // for other kinds and versions.
-func (op *operation) tracker() *ownership.Tracker {
-	e := op.endpoint
+func (e *endpoint) tracker(subresource string) *ownership.Tracker {
 	if e.custom != nil || e.gvk != e.hub {
 		return nil
 	}
@@ -104,13 +102,13 @@ func (op *operation) tracker() *ownership.Tracker {
 		whole = e.newTracker()
 		e.trackers[""] = whole
 	}
-	if op.subresource == "" || whole == nil {
+	if subresource == "" || whole == nil {
 		return whole
 	}
-	t, ok := e.trackers[op.subresource]
+	t, ok := e.trackers[subresource]
 	if !ok {
-		t = whole.For(op.subresource, e.resetFilter(op.subresource))
-		e.trackers[op.subresource] = t
+		t = whole.For(subresource, e.resetFilter(subresource))
+		e.trackers[subresource] = t
 	}
 	return t
 }
@@ -170,7 +168,7 @@ func (op *operation) track(live, obj runtime.Object) runtime.Object {
 	if op.fieldManager == "" {
 		return obj
 	}
-	if t := op.tracker(); t != nil && t.Update(live, obj, op.fieldManager, time.Now()) {
+	if t := op.endpoint.tracker(op.subresource); t != nil && t.Update(live, obj, op.fieldManager, time.Now()) {
 		return obj
 	}
 	managers := accessor(obj).GetManagedFields()
@@ -182,7 +180,7 @@ func (op *operation) track(live, obj runtime.Object) runtime.Object {
 		accessor(obj).SetManagedFields(nil)
 		return obj
 	}
-	m, err := op.manager()
+	m, err := op.endpoint.manager(op.subresource)
 	if err != nil {
 		op.endpoint.shared.log.Error("managed fields are not tracked", "kind", op.endpoint.gvk.String(), "err", err)
 		return obj

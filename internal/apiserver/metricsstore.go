@@ -22,6 +22,11 @@ type meteredStore struct {
 	m *storeMetrics
 }
 
+// instrument returns a store whose calls m counts and times.
+func instrument(under store.Store, m *storeMetrics) store.Store {
+	return &meteredStore{under, m}
+}
+
 // storeMetrics are the store's metrics of one server.
 type storeMetrics struct {
 	requests, failures                  *prometheus.CounterVec

@@ -23,7 +23,7 @@ import (
 // is false if the tracker leaves it to the field manager.
 func tracked(t *testing.T, op *operation, live, obj runtime.Object) (own, reference runtime.Object, ok bool) {
 	t.Helper()
-	m, err := op.manager()
+	m, err := op.endpoint.manager(op.subresource)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func tracked(t *testing.T, op *operation, live, obj runtime.Object) (own, refere
 	before, untouched := live.DeepCopyObject(), own.DeepCopyObject()
 	reference = m.UpdateNoErrors(live.DeepCopyObject(), reference, op.fieldManager)
 	clearKind(reference)
-	ok = op.tracker().Update(live, own, op.fieldManager, time.Now())
+	ok = op.endpoint.tracker(op.subresource).Update(live, own, op.fieldManager, time.Now())
 	if !equality.Semantic.DeepEqual(before, live) {
 		t.Error("the stored object was changed")
 	}
@@ -106,7 +106,7 @@ func TestTrackerEqualsFieldManagerForEveryKind(t *testing.T) {
 				fill := fuzzer.FuzzerFor(metafuzzer.Funcs, random, serializer.NewCodecFactory(api.Scheme))
 				op := s.engine.internal(e, "default", "x")
 				op.fieldManager = "one"
-				if op.tracker() == nil {
+				if op.endpoint.tracker(op.subresource) == nil {
 					t.Skip("without a schema, left to the field manager")
 				}
 				for round := range rounds {

@@ -31,7 +31,7 @@ type place struct {
 }
 
 func newPlace(under store.Store, m *storeMetrics) *place {
-	counted := &meteredStore{under, m}
+	counted := instrument(under, m)
 	return &place{given: under, store: counted, cache: cache.New(counted)}
 }
 

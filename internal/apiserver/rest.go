@@ -238,7 +238,7 @@ func (c *call) respondList(body *listBody) error {
 	}
 	header.Set("Content-Length", strconv.Itoa(body.size()))
 	c.w.WriteHeader(http.StatusOK)
-	return broken(body.writeTo(c.w))
+	return broken(body.sendTo(c.w))
 }
 
 // broken aborts the connection of an answer that could not be finished, so that the client does not
