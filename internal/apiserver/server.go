@@ -266,7 +266,7 @@ func New(cfg Config) (*Server, error) {
 	s.clients = &clients{engine: s.engine, audit: cfg.Audit}
 	s.routes = client.NewRoutes(s.ctx, s.own())
 	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Switches: cfg.Switches, Certificate: cfg.ProxyCertificate, Dial: cfg.Egress.To(egress.Cluster), Logger: cfg.Logger, Clock: cfg.Clock})
-	s.metrics.registry.MustRegister(append(cfg.Collectors, s.remotes, kindMetrics{s.endpoints}, takenMetrics{s.services})...)
+	s.metrics.registry.MustRegister(append(cfg.Collectors, s.remotes, kindMetrics{kinds: s.endpoints}, takenMetrics{services: s.services})...)
 	if sealed, ok := cfg.Store.(sealedStore); ok {
 		s.metrics.registry.MustRegister(sealed.Collectors()...)
 		sealed.OnRepair(s.shared.relist)

@@ -306,7 +306,7 @@ func (h *hub) add(frame []byte, revision int64) {
 		b.data = append(b.data, frame...)
 	}
 	h.bytes += len(b.data) - before
-	b.marks = append(b.marks, frameMark{len(b.data), revision})
+	b.marks = append(b.marks, frameMark{end: len(b.data), revision: revision})
 	h.next++
 }
 
