@@ -26,7 +26,7 @@ type customKinds struct {
 	client webhookClient
 	// metrics count conversions by webhooks.
 	metrics *custom.Metrics
-	shared *shared
+	shared  *shared
 
 	mu     sync.Mutex
 	served map[schema.GroupResource]*customKind
