@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
-	"github.com/knarr-project/knarr/internal/apiserver"
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controllers"
 	"github.com/knarr-project/knarr/internal/controlplane"
@@ -129,7 +129,7 @@ func (c *Cluster) start() error {
 
 func (c *Cluster) phases() []process.Phase {
 	var beside sync.WaitGroup
-	beside.Go(apiserver.Prepare) // data about built-in kinds, computed once per program
+	beside.Go(registry.Prepare) // data about built-in kinds, computed once per program
 	s := c.server
 	parts := process.Phase{{Name: "first objects", Start: s.AwaitFirstObjects}}
 	if !c.chosen || len(c.controllers) > 0 {

@@ -2,18 +2,17 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"sync/atomic"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/apiserver/verb"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
 // access asks the server's Security. Security may be replaced while the server runs.
 type access struct{ current atomic.Pointer[Security] }
-
-var errNoCredentials = errors.New("no credentials")
 
 // authenticate finds out which user makes a request. Without an authenticator, all are anonymous.
 func (a *access) authenticate(r *http.Request) (auth.User, error) {
@@ -26,7 +25,7 @@ func (a *access) authenticate(r *http.Request) (auth.User, error) {
 		return auth.User{}, err
 	}
 	if !ok {
-		return auth.User{}, errNoCredentials
+		return auth.User{}, wire.ErrNoCredentials
 	}
 	return user, nil
 }
@@ -48,9 +47,9 @@ func (a *access) Authorizer() auth.Authorizer {
 func (a *access) Admission() admission.Chain { return a.current.Load().Admission }
 
 // Reviews are the parts of Security that answer posted reviews and token requests.
-func (a *access) Reviews() reviews {
+func (a *access) Reviews() verb.Reviews {
 	s := a.current.Load()
-	return reviews{issuer: s.TokenIssuer, tokens: s.Tokens, audiences: s.Audiences, rules: s.Rules}
+	return verb.Reviews{Issuer: s.TokenIssuer, Tokens: s.Tokens, Audiences: s.Audiences, Rules: s.Rules}
 }
 
 // path is the handler of a path beside the API that Security serves.

@@ -18,8 +18,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// own is the server's client for its own needs.
-func (s *Server) own() client.Interface {
+// ownClient is the server's client for its own needs.
+func (s *Server) ownClient() client.Interface {
 	return s.Client(auth.Component(auth.UserAPIServer, auth.GroupMasters))
 }
 
@@ -76,7 +76,7 @@ func (s *Server) publishTrust(ctx context.Context) error {
 			want.Data[key] = string(text)
 		}
 	}
-	return s.ensure(ctx, want, func(obj, want runtime.Object) {
+	return s.createOrUpdate(ctx, want, func(obj, want runtime.Object) {
 		mergeTrust(obj.(*corev1.ConfigMap), want.(*corev1.ConfigMap), s.clock().Unix())
 	})
 }

@@ -99,11 +99,11 @@ func extension(t *testing.T, s *Server) (service *corev1.Service, object *apireg
 func aggregating(t *testing.T, opts ...func(*Config)) (*Server, *httptest.Server) {
 	t.Helper()
 	s := newTestServer(t, append(opts, withServices)...)
-	s.background()
+	s.startBackground()
 	ts := httptest.NewServer(s.Handler())
 	t.Cleanup(ts.Close)
 	service, object := extension(t, s)
-	for _, err := range []error{second(client.Create(t.Context(), s.own(), service)), second(client.Create(t.Context(), s.own(), object))} {
+	for _, err := range []error{second(client.Create(t.Context(), s.ownClient(), service)), second(client.Create(t.Context(), s.ownClient(), object))} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +117,7 @@ func aggregating(t *testing.T, opts ...func(*Config)) (*Server, *httptest.Server
 func second[T any](_ T, err error) error { return err }
 
 func reasonIs(ctx context.Context, s *Server, want string) error {
-	object, err := client.Get[*apiregistrationv1.APIService](ctx, s.own(), "", "v1.wardle.example.com")
+	object, err := client.Get[*apiregistrationv1.APIService](ctx, s.ownClient(), "", "v1.wardle.example.com")
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func TestDiscoveryAndOpenAPIIncludeExtensionServers(t *testing.T) {
 	if !strings.Contains(body, `"wardle.Flunder"`) || !strings.Contains(body, flunders) || strings.Contains(body, "/apis/other/") || !strings.Contains(body, "/api/v1/pods") {
 		t.Errorf("version 2 is not merged, %d bytes", len(body))
 	}
-	lists, err := s.own().Discovery(t.Context())
+	lists, err := s.ownClient().Discovery(t.Context())
 	if last := lists[len(lists)-2]; err != nil || last.GroupVersion != "wardle.example.com/v1" || last.APIResources[0].Kind != "Flunder" {
 		t.Errorf("in process: %v", err)
 	}
@@ -264,7 +264,7 @@ func TestComponentsOfThisProcessReachExtensionServers(t *testing.T) {
 
 func TestUnavailableExtensionServerIsReportedAsStale(t *testing.T) {
 	s, ts := aggregating(t)
-	if err := client.Delete[*corev1.Service](t.Context(), s.own(), "default", "wardle", metav1.DeleteOptions{}); err != nil {
+	if err := client.Delete[*corev1.Service](t.Context(), s.ownClient(), "default", "wardle", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() error { return reasonIs(t.Context(), s, "ServiceNotFound") })
@@ -290,13 +290,13 @@ func TestUnavailableExtensionServerIsReportedAsStale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for how, c := range map[string]client.Interface{"in process": s.own(), "over HTTP": remote} {
+	for how, c := range map[string]client.Interface{"in process": s.ownClient(), "over HTTP": remote} {
 		const want = "unable to retrieve the complete list of server APIs: wardle.example.com/v1: stale GroupVersion discovery: wardle.example.com/v1"
 		if lists, err := c.Discovery(t.Context()); err == nil || err.Error() != want || len(lists) == 0 {
 			t.Errorf("discovery %s: %d lists, %v", how, len(lists), err)
 		}
 	}
-	if err := client.Delete[*apiregistrationv1.APIService](t.Context(), s.own(), "", "v1.wardle.example.com", metav1.DeleteOptions{}); err != nil {
+	if err := client.Delete[*apiregistrationv1.APIService](t.Context(), s.ownClient(), "", "v1.wardle.example.com", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() error {
@@ -328,7 +328,7 @@ func TestTrustIsPublishedToExtensionServers(t *testing.T) {
 		if err := s.publishTrust(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		m, err := client.Get[*corev1.ConfigMap](t.Context(), s.own(), "kube-system", trustMapName)
+		m, err := client.Get[*corev1.ConfigMap](t.Context(), s.ownClient(), "kube-system", trustMapName)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -340,7 +340,7 @@ func TestTrustIsPublishedToExtensionServers(t *testing.T) {
 		t.Errorf("got %v", m.Data)
 	}
 	m.Data["requestheader-allowed-names"], m.Data["client-ca-file"] = `["other"]`, "none"
-	if _, err := client.Update(t.Context(), s.own(), m); err != nil {
+	if _, err := client.Update(t.Context(), s.ownClient(), m); err != nil {
 		t.Fatal(err)
 	}
 	if m = read(); m.Data["requestheader-allowed-names"] != `["other","front-proxy-client"]` || m.Data["client-ca-file"] != string(ca) {
@@ -350,7 +350,7 @@ func TestTrustIsPublishedToExtensionServers(t *testing.T) {
 		t.Error("the ConfigMap is written without a change")
 	}
 	m.Data["client-ca-file"] += string(ca)
-	if _, err := client.Update(t.Context(), s.own(), m); err != nil {
+	if _, err := client.Update(t.Context(), s.ownClient(), m); err != nil {
 		t.Fatal(err)
 	}
 	if m = read(); m.Data["client-ca-file"] != string(ca) {
@@ -368,7 +368,7 @@ func TestTrustIsPublishedToExtensionServers(t *testing.T) {
 	if clients = append(slices.Clone(ca), added...); read().Data["client-ca-file"] != string(clients) {
 		t.Error("a later authority was not published")
 	}
-	if _, err := client.Get[*corev1.ConfigMap](t.Context(), s.own(), "kube-system", "none"); !apierrors.IsNotFound(err) {
+	if _, err := client.Get[*corev1.ConfigMap](t.Context(), s.ownClient(), "kube-system", "none"); !apierrors.IsNotFound(err) {
 		t.Error(err)
 	}
 }

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 )
 
 const benchPod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p-%d","namespace":"default","labels":{"app":"bench","n":"%d"}},
@@ -20,9 +22,11 @@ const benchPod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p-%d","nam
 
 type discard struct{ http.ResponseWriter }
 
-func (discard) WriteHeader(int)             {}
+func (discard) WriteHeader(int) {}
+
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
-func (d discard) Flush()                    {}
+
+func (d discard) Flush() {}
 
 func serve(b *testing.B, s *Server, method, path, contentType, body string) {
 	r := httptest.NewRequest(method, path, bytes.NewBufferString(body))
@@ -100,7 +104,7 @@ func benchConfigMap(b *testing.B, i int64) string {
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c-%06d", i), Namespace: "default", Labels: map[string]string{"app": "compare", "n": fmt.Sprint(i % 10)}},
 		Data:       map[string]string{"key": fmt.Sprintf("%0512d", i)},
 	}
-	body, err := encodeAs(obj, corev1.SchemeGroupVersion.WithKind("ConfigMap"), format{media: mediaProtobuf})
+	body, err := wire.EncodeAs(obj, corev1.SchemeGroupVersion.WithKind("ConfigMap"), wire.Format{Media: wire.MediaProtobuf})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -14,6 +14,9 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
+	"github.com/knarr-project/knarr/internal/apiserver/service"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
@@ -34,31 +37,25 @@ func (s *Server) bootstrapObjects() []runtime.Object {
 	return append(objs, flowControlObjects()...)
 }
 
-// The names of the objects for the configured Service ranges.
-const (
-	defaultServiceCIDR    = "kubernetes"
-	kubernetesServiceName = "kubernetes"
-)
-
 func (s *Server) defaultServiceCIDR() *networkingv1.ServiceCIDR {
-	cidr := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: defaultServiceCIDR}}
+	cidr := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: service.DefaultServiceCIDR}}
 	for _, p := range s.cfg.ServiceCIDRs {
 		cidr.Spec.CIDRs = append(cidr.Spec.CIDRs, p.Masked().String())
 	}
 	cidr.Status.Conditions = []metav1.Condition{{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue,
-		Message: "Kubernetes default Service CIDR is ready", LastTransitionTime: s.shared.now()}}
+		Message: "Kubernetes default Service CIDR is ready", LastTransitionTime: s.shared.Now()}}
 	return cidr
 }
 
 // kubernetesService leads pods to the API server; it has the first address of the Service range.
 func (s *Server) kubernetesService() *corev1.Service {
-	ip := addressRange{s.cfg.ServiceCIDRs[0]}.at(1).String()
+	ip := service.AddressRange{Prefix: s.cfg.ServiceCIDRs[0]}.At(1).String()
 	target, policy := intstr.FromInt32(6443), corev1.IPFamilyPolicySingleStack
 	if port := s.cfg.Advertise.Port(); port != 0 {
 		target = intstr.FromInt32(int32(port))
 	}
 	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: kubernetesServiceName, Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: service.KubernetesServiceName, Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"}},
 		Spec: corev1.ServiceSpec{
 			ClusterIP: ip, IPFamilyPolicy: &policy, SessionAffinity: corev1.ServiceAffinityNone, Type: corev1.ServiceTypeClusterIP,
 			Ports: []corev1.ServicePort{{Name: "https", Port: 443, Protocol: corev1.ProtocolTCP, TargetPort: target}},
@@ -69,7 +66,7 @@ func (s *Server) kubernetesService() *corev1.Service {
 // bootstrap creates the missing objects. All objects of one store are created in one transaction:
 // one disk write on the first start, none later.
 func (s *Server) bootstrap(ctx context.Context, objs []runtime.Object) error {
-	for _, at := range s.shared.places {
+	for _, at := range s.shared.Places {
 		if err := s.bootstrapAt(ctx, at, objs); err != nil {
 			return err
 		}
@@ -77,42 +74,42 @@ func (s *Server) bootstrap(ctx context.Context, objs []runtime.Object) error {
 	return nil
 }
 
-func (s *Server) bootstrapAt(ctx context.Context, at *place, objs []runtime.Object) error {
+func (s *Server) bootstrapAt(ctx context.Context, at *registry.Place, objs []runtime.Object) error {
 	for {
-		missing, err := s.missing(ctx, at, objs)
+		missing, err := s.missingObjects(ctx, at, objs)
 		if err != nil {
 			return err
 		}
 		if len(missing) == 0 {
 			return nil
 		}
-		t := &txn{at: at}
+		t := &registry.Transaction{Place: at}
 		for _, obj := range missing {
 			if err := s.addCreation(ctx, t, obj); err != nil {
 				return fmt.Errorf("create the objects that every cluster has: %w", err)
 			}
 		}
 		// If another server was faster, look again.
-		if res, err := t.commit(ctx); err != nil || res.Succeeded {
+		if res, err := t.Commit(ctx); err != nil || res.Succeeded {
 			return err
 		}
 	}
 }
 
-// missing returns the objects of the place that do not exist.
-func (s *Server) missing(ctx context.Context, at *place, objs []runtime.Object) (out []runtime.Object, err error) {
+// missingObjects returns the objects of the place that do not exist.
+func (s *Server) missingObjects(ctx context.Context, at *registry.Place, objs []runtime.Object) (out []runtime.Object, err error) {
 	for _, obj := range objs {
-		e, ok := s.endpoints.find(api.ResourceOf(obj))
+		e, ok := s.endpoints.Find(api.ResourceOf(obj))
 		if !ok {
 			return nil, fmt.Errorf("%T is not served", obj)
 		}
-		if e.at != at {
+		if e.Place != at {
 			continue
 		}
-		meta := accessor(obj)
-		kv, _, err := at.store.Get(ctx, e.key(meta.GetNamespace(), meta.GetName()), 0)
+		meta := wire.Accessor(obj)
+		kv, _, err := at.Store.Get(ctx, e.Key(meta.GetNamespace(), meta.GetName()), 0)
 		if err != nil {
-			return nil, storeError(err)
+			return nil, wire.StoreError(err)
 		}
 		if kv == nil {
 			out = append(out, obj.DeepCopyObject())
@@ -124,9 +121,9 @@ func (s *Server) missing(ctx context.Context, at *place, objs []runtime.Object) 
 // serviceCIDRManager owns the conditions of ServiceCIDRs, under upstream's name.
 const serviceCIDRManager = "kubernetes-service-cidr-controller"
 
-// noteCondition records that a manager has applied these fields of one condition, and nothing else
+// recordConditionOwner records that a manager has applied these fields of one condition, and nothing else
 // in the status.
-func noteCondition(obj metav1.Object, now metav1.Time, apiVersion, manager, kind string, fields ...string) error {
+func recordConditionOwner(obj metav1.Object, now metav1.Time, apiVersion, manager, kind string, fields ...string) error {
 	at := fieldpath.MakePathOrDie("status", "conditions", fieldpath.KeyByFields("type", kind))
 	owned := fieldpath.NewSet(at)
 	for _, field := range fields {
@@ -144,20 +141,20 @@ func noteCondition(obj metav1.Object, now metav1.Time, apiVersion, manager, kind
 }
 
 // addCreation adds one object's creation to the transaction.
-func (s *Server) addCreation(ctx context.Context, t *txn, obj runtime.Object) error {
-	e, _ := s.endpoints.find(api.ResourceOf(obj))
-	meta := accessor(obj)
-	e.applyDefaults(obj)
+func (s *Server) addCreation(ctx context.Context, t *registry.Transaction, obj runtime.Object) error {
+	e, _ := s.endpoints.Find(api.ResourceOf(obj))
+	meta := wire.Accessor(obj)
+	e.ApplyDefaults(obj)
 	wanted := obj.DeepCopyObject()
-	op := s.engine.internal(e, meta.GetNamespace(), meta.GetName())
-	op.fieldManager = componentManager(op.user.Name)
+	op := s.engine.InternalOperation(e, meta.GetNamespace(), meta.GetName())
+	op.FieldManager = registry.ComponentManager(op.User.Name)
 	switch obj.(type) {
 	case *flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration:
-		op.fieldManager = flowProducer
+		op.FieldManager = flowProducer
 	}
 	// As in any create, fields that the server sets have no manager.
-	asked := accessor(op.trackFields(e.newObject(), wanted.DeepCopyObject()))
-	if err := op.prepareCreate(ctx, t, obj); err != nil {
+	asked := wire.Accessor(op.TrackFields(e.NewObject(), wanted.DeepCopyObject()))
+	if err := op.PrepareCreate(ctx, t, obj); err != nil {
 		return err
 	}
 	meta.SetManagedFields(asked.GetManagedFields())
@@ -166,21 +163,21 @@ func (s *Server) addCreation(ctx context.Context, t *txn, obj runtime.Object) er
 	case *networkingv1.ServiceCIDR:
 		// Ready from the start, because it is in use from the start.
 		o.Status = wanted.(*networkingv1.ServiceCIDR).Status
-		err = noteCondition(o, s.shared.now(), networkingv1.SchemeGroupVersion.String(), serviceCIDRManager, networkingv1.ServiceCIDRConditionReady, "lastTransitionTime", "message", "status", "type")
+		err = recordConditionOwner(o, s.shared.Now(), networkingv1.SchemeGroupVersion.String(), serviceCIDRManager, networkingv1.ServiceCIDRConditionReady, "lastTransitionTime", "message", "status", "type")
 	case *flowcontrolv1.FlowSchema:
 		// Its priority level is created with it.
-		condition, _ := danglingCondition(o, false, s.shared.now())
+		condition, _ := wantedDanglingCondition(o, false, s.shared.Now())
 		o.Status.Conditions = []flowcontrolv1.FlowSchemaCondition{condition}
-		err = noteCondition(o, s.shared.now(), flowcontrolv1.SchemeGroupVersion.String(), flowManager, string(condition.Type), "lastTransitionTime", "message", "reason", "status", "type")
+		err = recordConditionOwner(o, s.shared.Now(), flowcontrolv1.SchemeGroupVersion.String(), flowManager, string(condition.Type), "lastTransitionTime", "message", "reason", "status", "type")
 	}
 	if err != nil {
 		return err
 	}
-	stored, err := e.codec.encode(obj)
+	stored, err := e.Codec.Encode(obj)
 	if err != nil {
 		return err
 	}
-	key := e.key(meta.GetNamespace(), meta.GetName())
-	t.add(store.Condition{Key: key}, store.Op{Key: key, Value: stored})
+	key := e.Key(meta.GetNamespace(), meta.GetName())
+	t.Add(store.Condition{Key: key}, store.Op{Key: key, Value: stored})
 	return nil
 }

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"time"
 
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
 // compact compacts a place at every tick up to its revision at the previous tick. Continue tokens
 // and watches from before that revision then expire.
-func (s *Server) compact(ctx context.Context, at *place) {
+func (s *Server) compact(ctx context.Context, at *registry.Place) {
 	if s.cfg.CompactEvery < 0 {
 		return
 	}
@@ -24,17 +25,17 @@ func (s *Server) compact(ctx context.Context, at *place) {
 		case <-ticker.C:
 		}
 		if last > compacted {
-			err := at.store.Compact(ctx, last)
+			err := at.Store.Compact(ctx, last)
 			switch {
 			// ErrCompacted: another server of the same store was faster
 			case err == nil, errors.Is(err, store.ErrCompacted):
 				compacted = last
-				at.cache.Compacted(last)
+				at.Cache.Compacted(last)
 			case ctx.Err() == nil:
 				s.log.Error("compact the store", "revision", last, "err", err)
 			}
 		}
-		revision, err := at.store.Revision(ctx)
+		revision, err := at.Store.Revision(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				s.log.Error("read the store's revision", "err", err)

@@ -23,13 +23,13 @@ type Component struct {
 }
 
 const (
-	componentPatience = 20 * time.Second // as upstream
-	longestHealth     = 10 << 10
+	componentTimeout = 20 * time.Second // as upstream
+	maxHealthBytes   = 10 << 10
 )
 
 // componentClient requests health checks on this machine. It accepts any certificate, because it
 // sends no secrets.
-var componentClient = &http.Client{Timeout: componentPatience, Transport: &http.Transport{
+var componentClient = &http.Client{Timeout: componentTimeout, Transport: &http.Transport{
 	TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
 }}
 
@@ -52,18 +52,11 @@ func (s *Server) componentStatuses(ctx context.Context, wanted func(name string)
 	for _, c := range s.cfg.Components {
 		add(c.Name, c.condition)
 	}
-	for i, at := range s.shared.places {
-		add(fmt.Sprintf("etcd-%d", i), at.condition)
+	for i, at := range s.shared.Places {
+		add(fmt.Sprintf("etcd-%d", i), at.Condition)
 	}
 	asked.Wait()
 	return all
-}
-
-func (p *place) condition(ctx context.Context) corev1.ComponentCondition {
-	if _, err := p.store.Revision(ctx); err != nil {
-		return corev1.ComponentCondition{Status: corev1.ConditionFalse, Error: err.Error()}
-	}
-	return corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: "ok"}
 }
 
 func (c Component) condition(ctx context.Context) corev1.ComponentCondition {
@@ -87,7 +80,7 @@ func (c Component) ask(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer func() { _ = answer.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(answer.Body, longestHealth))
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxHealthBytes))
 	if err != nil {
 		return "", err
 	}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/knarr-project/knarr/internal/apiserver/node"
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
@@ -92,8 +93,8 @@ func TestServiceIsProxiedOnlyToPodsOfItsNamespace(t *testing.T) {
 		"a pod without a namespace":             {"10.0.0.1", pod("", "p"), false},
 		"a node's address":                      {"192.0.2.1", &corev1.ObjectReference{Kind: "Node", Name: "n"}, false},
 	} {
-		a := endpointAddress{netip.AddrPortFrom(netip.MustParseAddr(c.address), 80), c.of}
-		if got := s.nodes.isOfPod(t.Context(), "default", a); got != c.want {
+		a := node.EndpointAddress{AddrPort: netip.AddrPortFrom(netip.MustParseAddr(c.address), 80), TargetRef: c.of}
+		if got := s.nodes.BelongsToPod(t.Context(), "default", a); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -105,7 +106,7 @@ func TestServiceIsProxiedOnlyToPodsOfItsNamespace(t *testing.T) {
 
 func TestProxiedPathIsCleaned(t *testing.T) {
 	for given, want := range map[string]string{"/": "/", "/a/../b": "/b", "/../../x": "/x", "/a/": "/a/", "//x": "/x", "/a/./b//": "/a/b/", "/..": "/"} {
-		if got := cleanPath(given); got != want {
+		if got := node.CleanPath(given); got != want {
 			t.Errorf("%s became %s, want %s", given, got, want)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/knarr-project/knarr/internal/apiserver/definitions"
 )
 
 // TestSlowWatchConvertsByItsOriginalDefinition: its objects are from before the
@@ -30,17 +32,17 @@ func TestSlowWatchConvertsByItsOriginalDefinition(t *testing.T) {
 	config := &apiextensionsv1.WebhookClientConfig{URL: &hook.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw})}
 	for name, before := range map[string]bool{"it has already converted": true, "it has not": false} {
 		t.Run(name, func(t *testing.T) {
-			c := &converter{client: newTestServer(t).webhookClient}
+			c := &definitions.Converter{Client: newTestServer(t).webhookClient}
 			call := func() {
 				t.Helper()
-				if answer, err := c.call(t.Context(), config, []byte("{}")); err != nil || string(answer) != "converted" {
+				if answer, err := c.Call(t.Context(), config, []byte("{}")); err != nil || string(answer) != "converted" {
 					t.Errorf("%s %v", answer, err)
 				}
 			}
 			if before {
 				call()
 			}
-			c.close()
+			c.Close()
 			call()
 			eventually(t, func() error {
 				if n := open.Load(); n != 0 {

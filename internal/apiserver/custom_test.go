@@ -12,26 +12,26 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// wire is a server to which a test talks over HTTP.
-type wire struct {
+// testAPI is a server to which a test talks over HTTP.
+type testAPI struct {
 	t *testing.T
 	*httptest.Server
 }
 
 // newAPI is a server in which definitions become established.
-func newAPI(t *testing.T) wire {
+func newAPI(t *testing.T) testAPI {
 	t.Helper()
 	s := newTestServer(t)
-	s.goOn(s.custom.run)
+	s.runInBackground(s.custom.Run)
 	h := httptest.NewServer(s.Handler())
 	t.Cleanup(h.Close)
-	return wire{t, h}
+	return testAPI{t, h}
 }
 
 type object = map[string]any
 
 // do sends YAML and returns the response's code, object and headers.
-func (a wire) do(method, path, body string, headers ...string) (int, object, http.Header) {
+func (a testAPI) do(method, path, body string, headers ...string) (int, object, http.Header) {
 	a.t.Helper()
 	var reader io.Reader
 	if body != "" {
@@ -69,7 +69,7 @@ func (a wire) do(method, path, body string, headers ...string) (int, object, htt
 }
 
 // want is do with an expected code.
-func (a wire) want(code int, method, path, body string, headers ...string) object {
+func (a testAPI) want(code int, method, path, body string, headers ...string) object {
 	a.t.Helper()
 	got, out, _ := a.do(method, path, body, headers...)
 	if got != code {
@@ -79,7 +79,7 @@ func (a wire) want(code int, method, path, body string, headers ...string) objec
 }
 
 // define creates a definition and waits until it is established.
-func (a wire) define(crd string) {
+func (a testAPI) define(crd string) {
 	a.t.Helper()
 	out := a.want(http.StatusCreated, "POST", definitionsPath, crd)
 	name := at(out, "metadata", "name").(string)
@@ -90,7 +90,7 @@ func (a wire) define(crd string) {
 
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-func (a wire) eventually(what string, fn func() bool) {
+func (a testAPI) eventually(what string, fn func() bool) {
 	a.t.Helper()
 	for range 6000 {
 		if fn() {

@@ -52,7 +52,7 @@ func TestBodyThatDoesNotArriveDoesNotDelayShutdown(t *testing.T) {
 		c.ShutdownRetryAfter, c.RequestTimeout, c.ShutdownTimeout = true, 12*time.Second, time.Hour
 	})
 	url, stop, ended := running(t, s)
-	s.underWay.Add(1) // a request in progress
+	s.inProgress.Add(1) // a request in progress
 	stop()
 	eventually(t, func() error {
 		if !s.leaving.Load() {
@@ -73,7 +73,7 @@ func TestBodyThatDoesNotArriveDoesNotDelayShutdown(t *testing.T) {
 	if resp.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("%s", resp.Status)
 	}
-	s.underWay.Add(-1)
+	s.inProgress.Add(-1)
 	select {
 	case err := <-ended:
 		if err != nil {
@@ -90,7 +90,7 @@ func TestUnreadResponseTimesOut(t *testing.T) {
 	for i := range 24 { // more than the kernel buffers
 		large := configMap(fmt.Sprint("large-", i))
 		large.Data["a"] = strings.Repeat("x", 1<<20-1)
-		if _, err := client.Create(t.Context(), s.own(), large); err != nil {
+		if _, err := client.Create(t.Context(), s.ownClient(), large); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,7 +115,7 @@ func TestUnreadResponseTimesOut(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	s.metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	s.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	const want = `apiserver_request_aborts_total{group="",resource="configmaps",scope="namespace",subresource="",verb="LIST",version="v1"} 1`
 	if !strings.Contains(w.Body.String(), want+"\n") {
 		t.Error("lacks " + want)

@@ -18,7 +18,7 @@ func TestDeviceTaintsGetATime(t *testing.T) {
 		Driver: "d.example", NodeName: &node, Pool: resourcev1.ResourcePool{Name: "p", Generation: 1, ResourceSliceCount: 1},
 		Devices: []resourcev1.Device{{Name: "d", Taints: []resourcev1.DeviceTaint{{Key: "a", Effect: resourcev1.DeviceTaintEffectNoSchedule}}}},
 	}}
-	made, err := client.Create(t.Context(), s.own(), slice)
+	made, err := client.Create(t.Context(), s.ownClient(), slice)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestDeviceTaintsGetATime(t *testing.T) {
 	earlier := metav1.NewTime(first.Add(-24 * time.Hour))
 	made.Spec.Devices[0].Taints[0].TimeAdded = &earlier
 	made.Spec.Devices[0].Taints = append(made.Spec.Devices[0].Taints, resourcev1.DeviceTaint{Key: "b", Effect: resourcev1.DeviceTaintEffectNoExecute})
-	if made, err = client.Update(t.Context(), s.own(), made); err != nil {
+	if made, err = client.Update(t.Context(), s.ownClient(), made); err != nil {
 		t.Fatal(err)
 	}
 	taints := made.Spec.Devices[0].Taints

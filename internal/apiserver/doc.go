@@ -1,14 +1,20 @@
 // Package apiserver is the only way to the store. It serves the Kubernetes API over HTTP and,
 // through the same pipeline by function call, to the components of this process.
 //
-// Words. A registry is one kind of the table of kinds with its behaviour, codec, cache and write
-// path. An endpoint is a registry in one served version, as a path names it. An operation is one
-// request, over HTTP or by function call: the user, the endpoint, the object and the options.
+// This package builds the server, runs it, and has the chain of stages that every HTTP request
+// passes (filters.go). The work is done in the packages below it, each of which imports only those
+// above it in this list:
 //
-// The steps of a write: requestinfo.go parses the path. filters.go authenticates and authorizes the
-// user. create.go, update.go, patch.go or delete.go carry it out: decode, default, admit, prepare,
-// validate, admit again, and commit as a compare-and-swap on the store's revision. Reads come from
-// internal/cache: get.go, list.go, watch.go.
+//	wire         forms of requests and answers
+//	telemetry    metrics
+//	registry     kinds, endpoints, places
+//	service      addresses and ports of Services
+//	verb         operations
+//	definitions  kinds of CustomResourceDefinitions
+//	watch        watches
+//	rest         HTTP requests for resources
+//	node         connections to nodes, pods and Services
+//	local        the API by function call
 //
 // Objects in memory are always in the kind's storage version, with an empty TypeMeta. The endpoint
 // adds apiVersion and kind on the wire. See docs/adr/0001 and 0002.

@@ -17,6 +17,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/knarr-project/knarr/internal/apiserver/definitions"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/egress"
 	"github.com/knarr-project/knarr/internal/egress/egresstest"
@@ -56,8 +57,8 @@ func TestNodesAndPodsAreReachedThroughTheClusterProxy(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			s := newTestServer(t, through(proxy.Selector(t, protocol, egress.Cluster)), func(c *Config) { c.KubeletTLS = &tls.Config{InsecureSkipVerify: true} })
 			t.Cleanup(func() {
-				out := s.nodes.transports()
-				for _, one := range []*http.Transport{out.kubelet, out.unverified, out.proxy} {
+				out := s.nodes.Transports()
+				for _, one := range []*http.Transport{out.Kubelet, out.Unverified, out.Proxy} {
 					one.CloseIdleConnections()
 				}
 			})
@@ -124,7 +125,7 @@ func TestExtensionServersAreReachedThroughTheClusterProxy(t *testing.T) {
 	if answer, body := fetch(t, ts.URL+flunders); answer.StatusCode != 200 {
 		t.Errorf("%d %s", answer.StatusCode, body)
 	}
-	object, err := client.Get[*corev1.Service](t.Context(), s.own(), "default", "wardle")
+	object, err := client.Get[*corev1.Service](t.Context(), s.ownClient(), "default", "wardle")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,9 +184,9 @@ func TestWebhooksAreReachedThroughTheProxyOfTheirNetwork(t *testing.T) {
 			if hook.Service != nil {
 				config.Service = &apiextensionsv1.ServiceReference{Namespace: "default", Name: "hook", Path: hook.Service.Path, Port: hook.Service.Port}
 			}
-			converting := &converter{client: s.webhookClient}
-			_, err = converting.call(t.Context(), config, []byte("{}"))
-			converting.close()
+			converting := &definitions.Converter{Client: s.webhookClient}
+			_, err = converting.Call(t.Context(), config, []byte("{}"))
+			converting.Close()
 			_ = err // only the request matters
 			if asked := of.proxy.Asked(); !slices.Equal(asked, []string{want}) {
 				t.Errorf("for a conversion, the proxy connected to %v, want %s: %v", asked, want, err)

@@ -1,20 +1,35 @@
 package apiserver
 
 import (
+	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 
-	policyv1 "k8s.io/api/policy/v1"
-	policyv1beta1 "k8s.io/api/policy/v1beta1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 )
 
-func TestBetaEvictionIsDecodedFromProtobuf(t *testing.T) {
-	raw, err := marshalProtobuf(&policyv1beta1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
-	if err != nil {
-		t.Fatal(err)
+// TestEvictionChecksItsResourceVersion: a precondition on the resourceVersion refuses the
+// eviction of a later state.
+func TestEvictionChecksItsResourceVersion(t *testing.T) {
+	s := newTestServer(t)
+	const pods = "/api/v1/namespaces/default/pods"
+	if code, _, answer := do(t, s, "POST", pods, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, "Content-Type", wire.MediaJSON); code != http.StatusCreated {
+		t.Fatal(code, answer)
 	}
-	obj, err := decodeProtobuf(envelope(policyv1beta1.SchemeGroupVersion.WithKind("Eviction"), raw), policyv1.SchemeGroupVersion.WithKind("Eviction"))
-	if e, ok := obj.(*policyv1.Eviction); err != nil || !ok || e.Name != "a" {
-		t.Errorf("got %T, %v", obj, err)
+	evict := func(version string) int {
+		code, _, _ := do(t, s, "POST", pods+"/a/eviction", fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"a"},"deleteOptions":{"preconditions":{"resourceVersion":%q}}}`, version), "Content-Type", wire.MediaJSON)
+		return code
+	}
+	if code := evict("1"); code != http.StatusConflict {
+		t.Errorf("another version: %d", code)
+	}
+	_, _, answer := do(t, s, "GET", pods+"/a", "")
+	var version string
+	if _, err := fmt.Sscanf(answer[strings.Index(answer, `"resourceVersion":"`):], `"resourceVersion":%q`, &version); err != nil {
+		t.Fatal(err, answer)
+	}
+	if code := evict(version); code != http.StatusCreated {
+		t.Errorf("the pod's own version: %d", code)
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/apiserver/telemetry"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/client"
@@ -24,24 +26,24 @@ import (
 
 // enterFlow waits for the request's seats. Streams other than watches need none: they live as long
 // as client and server want.
-func (s *Server) enterFlow(ctx context.Context, w *codeWriter, info *requestInfo, user auth.User) bool {
-	if s.flow == nil || info.longRunning() && info.verb != "watch" {
+func (s *Server) enterFlow(ctx context.Context, w *telemetry.ResponseRecorder, info *wire.RequestInfo, user auth.User) bool {
+	if s.flow == nil || info.LongRunning() && info.Verb != "watch" {
 		return true
 	}
-	a := requestAttributes(user, info)
+	a := wire.RequestAttributes(user, info)
 	var err error
-	w.seats, err = s.flow.Enter(ctx, &a, func(most int) int { return s.width(ctx, info, most) })
-	w.waited = w.seats.Waited
-	if uid := w.seats.SchemaUID(); uid != "" {
+	w.Seats, err = s.flow.Enter(ctx, &a, func(most int) int { return s.seatsFor(ctx, info, most) })
+	w.Queued = w.Seats.Waited
+	if uid := w.Seats.SchemaUID(); uid != "" {
 		w.Header().Set("X-Kubernetes-Pf-Flowschema-Uid", string(uid))
-		w.Header().Set("X-Kubernetes-Pf-Prioritylevel-Uid", string(w.seats.LevelUID()))
+		w.Header().Set("X-Kubernetes-Pf-Prioritylevel-Uid", string(w.Seats.LevelUID()))
 	}
 	if err == nil {
 		return true
 	}
-	s.metrics.terminated(info, http.StatusTooManyRequests)
-	w.Header().Set("Retry-After", strconv.Itoa(w.seats.Later))
-	recordOf(w).Status(statusOf(apierrors.NewTooManyRequests(err.Error(), w.seats.Later)))
+	s.metrics.Terminated(info, http.StatusTooManyRequests)
+	w.Header().Set("Retry-After", strconv.Itoa(w.Seats.Later))
+	wire.RecordOf(w).Status(wire.StatusOf(apierrors.NewTooManyRequests(err.Error(), w.Seats.Later)))
 	http.Error(w, err.Error(), http.StatusTooManyRequests)
 	return false
 }
@@ -49,26 +51,26 @@ func (s *Server) enterFlow(ctx context.Context, w *codeWriter, info *requestInfo
 // A list takes a seat for every hundred objects that it may have to look at, ten at most.
 const (
 	objectsPerSeat = 100
-	mostSeats      = 10
+	maxSeats       = 10
 )
 
-func (s *Server) width(ctx context.Context, info *requestInfo, most int) int {
-	if info.verb != "list" {
+func (s *Server) seatsFor(ctx context.Context, info *wire.RequestInfo, most int) int {
+	if info.Verb != "list" {
 		return 1
 	}
-	e, ok := s.endpoints.find(info.gvr)
-	if !ok || e.kind.Virtual {
+	e, ok := s.endpoints.Find(info.GVR)
+	if !ok || e.Kind.Virtual {
 		return 1
 	}
-	reader := e.started()
+	reader := e.OpenCache()
 	if reader == nil {
 		return 1
 	}
-	n := countUpTo(reader.Snapshot(), e.prefix(info.namespace), info.namespace != "", objectsPerSeat*mostSeats)
-	if limit, err := strconv.Atoi(info.query.Get("limit")); err == nil && limit > 0 {
+	n := countUpTo(reader.Snapshot(), e.Prefix(info.Namespace), info.Namespace != "", objectsPerSeat*maxSeats)
+	if limit, err := strconv.Atoi(info.Query.Get("limit")); err == nil && limit > 0 {
 		n = min(n, limit)
 	}
-	return min(max((n+objectsPerSeat-1)/objectsPerSeat, 1), mostSeats, most)
+	return min(max((n+objectsPerSeat-1)/objectsPerSeat, 1), maxSeats, most)
 }
 
 // countUpTo counts the objects below prefix, or all objects of the kind, up to most.
@@ -94,12 +96,12 @@ func (s *Server) followFlowControl(ctx context.Context) {
 		default:
 		}
 	}
-	schemas, err := client.Open[*flowcontrolv1.FlowSchema](ctx, s.own(), client.Scope{})
+	schemas, err := client.Open[*flowcontrolv1.FlowSchema](ctx, s.ownClient(), client.Scope{})
 	if err != nil {
 		s.log.Error("requests are not limited", "err", err)
 		return
 	}
-	levels, err := client.Open[*flowcontrolv1.PriorityLevelConfiguration](ctx, s.own(), client.Scope{})
+	levels, err := client.Open[*flowcontrolv1.PriorityLevelConfiguration](ctx, s.ownClient(), client.Scope{})
 	if err != nil {
 		s.log.Error("requests are not limited", "err", err)
 		return
@@ -107,7 +109,7 @@ func (s *Server) followFlowControl(ctx context.Context) {
 	_, schemasDone := schemas.Subscribe(ctx, func(client.TypedEvent[*flowcontrolv1.FlowSchema]) { wake() })
 	_, levelsDone := levels.Subscribe(ctx, func(client.TypedEvent[*flowcontrolv1.PriorityLevelConfiguration]) { wake() })
 	defer func() { <-schemasDone; <-levelsDone }()
-	told := conditionsTold{}
+	told := conditionWrites{}
 	for {
 		s.flow.Configure(withMandatory(schemas.List("", nil), levels.List("", nil)))
 		retry := make(<-chan time.Time)
@@ -155,20 +157,20 @@ func withMandatory(schemas []*flowcontrolv1.FlowSchema, levels []*flowcontrolv1.
 
 func mandatory(name string) bool { return name == "exempt" || name == "catch-all" }
 
-// conditionsTold are the times within the last minute at which conditions of FlowSchemas were
+// conditionWrites are the times within the last minute at which conditions of FlowSchemas were
 // written, by schema name. They limit the writes per minute, so that servers of different versions
 // that disagree do not overwrite each other without end (KEP-1040).
-type conditionsTold map[string][]time.Time
+type conditionWrites map[string][]time.Time
 
-const mostTold = 6 // per minute
+const maxConditionWrites = 6 // per minute
 
 // wait returns how long to wait before the schema's condition may be written again.
-func (c conditionsTold) wait(schema string, now time.Time) time.Duration {
+func (c conditionWrites) wait(schema string, now time.Time) time.Duration {
 	recent := slices.DeleteFunc(c[schema], func(at time.Time) bool { return now.Sub(at) >= time.Minute })
 	if c[schema] = recent; len(recent) == 0 {
 		delete(c, schema)
 	}
-	if len(recent) < mostTold {
+	if len(recent) < maxConditionWrites {
 		return 0
 	}
 	return time.Minute - now.Sub(recent[0])
@@ -177,13 +179,13 @@ func (c conditionsTold) wait(schema string, now time.Time) time.Duration {
 // keepFlowControl restores the bootstrap objects: the mandatory ones always, the suggested ones
 // unless a user has taken them over. bootstrap creates missing ones. It also writes the Dangling
 // conditions. again is the delay after which it must run again, 0 if there is none.
-func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flowcontrolv1.FlowSchema], levels client.ViewOf[*flowcontrolv1.PriorityLevelConfiguration], told conditionsTold) (again time.Duration, err error) {
+func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flowcontrolv1.FlowSchema], levels client.ViewOf[*flowcontrolv1.PriorityLevelConfiguration], told conditionWrites) (again time.Duration, err error) {
 	for _, obj := range flowControlObjects() {
 		switch want := obj.(type) {
 		case *flowcontrolv1.FlowSchema:
 			have, ok := schemas.Get("", want.Name)
 			s.applyDefaultsOf(want)
-			if ok && (mandatory(want.Name) || ours(have)) && !equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+			if ok && (mandatory(want.Name) || autoUpdated(have)) && !equality.Semantic.DeepEqual(have.Spec, want.Spec) {
 				next := have.DeepCopy()
 				next.Spec = want.Spec
 				err = s.updateFlow(ctx, next)
@@ -191,7 +193,7 @@ func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flo
 		case *flowcontrolv1.PriorityLevelConfiguration:
 			have, ok := levels.Get("", want.Name)
 			s.applyDefaultsOf(want)
-			if ok && (mandatory(want.Name) || ours(have)) && !equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+			if ok && (mandatory(want.Name) || autoUpdated(have)) && !equality.Semantic.DeepEqual(have.Spec, want.Spec) {
 				next := have.DeepCopy()
 				next.Spec = want.Spec
 				err = s.updateFlow(ctx, next)
@@ -203,7 +205,7 @@ func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flo
 	}
 	for _, schema := range schemas.List("", nil) {
 		_, found := levels.Get("", schema.Spec.PriorityLevelConfiguration.Name)
-		dangling, changed := danglingCondition(schema, !found, s.shared.now())
+		dangling, changed := wantedDanglingCondition(schema, !found, s.shared.Now())
 		if !changed {
 			continue
 		}
@@ -224,7 +226,7 @@ func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flo
 
 // updateFlow writes a bootstrap object back as the manager that created it.
 func (s *Server) updateFlow(ctx context.Context, obj client.Object) error {
-	_, err := s.own().Update(ctx, api.ResourceOf(obj), obj, metav1.UpdateOptions{FieldManager: flowProducer})
+	_, err := s.ownClient().Update(ctx, api.ResourceOf(obj), obj, metav1.UpdateOptions{FieldManager: flowProducer})
 	return err
 }
 
@@ -247,7 +249,7 @@ func (s *Server) applyCondition(ctx context.Context, schema *flowcontrolv1.FlowS
 		return err
 	}
 	force := true
-	_, err = s.own().Patch(ctx, flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas"), "", schema.Name, types.ApplyYAMLPatchType, body,
+	_, err = s.ownClient().Patch(ctx, flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas"), "", schema.Name, types.ApplyYAMLPatchType, body,
 		metav1.PatchOptions{FieldManager: flowManager, Force: &force}, "status")
 	return err
 }
@@ -255,15 +257,15 @@ func (s *Server) applyCondition(ctx context.Context, schema *flowcontrolv1.FlowS
 func (s *Server) applyDefaultsOf(obj client.Object) {
 	switch obj.(type) {
 	case *flowcontrolv1.FlowSchema:
-		s.endpoints.registry(flowcontrolv1.GroupName, "flowschemas").applyDefaults(obj)
+		s.endpoints.Registry(flowcontrolv1.GroupName, "flowschemas").ApplyDefaults(obj)
 	case *flowcontrolv1.PriorityLevelConfiguration:
-		s.endpoints.registry(flowcontrolv1.GroupName, "prioritylevelconfigurations").applyDefaults(obj)
+		s.endpoints.Registry(flowcontrolv1.GroupName, "prioritylevelconfigurations").ApplyDefaults(obj)
 	}
 }
 
-// ours reports whether this server maintains the object: by its annotation or, if there is none,
+// autoUpdated reports whether this server maintains the object: by its annotation or, if there is none,
 // because its spec was never changed.
-func ours(obj metav1.Object) bool {
+func autoUpdated(obj metav1.Object) bool {
 	value, ok := obj.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey]
 	if !ok {
 		return obj.GetGeneration() <= 1
@@ -272,9 +274,9 @@ func ours(obj metav1.Object) bool {
 	return err == nil && auto
 }
 
-// danglingCondition returns the schema's wanted condition, and whether it must be written. A
+// wantedDanglingCondition returns the schema's wanted condition, and whether it must be written. A
 // difference in the transition time alone is no change.
-func danglingCondition(schema *flowcontrolv1.FlowSchema, dangling bool, now metav1.Time) (want flowcontrolv1.FlowSchemaCondition, changed bool) {
+func wantedDanglingCondition(schema *flowcontrolv1.FlowSchema, dangling bool, now metav1.Time) (want flowcontrolv1.FlowSchemaCondition, changed bool) {
 	level := schema.Spec.PriorityLevelConfiguration.Name
 	want = flowcontrolv1.FlowSchemaCondition{
 		Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found", LastTransitionTime: now,
@@ -297,16 +299,16 @@ func danglingCondition(schema *flowcontrolv1.FlowSchema, dangling bool, now meta
 // serveFlowControl serves upstream's debug pages about queues and priority levels.
 func (s *Server) serveFlowControl(w http.ResponseWriter, r *http.Request) {
 	if s.flow == nil {
-		notFoundPath(w)
+		wire.NotFoundPath(w)
 		return
 	}
 	var page strings.Builder
 	found, err := s.flow.Show(&page, strings.TrimPrefix(r.URL.Path, flowControlPath), r.URL.Query().Has("includeRequestDetails"))
 	switch {
 	case err != nil:
-		respondError(w, jsonFormat, err)
+		wire.RespondError(w, wire.JSONFormat, err)
 	case !found:
-		notFoundPath(w)
+		wire.NotFoundPath(w)
 	default:
 		plainText(w)
 		_, _ = w.Write([]byte(page.String())) // the client may be gone

@@ -33,7 +33,7 @@ func gated(t *testing.T) (*Server, string) {
 func TestRequestsBeyondTheSeatsAreRefusedOrWait(t *testing.T) {
 	s, url := gated(t)
 	// Anonymous requests match the schema global-default; give its level one seat and no queue.
-	level, err := client.Get[*flowcontrolv1.PriorityLevelConfiguration](t.Context(), s.own(), "", "global-default")
+	level, err := client.Get[*flowcontrolv1.PriorityLevelConfiguration](t.Context(), s.ownClient(), "", "global-default")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestRequestsBeyondTheSeatsAreRefusedOrWait(t *testing.T) {
 	level.Annotations[flowcontrolv1.AutoUpdateAnnotationKey] = "false"
 	level.Spec.Limited.LimitResponse = flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject}
 	level.Spec.Limited.BorrowingLimitPercent, level.Spec.Limited.LendablePercent = &none, &none
-	if _, err = client.Update(t.Context(), s.own(), level); err != nil {
+	if _, err = client.Update(t.Context(), s.ownClient(), level); err != nil {
 		t.Fatal(err)
 	}
 	var sending sync.WaitGroup
@@ -153,9 +153,9 @@ func TestDanglingSchemasAreMarkedAndMandatoryOnesRestored(t *testing.T) {
 }
 
 func TestConditionWritesAreLimited(t *testing.T) {
-	told, start := conditionsTold{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	told, start := conditionWrites{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
-	for i := range mostTold {
+	for i := range maxConditionWrites {
 		if wait := told.wait("a", at(i)); wait != 0 {
 			t.Fatalf("write %d waits %v", i, wait)
 		}

@@ -22,6 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/knarr-project/knarr/internal/apiserver/rest"
+	"github.com/knarr-project/knarr/internal/apiserver/verb"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -52,20 +55,20 @@ func FuzzDecodeBody(f *testing.F) {
 		}
 	}
 	definition := schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
-	f.Add(byte(6), byte(2), envelope(definition, nested("", 2, 7, 4, 1, 28, 28, 28, 29)))
-	f.Add(byte(0), byte(2), envelope(fuzzedKinds[0], nested("1e-1000", 2, 2, 8, 1, 2, 1)))
-	medias := []string{mediaJSON, mediaYAML, mediaProtobuf}
+	f.Add(byte(6), byte(2), wire.Envelope(definition, nested("", 2, 7, 4, 1, 28, 28, 28, 29)))
+	f.Add(byte(0), byte(2), wire.Envelope(fuzzedKinds[0], nested("1e-1000", 2, 2, 8, 1, 2, 1)))
+	medias := []string{wire.MediaJSON, wire.MediaYAML, wire.MediaProtobuf}
 	f.Fuzz(func(t *testing.T, kind, media byte, body []byte) {
 		gvk := fuzzedKinds[int(kind)%len(fuzzedKinds)]
 		for _, validation := range []string{metav1.FieldValidationStrict, metav1.FieldValidationWarn, metav1.FieldValidationIgnore} {
-			obj, err := decodeBody(medias[int(media)%len(medias)], body, gvk, validation, func(string) {})
+			obj, err := wire.DecodeBody(medias[int(media)%len(medias)], body, gvk, validation, func(string) {})
 			if err != nil {
-				if !isStatus(err) {
+				if !wire.IsStatus(err) {
 					t.Errorf("the error is no Status: %v", err)
 				}
 				continue
 			}
-			if _, err := encodeAs(obj, gvk, format{media: mediaJSON}); err != nil {
+			if _, err := wire.EncodeAs(obj, gvk, wire.Format{Media: wire.MediaJSON}); err != nil {
 				t.Errorf("the decoded object cannot be encoded: %v", err)
 			}
 		}
@@ -73,16 +76,16 @@ func FuzzDecodeBody(f *testing.F) {
 }
 
 // patchable is an operation on a Pod that is not stored.
-func patchable(f *testing.F) (*operation, *corev1.Pod) {
+func patchable(f *testing.F) (*verb.Operation, *corev1.Pod) {
 	s := newTestServer(f)
-	e, ok := s.endpoints.find(corev1.SchemeGroupVersion.WithResource("pods"))
+	e, ok := s.endpoints.Find(corev1.SchemeGroupVersion.WithResource("pods"))
 	if !ok {
 		f.Fatal("the kind Pod is not served")
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", Labels: map[string]string{"a": "b"}, Finalizers: []string{"a/b"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Ports: []corev1.ContainerPort{{ContainerPort: 80}}, Env: []corev1.EnvVar{{Name: "E", Value: "v"}}}}}}
-	e.applyDefaults(pod)
-	return &operation{engine: s.engine, endpoint: e, verb: "patch", namespace: "default", name: "a", gvk: e.gvk, fieldManager: "fuzz", warn: func(string) {}}, pod
+	e.ApplyDefaults(pod)
+	return &verb.Operation{Engine: s.engine, Endpoint: e, Verb: "patch", Namespace: "default", Name: "a", GVK: e.GVK, FieldManager: "fuzz", Warn: func(string) {}}, pod
 }
 
 var fuzzedPatches = []struct {
@@ -104,18 +107,18 @@ func FuzzPatch(f *testing.F) {
 	}
 	op, pod := patchable(f)
 	f.Fuzz(func(t *testing.T, kind string, data []byte) {
-		p := patchRequest{kind: types.PatchType(kind), data: data, validation: metav1.FieldValidationWarn}
+		p := verb.PatchRequest{Kind: types.PatchType(kind), Data: data, Validation: metav1.FieldValidationWarn}
 		var out runtime.Object
 		var err error
-		if p.kind == types.ApplyPatchType {
-			out, err = op.applyPatch(pod.DeepCopy(), p)
+		if p.Kind == types.ApplyPatchType {
+			out, err = op.ApplyPatch(pod.DeepCopy(), p)
 		} else {
-			out, err = op.patched(pod.DeepCopy(), p)
+			out, err = op.Patched(pod.DeepCopy(), p)
 		}
 		if err != nil {
 			return
 		}
-		if _, err := encodeAs(out, op.gvk, format{media: mediaProtobuf}); err != nil && !strings.Contains(err.Error(), "UTF-8") {
+		if _, err := wire.EncodeAs(out, op.GVK, wire.Format{Media: wire.MediaProtobuf}); err != nil && !strings.Contains(err.Error(), "UTF-8") {
 			t.Errorf("the patched object cannot be encoded: %v", err)
 		}
 	})
@@ -138,15 +141,15 @@ func FuzzManagedFields(f *testing.F) {
 		if json.Unmarshal(managed, &old.ManagedFields) != nil {
 			return
 		}
-		if out, err := op.applyPatch(old.DeepCopy(), patchRequest{kind: types.ApplyPatchType, data: data, force: true}); err == nil {
-			if _, err := encodeAs(out, op.gvk, format{media: mediaJSON}); err != nil {
+		if out, err := op.ApplyPatch(old.DeepCopy(), verb.PatchRequest{Kind: types.ApplyPatchType, Data: data, Force: true}); err == nil {
+			if _, err := wire.EncodeAs(out, op.GVK, wire.Format{Media: wire.MediaJSON}); err != nil {
 				t.Errorf("the applied object cannot be encoded: %v", err)
 			}
 		}
 		changed := old.DeepCopy()
 		changed.Labels = map[string]string{"c": "d"}
-		out := op.trackFields(old, changed)
-		if _, err := encodeAs(out, op.gvk, format{media: mediaJSON}); err != nil {
+		out := op.TrackFields(old, changed)
+		if _, err := wire.EncodeAs(out, op.GVK, wire.Format{Media: wire.MediaJSON}); err != nil {
 			t.Errorf("the updated object cannot be encoded: %v", err)
 		}
 	})
@@ -160,16 +163,16 @@ func FuzzAccept(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, accept, query, agent string, stream bool) {
 		r := &http.Request{URL: &url.URL{Path: "/api/v1/pods", RawQuery: query}, Header: http.Header{"Accept": {accept}, "User-Agent": {agent}}}
-		for _, pick := range []func(*http.Request, transforms, bool) (format, error){negotiate, negotiateCustom} {
-			got, err := pick(r, transforms{metadata: true, table: true}, stream)
-			if err != nil && !isStatus(err) {
+		for _, pick := range []func(*http.Request, wire.AllowedTransforms, bool) (wire.Format, error){wire.Negotiate, wire.NegotiateCustom} {
+			got, err := pick(r, wire.AllowedTransforms{Metadata: true, Table: true}, stream)
+			if err != nil && !wire.IsStatus(err) {
 				t.Errorf("the error is no Status: %v", err)
 			}
-			if err == nil && (!slices.Contains([]string{mediaJSON, mediaYAML, mediaProtobuf}, got.media) || stream && got.media == mediaYAML || got.table() && got.media == mediaProtobuf) {
+			if err == nil && (!slices.Contains([]string{wire.MediaJSON, wire.MediaYAML, wire.MediaProtobuf}, got.Media) || stream && got.Media == wire.MediaYAML || got.Table() && got.Media == wire.MediaProtobuf) {
 				t.Errorf("%q is answered with %+v", accept, got)
 			}
 		}
-		offered(accept, mediaJSON)
+		wire.AcceptsAny(accept, wire.MediaJSON)
 	})
 }
 
@@ -181,12 +184,12 @@ func FuzzDeleteOptions(f *testing.F) {
 			f.Add(media, []byte(body))
 		}
 	}
-	medias := []string{mediaJSON, mediaYAML, mediaProtobuf}
+	medias := []string{wire.MediaJSON, wire.MediaYAML, wire.MediaProtobuf}
 	f.Fuzz(func(t *testing.T, media byte, body []byte) {
-		opts, err := decodeDeleteOptions(medias[int(media)%len(medias)], body)
+		opts, err := rest.DecodeDeleteOptions(medias[int(media)%len(medias)], body)
 		if err != nil {
 			// Upstream answers this one in the same way.
-			if !isStatus(err) && !runtime.IsNotRegisteredError(err) {
+			if !wire.IsStatus(err) && !runtime.IsNotRegisteredError(err) {
 				t.Errorf("the error is no Status: %v", err)
 			}
 			return
@@ -196,10 +199,10 @@ func FuzzDeleteOptions(f *testing.F) {
 }
 
 func FuzzContinueToken(f *testing.F) {
-	f.Add(encodeContinue("/registry/pods/default/a", "/registry/pods/", 7), "/registry/pods/")
+	f.Add(wire.EncodeContinue("/registry/pods/default/a", "/registry/pods/", 7), "/registry/pods/")
 	f.Add("eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiLi4vLi4vc2VjcmV0cyJ9", "/registry/pods/default/")
 	f.Fuzz(func(t *testing.T, token, prefix string) {
-		from, _, err := decodeContinue(token, prefix)
+		from, _, err := wire.DecodeContinue(token, prefix)
 		if err == nil && (!strings.HasPrefix(from, prefix) || strings.Contains(from[len(prefix):]+"/", "/../")) {
 			t.Errorf("a token leads from %q to %q", prefix, from)
 		}
@@ -218,16 +221,16 @@ func FuzzListQuery(f *testing.F) {
 		if metav1.Convert_url_Values_To_v1_ListOptions(&values, &opts, nil) != nil {
 			return
 		}
-		req, err := op.endpoint.newListRequest(opts)
+		req, err := op.Endpoint.NewListRequest(opts)
 		if err != nil {
-			if !isStatus(err) {
+			if !wire.IsStatus(err) {
 				t.Errorf("the error is no Status: %v", err)
 			}
 			return
 		}
-		header := op.endpoint.header(pod)
-		req.labels.Matches(&header.Labels)
-		req.fields.Matches(&header.Fields)
+		header := op.Endpoint.Header(pod)
+		req.Labels.Matches(&header.Labels)
+		req.Fields.Matches(&header.Fields)
 	})
 }
 
@@ -240,7 +243,7 @@ func FuzzRequests(f *testing.F) {
 	for i, body := range fuzzedBodies {
 		path := []string{"/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/services?dryRun=All", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 			"/api/v1/namespaces/default/configmaps?fieldValidation=Strict"}[i%4]
-		f.Add("POST", path, []string{mediaJSON, mediaYAML, mediaProtobuf}[i%3], "application/json;as=Table;v=v1;g=meta.k8s.io", []byte(body))
+		f.Add("POST", path, []string{wire.MediaJSON, wire.MediaYAML, wire.MediaProtobuf}[i%3], "application/json;as=Table;v=v1;g=meta.k8s.io", []byte(body))
 	}
 	f.Add("GET", "/api/v1/pods?watch=1&timeoutSeconds=1&resourceVersion=1", "", "application/vnd.kubernetes.protobuf;stream=watch", []byte(nil))
 	f.Add("GET", "/apis/apps/v1/namespaces/x/deployments/y/scale?resourceVersion=9", "", "application/yaml, */*;q=0.1", []byte(nil))
@@ -248,7 +251,7 @@ func FuzzRequests(f *testing.F) {
 	f.Add("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "application/json", "", []byte(`{"spec":{"user":"a","resourceAttributes":{"fieldSelector":{"requirements":[{"key":"a","operator":"In","values":["b"]}]}}}}`))
 	f.Add("GET", "/openapi/v3/apis/apps/v1?hash=x", "", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf", []byte(nil))
 	s := newTestServer(f, withServices)
-	if _, err := client.Create(f.Context(), s.own(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := client.Create(f.Context(), s.ownClient(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}); err != nil && !apierrors.IsAlreadyExists(err) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, method, target, contentType, accept string, body []byte) {

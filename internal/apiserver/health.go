@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
@@ -31,23 +33,23 @@ func finished(name string, done <-chan struct{}) zpages.Check {
 // milestone is a step of the start that /readyz waits for. done is closed when the step has
 // succeeded once.
 type milestone struct {
-	done chan struct{}
+	ch   chan struct{}
 	once *sync.Once
 }
 
-func newMilestone() milestone { return milestone{done: make(chan struct{}), once: new(sync.Once)} }
+func newMilestone() milestone { return milestone{ch: make(chan struct{}), once: new(sync.Once)} }
 
-// reach marks the milestone as reached if err is nil, and returns err.
-func (m milestone) reach(err error) error {
+// complete marks the milestone as reached if err is nil, and returns err.
+func (m milestone) complete(err error) error {
 	if err == nil {
-		m.once.Do(func() { close(m.done) })
+		m.once.Do(func() { close(m.ch) })
 	}
 	return err
 }
 
 func (m milestone) reached() bool {
 	select {
-	case <-m.done:
+	case <-m.ch:
 		return true
 	default:
 		return false
@@ -57,9 +59,9 @@ func (m milestone) reached() bool {
 // checks returns the health checks of a page, under upstream's names.
 func (s *Server) checks(kind string) []zpages.Check {
 	fine := func(context.Context) error { return nil }
-	etcd := func(name, group string, at *place) zpages.Check {
+	etcd := func(name, group string, at *registry.Place) zpages.Check {
 		return zpages.Check{Name: name, Group: group, Run: func(ctx context.Context) error {
-			_, err := at.store.Revision(ctx)
+			_, err := at.Store.Revision(ctx)
 			return err
 		}}
 	}
@@ -68,17 +70,17 @@ func (s *Server) checks(kind string) []zpages.Check {
 		// This server calls itself without TLS.
 		checks = append(checks, check("loopback-serving-certificate", fine))
 	}
-	checks = append(checks, etcd("etcd", "", s.shared.home))
+	checks = append(checks, etcd("etcd", "", s.shared.Home))
 	if kind == "readyz" {
-		checks = append(checks, etcd("etcd-readiness", "", s.shared.home))
+		checks = append(checks, etcd("etcd-readiness", "", s.shared.Home))
 	}
-	for i, at := range s.shared.places[1:] {
+	for i, at := range s.shared.Places[1:] {
 		checks = append(checks, etcd(fmt.Sprintf("etcd-override-%d", i), "etcd", at))
 		if kind == "readyz" {
 			checks = append(checks, etcd(fmt.Sprintf("etcd-override-readiness-%d", i), "etcd-readiness", at))
 		}
 	}
-	if sealed, ok := s.cfg.Store.(sealedStore); ok && kind != "livez" {
+	if sealed, ok := s.cfg.Store.(registry.EncryptedStore); ok && kind != "livez" {
 		checks = append(checks, check("kms-providers", sealed.Health))
 	}
 	if kind == "readyz" {
@@ -103,9 +105,9 @@ func (s *Server) checks(kind string) []zpages.Check {
 		started("priority-and-fairness-config-consumer", "priority-and-fairness-filter")
 	}
 	started("start-apiextensions-informers", "start-apiextensions-controllers", "crd-informer-synced", "start-system-namespaces-controller")
-	hook(s.trusted.done, "start-cluster-authentication-info-controller")
+	hook(s.trustPublished.ch, "start-cluster-authentication-info-controller")
 	started("storage-readiness")
-	hook(s.tracked.done, "start-legacy-token-tracking-controller")
+	hook(s.tokensTracked.ch, "start-legacy-token-tracking-controller")
 	if s.cfg.PolicyStored != nil {
 		hook(s.cfg.PolicyStored, "rbac/bootstrap-roles")
 	} else {
@@ -115,7 +117,7 @@ func (s *Server) checks(kind string) []zpages.Check {
 	if s.flow != nil {
 		started("priority-and-fairness-config-producer")
 	}
-	hook(s.led.done, "bootstrap-controller")
+	hook(s.endpointsKept.ch, "bootstrap-controller")
 	started("start-kubernetes-service-cidr-controller")
 	aggregated("poststarthook/start-kube-aggregator-informers", "poststarthook/apiservice-status-local-available-controller",
 		"poststarthook/apiservice-status-remote-available-controller", "poststarthook/apiservice-registration-controller", "poststarthook/apiservice-discovery-controller",
@@ -138,7 +140,7 @@ func (s *Server) checks(kind string) []zpages.Check {
 
 // afterGrace returns a check that passes until the grace period is over.
 func (s *Server) afterGrace(run func(ctx context.Context) error) func(ctx context.Context) error {
-	until := s.made.Add(s.cfg.LivezGrace)
+	until := s.createdAt.Add(s.cfg.LivezGrace)
 	return func(ctx context.Context) error {
 		if !s.clock().After(until) {
 			return nil
@@ -149,11 +151,11 @@ func (s *Server) afterGrace(run func(ctx context.Context) error) func(ctx contex
 
 // serveHealth serves a page of checks.
 func (s *Server) serveHealth(kind string) http.Handler {
-	return &zpages.Health{Kind: kind, Checks: s.checks(kind), Results: s.metrics.health,
+	return &zpages.Health{Kind: kind, Checks: s.checks(kind), Results: s.metrics.Health,
 		Failed: func(check string, err error) {
 			s.log.Debug("a health check fails", "kind", kind, "check", check, "err", err)
 		},
-		NotFound: func(w http.ResponseWriter, _ *http.Request) { notFoundPath(w) },
+		NotFound: func(w http.ResponseWriter, _ *http.Request) { wire.NotFoundPath(w) },
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/knarr-project/knarr/internal/store"
 )
@@ -51,7 +52,7 @@ func TestStartupChecksPassWhenTheirObjectsAreStored(t *testing.T) {
 		}
 	}
 	refused, fine := http.StatusInternalServerError, http.StatusOK
-	s.background()
+	s.startBackground()
 	eventually(t, check(map[string]int{
 		hook + "start-system-namespaces-controller": fine, hook + "start-cluster-authentication-info-controller": fine,
 		hook + "start-legacy-token-tracking-controller": refused, hook + "bootstrap-controller": refused, hook + "rbac/bootstrap-roles": refused, "/readyz": refused,
@@ -64,4 +65,48 @@ func TestStartupChecksPassWhenTheirObjectsAreStored(t *testing.T) {
 	eventually(t, check(map[string]int{hook + "start-legacy-token-tracking-controller": fine, hook + "bootstrap-controller": refused, "/readyz": refused}))
 	db.not.Store(&[]string{})
 	eventually(t, check(map[string]int{"/readyz": fine}))
+}
+
+func TestServerIsAliveDuringItsStart(t *testing.T) {
+	now := time.Now()
+	s := newTestServer(t, func(c *Config) { c.LivezGrace, c.Clock = time.Minute, func() time.Time { return now } })
+	ask := func(path string) int {
+		// The bootstrap objects are never created, because the server does not run.
+		code, _, _ := do(t, s, "GET", path, "")
+		return code
+	}
+	if livez, healthz, readyz := ask("/livez"), ask("/healthz"), ask("/readyz"); livez != http.StatusOK || healthz != http.StatusInternalServerError || readyz != http.StatusInternalServerError {
+		t.Errorf("during the start: %d, %d, %d", livez, healthz, readyz)
+	}
+	now = now.Add(time.Minute + 1)
+	if livez := ask("/livez"); livez != http.StatusInternalServerError {
+		t.Errorf("after the grace period: %d", livez)
+	}
+}
+
+func TestFlagzShowsTheSettings(t *testing.T) {
+	s := newTestServer(t, func(c *Config) {
+		c.Settings = func() map[string]string { return map[string]string{"event-ttl": "1h0m0s"} }
+	})
+	cfg, _ := overHTTP(t, s, "application/json")
+	for path, want := range map[string]string{
+		"/flagz": "\nevent-ttl=1h0m0s\n", "/": `"/flagz"`, "/statusz": "Paths  /flagz /healthz /livez /metrics /readyz /statusz /version\n",
+	} {
+		if resp, body := fetch(t, cfg.Host+path); resp.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
+			t.Errorf("%s: %d %s, want %q", path, resp.StatusCode, body, want)
+		}
+	}
+}
+
+func TestProfilingCanBeDisabled(t *testing.T) {
+	for off, want := range map[bool]int{false: http.StatusOK, true: http.StatusNotFound} {
+		s := newTestServer(t, func(c *Config) { c.NoProfiling = off })
+		cfg, _ := overHTTP(t, s, "application/json")
+		if resp, _ := fetch(t, cfg.Host+"/debug/pprof/"); resp.StatusCode != want {
+			t.Errorf("off %v: %s", off, resp.Status)
+		}
+		if resp, _ := fetch(t, cfg.Host+"/debug/api_priority_and_fairness/dump_requests"); resp.StatusCode != http.StatusOK {
+			t.Errorf("off %v: the dump pages: %s", off, resp.Status)
+		}
+	}
 }

@@ -25,6 +25,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 )
 
 // overHTTP serves the Server until the test ends.
@@ -447,7 +449,7 @@ func TestNamespaceOfAClusterScopedObjectIsDropped(t *testing.T) {
 
 func TestLargeBodyIsRefused(t *testing.T) {
 	s := newTestServer(t)
-	code, _, body := do(t, s, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"a"},"data":{"x":"`+strings.Repeat("x", maxBody)+`"}}`)
+	code, _, body := do(t, s, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"a"},"data":{"x":"`+strings.Repeat("x", wire.MaxBody)+`"}}`)
 	if code != http.StatusRequestEntityTooLarge || !strings.Contains(body, "limit is 3145728") {
 		t.Fatal(code, body)
 	}

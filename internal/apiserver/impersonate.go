@@ -27,7 +27,7 @@ const (
 // allowed the impersonation for such requests only; it is empty if impersonation is allowed for all
 // requests.
 func (s *Server) impersonate(ctx context.Context, r *http.Request, user auth.User, about auth.Attributes) (as auth.User, constraint string, err error) {
-	wanted := wantedUser(r.Header)
+	wanted := impersonatedUser(r.Header)
 	if wanted.Name == "" {
 		if wanted.UID != "" || len(wanted.Groups) > 0 || len(wanted.Extra) > 0 {
 			// The text is upstream's.
@@ -36,7 +36,7 @@ func (s *Server) impersonate(ctx context.Context, r *http.Request, user auth.Use
 		}
 		return user, "", nil
 	}
-	mode, err := s.mayImpersonate(ctx, user, &wanted, about)
+	mode, err := s.authorizeImpersonation(ctx, user, &wanted, about)
 	if err != nil {
 		return user, "", err
 	}
@@ -45,11 +45,11 @@ func (s *Server) impersonate(ctx context.Context, r *http.Request, user auth.Use
 			r.Header.Del(header)
 		}
 	}
-	return impersonated(wanted, mode), mode.verb(), nil
+	return withImplicitGroups(wanted, mode), mode.verb(), nil
 }
 
-// wantedUser returns the user that the headers name.
-func wantedUser(h http.Header) auth.User {
+// impersonatedUser returns the user that the headers name.
+func impersonatedUser(h http.Header) auth.User {
 	return auth.User{Name: h.Get(impersonateUser), UID: h.Get(impersonateUID), Groups: h.Values(impersonateGroup), Extra: extraHeaders(h)}
 }
 
@@ -72,28 +72,28 @@ func extraHeaders(h http.Header) map[string][]string {
 	return extra
 }
 
-// mayImpersonate checks whether the user may impersonate the wanted one, for this request only or
+// authorizeImpersonation checks whether the user may impersonate the wanted one, for this request only or
 // for all requests (the verb impersonate). As upstream, it first tries the mode that was allowed
 // for this user the last time. So users with the verb impersonate never see refusals that name
 // other verbs. The error is that of the first mode.
-func (s *Server) mayImpersonate(ctx context.Context, user auth.User, wanted *auth.User, about auth.Attributes) (mode impersonation, err error) {
-	modes := append(modesFor(&user, wanted), unconstrained)
-	last, _ := s.modes.Get(user.Name)
+func (s *Server) authorizeImpersonation(ctx context.Context, user auth.User, wanted *auth.User, about auth.Attributes) (mode impersonationMode, err error) {
+	modes := append(constrainedModes(&user, wanted), modeUnconstrained)
+	last, _ := s.lastModes.Get(user.Name)
 	if i := slices.Index(modes, last); i > 0 && last != "" {
 		modes = slices.Insert(slices.Delete(modes, i, i+1), 0, last)
 	}
 	var refusal error
 	began := s.clock()
-	defer func() { s.metrics.security.impersonations.observe(string(mode), err, s.clock().Sub(began)) }()
+	defer func() { s.metrics.Security.Impersonations.Observe(string(mode), err, s.clock().Sub(began)) }()
 	for i, mode := range modes {
-		if mode == unconstrained {
-			err = s.mayImpersonateAlways(ctx, user, wanted)
+		if mode == modeUnconstrained {
+			err = s.authorizeUnconstrained(ctx, user, wanted)
 		} else {
-			err = s.mayImpersonateHere(ctx, mode, user, wanted, about)
+			err = s.authorizeConstrained(ctx, mode, user, wanted, about)
 		}
 		if err == nil {
 			if mode != last {
-				s.modes.Put(user.Name, mode)
+				s.lastModes.Put(user.Name, mode)
 			}
 			return mode, nil
 		}
@@ -104,19 +104,19 @@ func (s *Server) mayImpersonate(ctx context.Context, user auth.User, wanted *aut
 	return "", refusal
 }
 
-// allowed checks one permission that a mode of impersonation requires.
-func (s *Server) allowed(ctx context.Context, mode impersonation, a auth.Attributes) error {
+// authorizeMode checks one permission that a mode of impersonation requires.
+func (s *Server) authorizeMode(ctx context.Context, mode impersonationMode, a auth.Attributes) error {
 	began := s.clock()
 	err := s.access.authorize(ctx, a)
-	s.metrics.security.checks.observe(string(mode), err, s.clock().Sub(began))
+	s.metrics.Security.Checks.Observe(string(mode), err, s.clock().Sub(began))
 	return err
 }
 
-// mayImpersonateAlways checks the verb impersonate on each part of the wanted identity.
-func (s *Server) mayImpersonateAlways(ctx context.Context, user auth.User, wanted *auth.User) error {
+// authorizeUnconstrained checks the verb impersonate on each part of the wanted identity.
+func (s *Server) authorizeUnconstrained(ctx context.Context, user auth.User, wanted *auth.User) error {
 	check := func(a auth.Attributes) error {
 		a.User, a.Verb = user, "impersonate"
-		return s.allowed(ctx, unconstrained, a)
+		return s.authorizeMode(ctx, modeUnconstrained, a)
 	}
 	a := auth.Attributes{Version: "v1", Resource: "users", Name: wanted.Name}
 	if namespace, account, ok := auth.SplitServiceAccount(wanted.Name); ok {
@@ -146,8 +146,8 @@ func (s *Server) mayImpersonateAlways(ctx context.Context, user auth.User, wante
 	return nil
 }
 
-// impersonated adds the groups that every user of that kind is in.
-func impersonated(u auth.User, mode impersonation) auth.User {
+// withImplicitGroups adds the groups that every user of that kind is in.
+func withImplicitGroups(u auth.User, mode impersonationMode) auth.User {
 	u.Groups = slices.Clone(u.Groups)
 	add := func(group string) {
 		if !slices.Contains(u.Groups, group) {
@@ -158,7 +158,7 @@ func impersonated(u auth.User, mode impersonation) auth.User {
 		add(auth.GroupServiceAccounts)
 		add(auth.GroupServiceAccounts + ":" + namespace)
 	}
-	if mode == arbitraryNode || mode == associatedNode {
+	if mode == modeArbitraryNode || mode == modeAssociatedNode {
 		add(auth.GroupNodes)
 	}
 	if u.Name == auth.UserAnonymous {

@@ -166,17 +166,17 @@ func TestImpersonation(t *testing.T) {
 		})
 	}
 	// A request counts as one attempt, whatever the number of modes tried.
-	attempts := func(mode impersonation, decision string) float64 {
+	attempts := func(mode impersonationMode, decision string) float64 {
 		var m dto.Metric
-		if err := s.metrics.security.impersonations.count.WithLabelValues(string(mode), decision).Write(&m); err != nil {
+		if err := s.metrics.Security.Impersonations.Count.WithLabelValues(string(mode), decision).Write(&m); err != nil {
 			t.Fatal(err)
 		}
 		return m.Counter.GetValue()
 	}
-	if got, all := attempts("", "denied"), attempts(unconstrained, "denied")+attempts(impersonatedUserInfo, "denied"); got == 0 || all != 0 {
+	if got, all := attempts("", "denied"), attempts(modeUnconstrained, "denied")+attempts(modeUserInfo, "denied"); got == 0 || all != 0 {
 		t.Errorf("%v attempts were denied, %v of them by one way", got, all)
 	}
-	if got := attempts(associatedNode, "allowed"); got != 1 {
+	if got := attempts(modeAssociatedNode, "allowed"); got != 1 {
 		t.Errorf("%v attempts to be the node that a pod runs on were allowed", got)
 	}
 }
@@ -197,12 +197,12 @@ func FuzzImpersonationHeaders(f *testing.F) {
 	f.Add("system:node:n1", "", "system:masters", "", "\x00")
 	f.Fuzz(func(t *testing.T, name, uid, group, key, value string) {
 		h := http.Header{impersonateUser: {name}, impersonateUID: {uid}, impersonateGroup: {group}, impersonateExtra + key: {value}}
-		wanted := wantedUser(h)
+		wanted := impersonatedUser(h)
 		if wanted.Name != name || len(wanted.Extra) != 1 {
 			t.Errorf("%+v", wanted)
 		}
-		for _, mode := range append(modesFor(&auth.User{Name: name}, &wanted), unconstrained) {
-			u := impersonated(wanted, mode)
+		for _, mode := range append(constrainedModes(&auth.User{Name: name}, &wanted), modeUnconstrained) {
+			u := withImplicitGroups(wanted, mode)
 			if slices.Contains(u.Groups, auth.GroupMasters) && group != auth.GroupMasters {
 				t.Errorf("%+v is a master", u)
 			}

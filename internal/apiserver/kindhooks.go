@@ -12,56 +12,41 @@ import (
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/apiserver/custom"
-	"github.com/knarr-project/knarr/internal/resource"
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 )
 
 // hookKinds lists what kinds do besides what their strategies say, because it needs the server's
 // configuration or another part of the server.
 func (s *Server) hookKinds() {
 	es := s.endpoints
-	es.hook("", "services", func(h *hooks) { *h = s.services.hooks() })
-	es.hook(apiextensionsv1.GroupName, "customresourcedefinitions", func(h *hooks) {
-		h.deleting = func(obj runtime.Object, now metav1.Time) {
+	es.Hook("", "services", func(h *registry.Hooks) { *h = s.services.Hooks() })
+	es.Hook(apiextensionsv1.GroupName, "customresourcedefinitions", func(h *registry.Hooks) {
+		h.MarkDeleted = func(obj runtime.Object, now metav1.Time) {
 			custom.MarkDeleted(obj.(*apiextensionsv1.CustomResourceDefinition), now)
 		}
 	})
-	es.hook(resourcev1.GroupName, "resourceslices", func(h *hooks) { h.stamp = stampTaints })
+	es.Hook(resourcev1.GroupName, "resourceslices", func(h *registry.Hooks) { h.SetTimes = setTaintTimes })
 	if s.cfg.NoPrivileged {
-		es.refusePrivileged()
+		es.RefusePrivileged()
 	}
 	for _, name := range []string{"resourceclaims", "resourceclaimtemplates"} {
-		es.hook(resourcev1.GroupName, name, func(h *hooks) {
-			h.fields = func(ctx context.Context, a *admission.Attributes) (field.ErrorList, error) {
+		es.Hook(resourcev1.GroupName, name, func(h *registry.Hooks) {
+			h.Validate = func(ctx context.Context, a *admission.Attributes) (field.ErrorList, error) {
 				return s.access.Admission().ValidateFields(ctx, a)
 			}
 		})
 	}
-	es.hook("", "persistentvolumes", func(h *hooks) {
-		h.update = func(_ context.Context, _ *txn, obj, old runtime.Object) error {
-			stampPhase(obj, old, s.shared.now())
+	es.Hook("", "persistentvolumes", func(h *registry.Hooks) {
+		h.Update = func(_ context.Context, _ *registry.Transaction, obj, old runtime.Object) error {
+			setPhaseTime(obj, old, s.shared.Now())
 			return nil
 		}
 	})
 }
 
-// refusePrivileged reports privileged containers together with other field errors, as upstream
-// does. Writes to status and scale are not checked.
-func (es *endpoints) refusePrivileged() {
-	for _, r := range es.registries {
-		if !resource.MakesPods(r.kind.New()) {
-			continue
-		}
-		r.hooks.fields = func(_ context.Context, a *admission.Attributes) (field.ErrorList, error) {
-			if a.Subresource == "status" || a.Subresource == "scale" {
-				return nil, nil
-			}
-			return resource.Privileged(a.Object), nil
-		}
-	}
-}
-
-// stampTaints sets the time of device taints that have none.
-func stampTaints(obj runtime.Object, now metav1.Time) {
+// setTaintTimes sets the time of device taints that have none.
+func setTaintTimes(obj runtime.Object, now metav1.Time) {
 	slice, ok := obj.(*resourcev1.ResourceSlice)
 	if !ok {
 		return
@@ -76,8 +61,8 @@ func stampTaints(obj runtime.Object, now metav1.Time) {
 	}
 }
 
-// stampPhase sets the time of a phase change of a volume, unless the writer has set it.
-func stampPhase(obj, old runtime.Object, now metav1.Time) {
+// setPhaseTime sets the time of a phase change of a volume, unless the writer has set it.
+func setPhaseTime(obj, old runtime.Object, now metav1.Time) {
 	v, ok := obj.(*corev1.PersistentVolume)
 	before, same := old.(*corev1.PersistentVolume)
 	if ok && same && v.Status.Phase != before.Status.Phase && v.Status.LastPhaseTransitionTime.Equal(before.Status.LastPhaseTransitionTime) {
@@ -86,8 +71,8 @@ func stampPhase(obj, old runtime.Object, now metav1.Time) {
 }
 
 // owned records in a new object's managedFields that the server itself has set its fields.
-func (s *Server) owned(kind *endpoint, obj runtime.Object) runtime.Object {
-	op := s.engine.internal(kind, "", accessor(obj).GetName())
-	op.fieldManager = componentManager(op.user.Name)
-	return op.trackFields(kind.newObject(), obj)
+func (s *Server) owned(kind *registry.Endpoint, obj runtime.Object) runtime.Object {
+	op := s.engine.InternalOperation(kind, "", wire.Accessor(obj).GetName())
+	op.FieldManager = registry.ComponentManager(op.User.Name)
+	return op.TrackFields(kind.NewObject(), obj)
 }

@@ -11,29 +11,32 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
+	"github.com/knarr-project/knarr/internal/apiserver/verb"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 )
 
 // oddObject decodes a request's body of the endpoint's kind like a request; nil if it is refused.
-func oddObject(t *testing.T, e *endpoint, o *odd) runtime.Object {
-	obj, err := api.Scheme.New(e.gvk)
+func oddObject(t *testing.T, e *registry.Endpoint, o *odd) runtime.Object {
+	obj, err := api.Scheme.New(e.GVK)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.fill(reflect.ValueOf(obj).Elem(), 0)
 	body, err := json.Marshal(obj)
 	if err != nil {
-		t.Fatalf("%s: what is filled in has no form in JSON: %v", e.gvk, err)
+		t.Fatalf("%s: what is filled in has no form in JSON: %v", e.GVK, err)
 	}
-	taken, err := decodeBody(mediaJSON, body, e.gvk, metav1.FieldValidationIgnore, func(string) {})
+	taken, err := wire.DecodeBody(wire.MediaJSON, body, e.GVK, metav1.FieldValidationIgnore, func(string) {})
 	if err != nil {
-		if !isStatus(err) {
-			t.Errorf("%s: the error is no answer: %v", e.gvk, err)
+		if !wire.IsStatus(err) {
+			t.Errorf("%s: the error is no answer: %v", e.GVK, err)
 		}
 		return nil
 	}
-	hub, err := e.toHub(taken)
+	hub, err := e.ToHub(taken)
 	if err != nil {
-		t.Logf("%s: %v", e.gvk, err)
+		t.Logf("%s: %v", e.GVK, err)
 		return nil
 	}
 	return hub
@@ -41,42 +44,42 @@ func oddObject(t *testing.T, e *endpoint, o *odd) runtime.Object {
 
 // checkKept checks that a stored object can be read again, shown in every form and selected by its
 // fields.
-func checkKept(t *testing.T, e *endpoint, obj runtime.Object) {
-	e.header(obj)
-	shown, err := e.fromHub(obj)
+func checkKept(t *testing.T, e *registry.Endpoint, obj runtime.Object) {
+	e.Header(obj)
+	shown, err := e.FromHub(obj)
 	if err != nil {
-		t.Logf("%s: %v", e.gvk, err)
+		t.Logf("%s: %v", e.GVK, err)
 		return
 	}
-	for _, f := range []format{{media: mediaJSON}, {media: mediaProtobuf}, {media: mediaJSON, as: "PartialObjectMetadata", asVersion: "v1"}} {
-		if _, err := e.encodeObject(shown, f); err != nil && !strings.Contains(err.Error(), "UTF-8") {
-			t.Errorf("%s: it can not be shown: %v", e.gvk, err)
+	for _, f := range []wire.Format{{Media: wire.MediaJSON}, {Media: wire.MediaProtobuf}, {Media: wire.MediaJSON, As: "PartialObjectMetadata", AsVersion: "v1"}} {
+		if _, err := e.EncodeObject(shown, f); err != nil && !strings.Contains(err.Error(), "UTF-8") {
+			t.Errorf("%s: it can not be shown: %v", e.GVK, err)
 		}
 	}
-	if _, err := e.table([]runtime.Object{obj}, metav1.ListMeta{}, format{media: mediaJSON, as: "Table"}, true); err != nil {
-		t.Errorf("%s: it has no row: %v", e.gvk, err)
+	if _, err := e.Table([]runtime.Object{obj}, metav1.ListMeta{}, wire.Format{Media: wire.MediaJSON, As: "Table"}, true); err != nil {
+		t.Errorf("%s: it has no row: %v", e.GVK, err)
 	}
-	if e.codec == nil {
+	if e.Codec == nil {
 		return
 	}
-	stored, err := e.codec.encode(obj)
+	stored, err := e.Codec.Encode(obj)
 	if err != nil {
 		if !strings.Contains(err.Error(), "UTF-8") {
-			t.Errorf("%s: it can not be stored: %v", e.gvk, err)
+			t.Errorf("%s: it can not be stored: %v", e.GVK, err)
 		}
 		return
 	}
-	if _, err := e.decode(stored, 7); err != nil {
-		t.Errorf("%s: what was stored can not be read: %v", e.gvk, err)
+	if _, err := e.Decode(stored, 7); err != nil {
+		t.Errorf("%s: what was stored can not be read: %v", e.GVK, err)
 	}
 }
 
 // everyEndpoint returns the endpoints of all built-in kinds in all versions, in a stable order.
-func everyEndpoint(s *Server) (all []*endpoint) {
-	for _, e := range s.endpoints.builtin {
+func everyEndpoint(s *Server) (all []*registry.Endpoint) {
+	for _, e := range s.endpoints.Builtin {
 		all = append(all, e)
 	}
-	slices.SortFunc(all, func(a, b *endpoint) int { return strings.Compare(a.gvr.String(), b.gvr.String()) })
+	slices.SortFunc(all, func(a, b *registry.Endpoint) int { return strings.Compare(a.GVR.String(), b.GVR.String()) })
 	return all
 }
 
@@ -84,10 +87,10 @@ func everyEndpoint(s *Server) (all []*endpoint) {
 func FuzzStoredObjects(f *testing.F) {
 	all := everyEndpoint(newTestServer(f))
 	for i, e := range all {
-		if e.codec == nil {
+		if e.Codec == nil {
 			continue
 		}
-		stored, err := e.codec.encode(e.newObject())
+		stored, err := e.Codec.Encode(e.NewObject())
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -97,10 +100,10 @@ func FuzzStoredObjects(f *testing.F) {
 	f.Add(uint16(0), []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":1}}`))
 	f.Fuzz(func(t *testing.T, which uint16, stored []byte) {
 		e := all[int(which)%len(all)]
-		if e.codec == nil {
+		if e.Codec == nil {
 			return
 		}
-		if obj, err := e.decode(stored, 7); err == nil {
+		if obj, err := e.Decode(stored, 7); err == nil {
 			checkKept(t, e, obj)
 		}
 	})
@@ -121,7 +124,7 @@ func FuzzKinds(f *testing.F) {
 		if obj == nil {
 			return
 		}
-		strategy := e.strategy
+		strategy := e.Strategy
 		before := obj.DeepCopyObject()
 		if strategy.WarningsAsSent != nil {
 			strategy.WarningsAsSent(obj)
@@ -129,12 +132,12 @@ func FuzzKinds(f *testing.F) {
 		if strategy.PrepareCreate != nil {
 			strategy.PrepareCreate(obj)
 		}
-		errs := strategy.ValidateNew(obj, e.kind.Namespaced)
+		errs := strategy.ValidateNew(obj, e.Kind.Namespaced)
 		if strategy.Warnings != nil {
 			strategy.Warnings(obj, nil)
 		}
-		e.header(obj)
-		e.cells(obj, metav1.Now())
+		e.Header(obj)
+		e.Cells(obj, metav1.Now())
 		if len(errs) == 0 {
 			checkKept(t, e, obj)
 		}
@@ -147,27 +150,27 @@ func FuzzKinds(f *testing.F) {
 }
 
 // updateOdd validates the change from old to obj by the rules of the kind and all its subresources.
-func updateOdd(e *endpoint, obj, old runtime.Object) {
+func updateOdd(e *registry.Endpoint, obj, old runtime.Object) {
 	subresources := []string{"", "status"}
-	for name := range e.strategy.Subresource {
+	for name := range e.Strategy.Subresource {
 		subresources = append(subresources, name)
 	}
 	for _, name := range subresources {
-		op := &operation{endpoint: e, subresource: name}
-		prepare, validate := op.updateRules()
+		op := &verb.Operation{Endpoint: e, Subresource: name}
+		prepare, validate := op.UpdateRules()
 		obj := obj.DeepCopyObject()
 		if prepare != nil {
 			prepare(obj, old)
 		}
-		if e.strategy.Stamp != nil {
-			e.strategy.Stamp(obj, old, metav1.Now())
+		if e.Strategy.Stamp != nil {
+			e.Strategy.Stamp(obj, old, metav1.Now())
 		}
-		e.strategy.ValidateMetaUpdate(accessor(obj), accessor(old), e.kind.Namespaced, name)
+		e.Strategy.ValidateMetaUpdate(wire.Accessor(obj), wire.Accessor(old), e.Kind.Namespaced, name)
 		if validate != nil {
 			validate(obj, old)
 		}
-		if name == "" && e.strategy.Warnings != nil {
-			e.strategy.Warnings(obj, old)
+		if name == "" && e.Strategy.Warnings != nil {
+			e.Strategy.Warnings(obj, old)
 		}
 	}
 }

@@ -13,13 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/apiserver/verb"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 )
 
-// TestMergeObjectEqualsMergingTheDocument compares mergeObject with a merge of the JSON document.
+// TestMergeObjectEqualsMergingTheDocument compares MergeObject with a merge of the JSON document.
 func TestMergeObjectEqualsMergingTheDocument(t *testing.T) {
 	patches := []struct {
 		patch string
-		short bool // mergeObject handles it
+		short bool // MergeObject handles it
 	}{
 		{`{}`, true},
 		{`{"metadata":{"labels":{"a":"b"}}}`, true},
@@ -59,25 +61,25 @@ func TestMergeObjectEqualsMergingTheDocument(t *testing.T) {
 		{`text`, false},
 	}
 	s := newTestServer(t)
-	e, _ := s.endpoints.find(corev1.SchemeGroupVersion.WithResource("pods"))
-	op := s.engine.internal(e, "default", "x")
+	e, _ := s.endpoints.Find(corev1.SchemeGroupVersion.WithResource("pods"))
+	op := s.engine.InternalOperation(e, "default", "x")
 	fill := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.New(rand.NewSource(1)), serializer.NewCodecFactory(api.Scheme))
 	for range 20 {
 		var filled corev1.Pod
 		fill.Fill(&filled)
-		clearKind(&filled)
-		stored, err := e.codec.encode(&filled)
+		wire.ClearKind(&filled)
+		stored, err := e.Codec.Encode(&filled)
 		if err != nil {
 			t.Fatal(err)
 		}
-		old, err := e.codec.decode(stored, 1) // as in the cache
+		old, err := e.Codec.Decode(stored, 1) // as in the cache
 		if err != nil {
 			t.Fatal(err)
 		}
 		before := old.DeepCopyObject()
 		for _, c := range patches {
-			p := patchRequest{kind: types.MergePatchType, data: []byte(c.patch), validation: metav1.FieldValidationStrict}
-			got, ok := mergeObject(old, p)
+			p := verb.PatchRequest{Kind: types.MergePatchType, Data: []byte(c.patch), Validation: metav1.FieldValidationStrict}
+			got, ok := verb.MergeObject(old, p)
 			if ok != c.short {
 				t.Errorf("%s: taken: %v, want %v", c.patch, ok, c.short)
 			}
@@ -88,11 +90,11 @@ func TestMergeObjectEqualsMergingTheDocument(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			doc, err := applyMergePatch(withTypeMeta(nil, e.gvk, whole), p)
+			doc, err := verb.ApplyMergePatch(wire.WithTypeMeta(nil, e.GVK, whole), p)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, err := op.decodePatched(doc, old, e.gvk, p)
+			want, err := op.DecodePatched(doc, old, e.GVK, p)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,8 +103,8 @@ func TestMergeObjectEqualsMergingTheDocument(t *testing.T) {
 			if string(mine) != string(reference) {
 				t.Errorf("%s:\n%s\nwant\n%s", c.patch, mine, reference)
 			}
-			mineStored, _ := e.codec.encode(got)
-			wantStored, _ := e.codec.encode(want)
+			mineStored, _ := e.Codec.Encode(got)
+			wantStored, _ := e.Codec.Encode(want)
 			if string(mineStored) != string(wantStored) {
 				t.Errorf("%s: it is stored in another way", c.patch)
 			}

@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/knarr-project/knarr/internal/store"
-
 	"github.com/knarr-project/knarr/internal/admission/measure"
+	"github.com/knarr-project/knarr/internal/store"
 )
 
 // families are the metrics of upstream's API server v1.36 that dashboards and alerts use, with
@@ -171,7 +170,7 @@ func TestMetricsHaveUpstreamsNamesAndLabels(t *testing.T) {
 func TestDecodeErrorsAreCounted(t *testing.T) {
 	s := newTestServer(t)
 	url, _, _ := running(t, s)
-	if _, err := s.shared.home.store.Commit(t.Context(), nil, store.Op{Key: "/registry/configmaps/default/bad", Value: []byte("k8s\x00 and then nonsense")}); err != nil {
+	if _, err := s.shared.Home.Store.Commit(t.Context(), nil, store.Op{Key: "/registry/configmaps/default/bad", Value: []byte("k8s\x00 and then nonsense")}); err != nil {
 		t.Fatal(err)
 	}
 	if resp, body := fetch(t, url+"/api/v1/namespaces/default/configmaps/bad"); resp.StatusCode != http.StatusInternalServerError {

@@ -9,12 +9,13 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/knarr-project/knarr/internal/apiserver/service"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
 // fewServices gives a server small ranges for Services: 14 addresses, 4 ports.
 func fewServices(c *Config) {
-	c.ServiceCIDRs, c.NodePorts = []netip.Prefix{netip.MustParsePrefix("10.47.0.0/28")}, PortRange{Base: 30000, Size: 4}
+	c.ServiceCIDRs, c.NodePorts = []netip.Prefix{netip.MustParsePrefix("10.47.0.0/28")}, service.PortRange{Base: 30000, Size: 4}
 }
 
 // TestAllocationMetrics: upstream's API server v1.36.3 counts a port outside the range as an
@@ -23,7 +24,7 @@ func TestAllocationMetrics(t *testing.T) {
 	s := newTestServer(t, fewServices)
 	h := httptest.NewServer(s.Handler())
 	t.Cleanup(h.Close)
-	a := wire{t, h}
+	a := testAPI{t, h}
 	a.want(http.StatusCreated, "POST", "/api/v1/namespaces", "{metadata: {name: default}}")
 	const services, address, port = "/api/v1/namespaces/default/services", "kube_apiserver_clusterip_allocator_", "kube_apiserver_nodeport_allocator_"
 	for _, step := range []struct {
@@ -83,7 +84,7 @@ func TestUnreadableAllocationsHaveNoMetrics(t *testing.T) {
 	s := newTestServer(t, fewServices, func(c *Config) { away = &closed{Store: c.Store}; c.Store = away })
 	away.since.Store(true)
 	w := httptest.NewRecorder()
-	s.metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	s.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if page := w.Body.String(); w.Code != http.StatusOK || !strings.Contains(page, "\ngo_goroutines ") {
 		t.Fatalf("%d %s", w.Code, page)
 	}

@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/knarr-project/knarr/internal/admission/measure"
+	"github.com/knarr-project/knarr/internal/apiserver/telemetry"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -22,7 +24,7 @@ import (
 func hasMetrics(t *testing.T, s *Server, lines ...string) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	s.metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	s.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range lines {
 		if !strings.Contains(w.Body.String(), "\n"+want+"\n") {
 			t.Errorf("the metrics lack %s", want)
@@ -32,8 +34,10 @@ func hasMetrics(t *testing.T, s *Server, lines ...string) {
 
 func TestMetricsBeforeTheFirstRequest(t *testing.T) {
 	w := httptest.NewRecorder()
-	newTestServer(t).metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	for _, want := range []string{ // these figures are global to the process
+	s := newTestServer(t)
+	s.Register(measure.New().Collectors()...) // of an admission chain
+	s.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, want := range []string{
 		`pod_security_exemptions_total{request_operation="create",resource="pod",subresource=""} `,
 		`pod_security_exemptions_total{request_operation="update",resource="controller",subresource=""} `,
 		`pod_security_evaluations_total{decision="allow",mode="enforce",policy_level="privileged",policy_version="latest",request_operation="update",resource="pod",subresource=""} `,
@@ -54,7 +58,7 @@ func TestCertificateDurationsAreCounted(t *testing.T) {
 		from, to := old.DeepCopy(), old.DeepCopy()
 		to.Status.Certificate = issued
 		change(from, to)
-		s.metrics.writes.written(subresource, from, to)
+		s.metrics.Writes.Written(subresource, from, to)
 	}
 	nothing := func(_, _ *certificatesv1.CertificateSigningRequest) {}
 	write("", nothing)
@@ -77,7 +81,7 @@ func TestCertificateDurationsAreCounted(t *testing.T) {
 		"the requested duration": {hour, hour, true}, "dated back": {hour, hour + 299, true}, "a little of a long time": {day, day - 3600, true},
 		"a much longer duration": {hour, day, false}, "much shorter": {day, hour, false},
 	} {
-		if got := honored(time.Duration(tc.asked)*time.Second, time.Duration(tc.given)*time.Second); got != tc.want {
+		if got := telemetry.DurationHonored(time.Duration(tc.asked)*time.Second, time.Duration(tc.given)*time.Second); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -85,7 +89,7 @@ func TestCertificateDurationsAreCounted(t *testing.T) {
 
 func TestTimestampComparisonsAreMeasured(t *testing.T) {
 	s := newTestServer(t)
-	c := s.own()
+	c := s.ownClient()
 	obj := mustCreate(t, c, configMap("one"))
 	obj = obj.DeepCopy()
 	obj.Data = map[string]string{"a": "b"}
@@ -93,9 +97,9 @@ func TestTimestampComparisonsAreMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := httptest.NewRecorder()
-	s.metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	s.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	counted := 0
-	for _, path := range []timeComparison{otherManagedFields, otherFields, onlyOtherTimes} {
+	for _, path := range []telemetry.TimeComparison{telemetry.OtherManagedFields, telemetry.OtherFields, telemetry.OnlyOtherTimes} {
 		_, rest, ok := strings.Cut(w.Body.String(), fmt.Sprintf("apiserver_request_timestamp_comparison_time_count{code_path=%q} ", path))
 		if !ok {
 			t.Fatalf("the metrics lack %s", path)
@@ -125,11 +129,11 @@ func TestLogsOfUnverifiedKubelets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustCreate(t, s.own(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Status: corev1.NodeStatus{
+	mustCreate(t, s.ownClient(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Status: corev1.NodeStatus{
 		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: at.Hostname()}},
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(port)}},
 	}})
-	mustCreate(t, s.own(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"},
+	mustCreate(t, s.ownClient(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"},
 		Spec: corev1.PodSpec{NodeName: "one", Containers: []corev1.Container{{Name: "c", Image: "i"}}}})
 	const log = "/api/v1/namespaces/default/pods/p/log"
 	if code, _, answer := do(t, s, "GET", log, ""); code != http.StatusInternalServerError || !strings.Contains(answer, "x509: ") {

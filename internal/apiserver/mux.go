@@ -12,6 +12,8 @@ import (
 
 	"github.com/knarr-project/knarr/internal/api/openapi"
 	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
+	"github.com/knarr-project/knarr/internal/apiserver/rest"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/version"
 	"github.com/knarr-project/knarr/internal/zpages"
 )
@@ -35,8 +37,8 @@ func (s *Server) newMux() *http.ServeMux {
 	}
 	mux.HandleFunc("/statusz", zpages.Statusz("apiserver", time.Now(), time.Now, about...))
 	mux.HandleFunc(flowControlPath, s.serveFlowControl)
-	mux.Handle("/metrics", s.metrics.handler())
-	mux.Handle("/metrics/slis", s.metrics.health.Handler())
+	mux.Handle("/metrics", s.metrics.Handler())
+	mux.Handle("/metrics/slis", s.metrics.Health.Handler())
 	documents := openapi.New(openapi.Providers{s.customDocs, aggregation.OpenAPI{Aggregator: s.remotes}}, s.cfg.Switches)
 	for _, path := range []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/"} {
 		mux.Handle(path, documents)
@@ -53,65 +55,57 @@ func (s *Server) newMux() *http.ServeMux {
 			s.serveRoot(w)
 			return
 		}
-		notFoundPath(w)
+		wire.NotFoundPath(w)
 	})
 	return mux
 }
 
 // tokenDocuments are the documents with which others verify service account tokens, with their
 // media types.
-var tokenDocuments = map[string]string{"/.well-known/openid-configuration": mediaJSON, "/openid/v1/jwks": "application/jwk-set+json"}
+var tokenDocuments = map[string]string{"/.well-known/openid-configuration": wire.MediaJSON, "/openid/v1/jwks": "application/jwk-set+json"}
 
 // serveRead serves a read-only document, after checking method and Accept header.
 func serveRead(w http.ResponseWriter, r *http.Request, h http.Handler) {
 	var err error
 	if media, ok := tokenDocuments[r.URL.Path]; r.Method != http.MethodGet {
-		err = errMethod
-	} else if ok && !offered(r.Header.Get("Accept"), media) {
-		err = notOffered(media)
+		err = wire.ErrMethodNotAllowed
+	} else if ok && !wire.AcceptsAny(r.Header.Get("Accept"), media) {
+		err = wire.NotAcceptableOf(media)
 	}
 	if err != nil {
-		respondError(w, plainFormat(r), err)
+		wire.RespondError(w, wire.ErrorFormat(r), err)
 		return
 	}
 	h.ServeHTTP(w, r)
 }
 
-// notFoundPath is upstream's answer to an unknown path: plain text, which clients recognize.
-func notFoundPath(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(http.StatusNotFound)
-	_, _ = w.Write([]byte("404 page not found\n"))
-}
-
 func serveVersion(w http.ResponseWriter, r *http.Request) {
-	if err := checkDocument(r, mediaJSON); err != nil {
-		respondError(w, plainFormat(r), err)
+	if err := rest.CheckDocument(r, wire.MediaJSON); err != nil {
+		wire.RespondError(w, wire.ErrorFormat(r), err)
 		return
 	}
 	body, err := json.MarshalIndent(version.Info(), "", "  ")
 	if err != nil {
-		respondError(w, jsonFormat, err)
+		wire.RespondError(w, wire.JSONFormat, err)
 		return
 	}
-	respond(w, http.StatusOK, jsonFormat, body)
+	wire.Respond(w, http.StatusOK, wire.JSONFormat, body)
 }
 
 // serveDiscovery serves discovery documents. Those of built-in group versions check method and
 // media type like their kinds; as upstream, the others accept any method.
 func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) {
-	parts := splitPath(r.URL.Path)
+	parts := wire.SplitPath(r.URL.Path)
 	var err error
 	switch {
-	case parts[0] == "api" && len(parts) == 2 && !s.endpoints.serves(schema.GroupVersion{Version: parts[1]}),
-		len(parts) == 3 && !s.endpoints.serves(schema.GroupVersion{Group: parts[1], Version: parts[2]}) && s.endpoints.hasGroup(parts[1]):
-		err = errNoSuchPath
-	case parts[0] == "api", len(parts) == 3 && s.endpoints.hasGroup(parts[1]):
-		err = checkDocument(r, mediaJSON, mediaYAML, mediaProtobuf)
+	case parts[0] == "api" && len(parts) == 2 && !s.endpoints.HasBuiltInVersion(schema.GroupVersion{Version: parts[1]}),
+		len(parts) == 3 && !s.endpoints.HasBuiltInVersion(schema.GroupVersion{Group: parts[1], Version: parts[2]}) && s.endpoints.HasGroup(parts[1]):
+		err = wire.ErrPathNotFound
+	case parts[0] == "api", len(parts) == 3 && s.endpoints.HasGroup(parts[1]):
+		err = rest.CheckDocument(r, wire.MediaJSON, wire.MediaYAML, wire.MediaProtobuf)
 	}
 	if err != nil {
-		respondError(w, plainFormat(r), err)
+		wire.RespondError(w, wire.ErrorFormat(r), err)
 		return
 	}
 	s.discovery.ServeHTTP(w, r)
@@ -146,8 +140,8 @@ func (s *Server) serveRoot(w http.ResponseWriter) {
 	}
 	body, err := json.MarshalIndent(metav1.RootPaths{Paths: slices.Sorted(maps.Keys(found))}, "", "  ")
 	if err != nil {
-		respondError(w, jsonFormat, err)
+		wire.RespondError(w, wire.JSONFormat, err)
 		return
 	}
-	respond(w, http.StatusOK, jsonFormat, body)
+	wire.Respond(w, http.StatusOK, wire.JSONFormat, body)
 }

@@ -3,6 +3,8 @@ package apiserver
 import (
 	"strings"
 	"testing"
+
+	"github.com/knarr-project/knarr/internal/apiserver/verb"
 )
 
 func TestDuplicateOwnersAreDroppedWithAWarning(t *testing.T) {
@@ -14,7 +16,7 @@ func TestDuplicateOwnersAreDroppedWithAWarning(t *testing.T) {
 		warning = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: 1"
 	)
 	body := func(owners string) string { return `{"metadata":{"name":"m","ownerReferences":[` + owners + `]}}` }
-	after := strings.Replace(warning, "entries;", "entries"+afterAdmission+";", 1)
+	after := strings.Replace(warning, "entries;", "entries"+verb.AfterMutatingAdmission+";", 1)
 	strategic, plus := []string{"Content-Type", "application/strategic-merge-patch+json"}, []string{"Content-Type", "application/json-patch+json"}
 	for _, q := range []asked{
 		{"twice", "POST", path, body(a + "," + a), nil, 201, `"ownerReferences":[` + a + `]`, "", warning},

@@ -17,21 +17,24 @@ import (
 	"sigs.k8s.io/randfill"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
+	"github.com/knarr-project/knarr/internal/apiserver/verb"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 )
 
 // tracked returns the managed fields of the tracker and of the field manager for the same write; ok
 // is false if the tracker leaves it to the field manager.
-func tracked(t *testing.T, op *operation, live, obj runtime.Object) (own, reference runtime.Object, ok bool) {
+func tracked(t *testing.T, op *verb.Operation, live, obj runtime.Object) (own, reference runtime.Object, ok bool) {
 	t.Helper()
-	m, err := op.endpoint.manager(op.subresource)
+	m, err := op.Endpoint.Manager(op.Subresource)
 	if err != nil {
 		t.Fatal(err)
 	}
 	own, reference = obj.DeepCopyObject(), obj.DeepCopyObject()
 	before, untouched := live.DeepCopyObject(), own.DeepCopyObject()
-	reference = m.UpdateNoErrors(live.DeepCopyObject(), reference, op.fieldManager)
-	clearKind(reference)
-	ok = op.endpoint.tracker(op.subresource).Update(live, own, op.fieldManager, time.Now())
+	reference = m.UpdateNoErrors(live.DeepCopyObject(), reference, op.FieldManager)
+	wire.ClearKind(reference)
+	ok = op.Endpoint.Tracker(op.Subresource).Update(live, own, op.FieldManager, time.Now())
 	if !equality.Semantic.DeepEqual(before, live) {
 		t.Error("the stored object was changed")
 	}
@@ -43,7 +46,7 @@ func tracked(t *testing.T, op *operation, live, obj runtime.Object) (own, refere
 
 // sameTimes sets all entries to one time: the two computations run at different moments.
 func sameTimes(obj runtime.Object) []metav1.ManagedFieldsEntry {
-	entries := accessor(obj).GetManagedFields()
+	entries := wire.Accessor(obj).GetManagedFields()
 	for i := range entries {
 		if entries[i].Time != nil && time.Since(entries[i].Time.Time) < time.Hour {
 			entries[i].Time = &metav1.Time{}
@@ -60,11 +63,11 @@ func show(entries []metav1.ManagedFieldsEntry) (out string) {
 }
 
 // randomObject fills an object at random, as users could: without managed fields.
-func randomObject(e *endpoint, fill *randfill.Filler) runtime.Object {
-	obj := e.newObject()
+func randomObject(e *registry.Endpoint, fill *randfill.Filler) runtime.Object {
+	obj := e.NewObject()
 	fill.Fill(obj)
-	clearKind(obj)
-	accessor(obj).SetManagedFields(nil)
+	wire.ClearKind(obj)
+	wire.Accessor(obj).SetManagedFields(nil)
 	return obj
 }
 
@@ -93,39 +96,39 @@ func TestTrackerEqualsFieldManagerForEveryKind(t *testing.T) {
 	const rounds = 12
 	done, left := 0, 0
 	for _, kind := range api.Kinds() {
-		e, ok := s.endpoints.find(kind.GroupResource().WithVersion(kind.Kind.Version))
-		if !ok || kind.Virtual || e.gvk != e.hub {
+		e, ok := s.endpoints.Find(kind.GroupResource().WithVersion(kind.Kind.Version))
+		if !ok || kind.Virtual || e.GVK != e.Hub {
 			continue
 		}
 		for _, subresource := range []string{"", "status"} {
-			if subresource != "" && !e.hasSubresource(subresource) {
+			if subresource != "" && !e.HasSubresource(subresource) {
 				continue
 			}
 			t.Run(kind.Kind.String()+" "+subresource, func(t *testing.T) {
 				random := rand.New(rand.NewSource(int64(len(kind.Resource))))
 				fill := fuzzer.FuzzerFor(metafuzzer.Funcs, random, serializer.NewCodecFactory(api.Scheme))
-				op := s.engine.internal(e, "default", "x")
-				op.fieldManager = "one"
-				if op.endpoint.tracker(op.subresource) == nil {
+				op := s.engine.InternalOperation(e, "default", "x")
+				op.FieldManager = "one"
+				if op.Endpoint.Tracker(op.Subresource) == nil {
 					t.Skip("without a schema, left to the field manager")
 				}
 				for round := range rounds {
 					obj := randomObject(e, fill)
-					accessor(obj).SetUID("")
-					own, reference, ok := tracked(t, op, e.newObject(), obj)
+					wire.Accessor(obj).SetUID("")
+					own, reference, ok := tracked(t, op, e.NewObject(), obj)
 					if count(ok, &done, &left); ok && !reflect.DeepEqual(sameTimes(own), sameTimes(reference)) {
 						t.Fatalf("a new object, round %d:%s\nwant%s", round, show(sameTimes(own)), show(sameTimes(reference)))
 					}
 					live := reference
 					for step, manager := range []string{"two", "one", "three", "two"} {
-						op.subresource, op.fieldManager = subresource, manager
-						accessor(live).SetUID("uid")
+						op.Subresource, op.FieldManager = subresource, manager
+						wire.Accessor(live).SetUID("uid")
 						obj := mixed(live, randomObject(e, fill), random)
-						accessor(obj).SetUID("uid")
+						wire.Accessor(obj).SetUID("uid")
 						if step%2 == 0 {
-							accessor(obj).SetManagedFields(accessor(live).GetManagedFields())
+							wire.Accessor(obj).SetManagedFields(wire.Accessor(live).GetManagedFields())
 						} else {
-							accessor(obj).SetManagedFields(nil)
+							wire.Accessor(obj).SetManagedFields(nil)
 						}
 						own, reference, ok := tracked(t, op, live, obj)
 						if count(ok, &done, &left); ok && !reflect.DeepEqual(sameTimes(own), sameTimes(reference)) {
@@ -133,7 +136,7 @@ func TestTrackerEqualsFieldManagerForEveryKind(t *testing.T) {
 						}
 						live = reference
 					}
-					op.subresource, op.fieldManager = "", "one"
+					op.Subresource, op.FieldManager = "", "one"
 				}
 			})
 		}
@@ -155,12 +158,12 @@ func count(ok bool, done, left *int) {
 // TestTrackerSortsManyElements: many elements are sorted first.
 func TestTrackerSortsManyElements(t *testing.T) {
 	s := newTestServer(t)
-	e, ok := s.endpoints.find(corev1.SchemeGroupVersion.WithResource("pods"))
+	e, ok := s.endpoints.Find(corev1.SchemeGroupVersion.WithResource("pods"))
 	if !ok {
 		t.Fatal("the kind Pod is not served")
 	}
-	op := s.engine.internal(e, "default", "x")
-	op.fieldManager = "one"
+	op := s.engine.InternalOperation(e, "default", "x")
+	op.FieldManager = "one"
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
 	pod.Labels = map[string]string{}
 	for _, i := range rand.New(rand.NewSource(1)).Perm(1000) {
@@ -169,12 +172,12 @@ func TestTrackerSortsManyElements(t *testing.T) {
 		pod.Finalizers = append(pod.Finalizers, "x/"+name)
 		pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, corev1.EnvVar{Name: name, Value: name})
 	}
-	own, reference, ok := tracked(t, op, e.newObject(), pod)
+	own, reference, ok := tracked(t, op, e.NewObject(), pod)
 	if !ok || !reflect.DeepEqual(sameTimes(own), sameTimes(reference)) {
 		t.Errorf("%t%s\nwant%s", ok, show(sameTimes(own)), show(sameTimes(reference)))
 	}
 	pod.Finalizers[999] = pod.Finalizers[0]
-	if _, _, ok := tracked(t, op, e.newObject(), pod); ok {
+	if _, _, ok := tracked(t, op, e.NewObject(), pod); ok {
 		t.Error("duplicate items are not left to the field manager")
 	}
 }

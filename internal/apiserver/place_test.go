@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/store"
@@ -30,7 +31,7 @@ func elsewhere(t *testing.T, c *Config, resources ...schema.GroupResource) store
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	c.Places = append(c.Places, Place{Store: db, Resources: resources})
+	c.Places = append(c.Places, registry.Override{Store: db, Resources: resources})
 	return db
 }
 
@@ -131,7 +132,7 @@ func TestListsExpireWithTheirOwnStore(t *testing.T) {
 	if err := other.Compact(ctx, revision); err != nil {
 		t.Fatal(err)
 	}
-	s.shared.places[1].cache.Compacted(revision)
+	s.shared.Places[1].Cache.Compacted(revision)
 	if resp, body := fetch(t, ts.URL+"/api/v1/namespaces/default/events?limit=1&continue="+token); resp.StatusCode != http.StatusGone {
 		t.Errorf("after the compaction: %s %s", resp.Status, body)
 	}
@@ -208,7 +209,7 @@ func TestKindsThatCannotHaveTheirOwnStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = db.Close() }()
-			_, err = New(Config{Store: db, Places: []Place{{Store: db, Resources: []schema.GroupResource{given}}}})
+			_, err = New(Config{Store: db, Places: []registry.Override{{Store: db, Resources: []schema.GroupResource{given}}}})
 			if err == nil || !strings.Contains(err.Error(), "etcd-servers-overrides: "+given.Group+"/"+given.Resource+": ") || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v", err)
 			}

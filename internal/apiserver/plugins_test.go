@@ -148,7 +148,7 @@ func TestEachAdmissionPluginCanBeTurnedOnAndOff(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, own := t.Context(), s.own()
+	ctx, own := t.Context(), s.ownClient()
 	policies := policy.Config{Client: own, Served: s.Served(), Authorizer: allowAll{}}
 	hooks := webhook.Config{Client: own, Served: s.Served(), Authorizer: allowAll{}}
 	use := func(t *testing.T, ctx context.Context, enable, disable []string) {

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/apiserver/telemetry"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 )
 
 // running serves over HTTP as the process does, until stop is called.
@@ -128,12 +131,12 @@ func TestMetricsAndRootPaths(t *testing.T) {
 }
 
 func TestUnknownPathsDoNotGrowTheMetrics(t *testing.T) {
-	m := newMetrics()
-	for i := range maxSeries + 10 {
-		m.of(&requestInfo{isResource: true, verb: "get", gvr: schema.GroupVersionResource{Version: "v1", Resource: fmt.Sprint(i)}})
+	m := telemetry.NewMetrics()
+	for i := range telemetry.MaxSeries + 10 {
+		m.SeriesOf(&wire.RequestInfo{IsResource: true, Verb: "get", GVR: schema.GroupVersionResource{Version: "v1", Resource: fmt.Sprint(i)}})
 	}
-	if m.shapes != maxSeries || m.of(&requestInfo{isResource: true, verb: "get", gvr: schema.GroupVersionResource{Version: "v1", Resource: "x"}}) != m.others {
-		t.Errorf("%d shapes", m.shapes)
+	if m.Shapes != telemetry.MaxSeries || m.SeriesOf(&wire.RequestInfo{IsResource: true, Verb: "get", GVR: schema.GroupVersionResource{Version: "v1", Resource: "x"}}) != m.Others {
+		t.Errorf("%d shapes", m.Shapes)
 	}
 }
 
@@ -142,7 +145,7 @@ func TestStoppingServerAnswersWithRetryAfter(t *testing.T) {
 		url, stop, ended := running(t, s)
 		send, answer := beginConfigMap(url)
 		eventually(t, func() error {
-			if n := s.underWay.Load(); n != 1 {
+			if n := s.inProgress.Load(); n != 1 {
 				return fmt.Errorf("%d requests under way", n)
 			}
 			return nil
@@ -153,7 +156,7 @@ func TestStoppingServerAnswersWithRetryAfter(t *testing.T) {
 			if resp.StatusCode != http.StatusTooManyRequests {
 				return fmt.Errorf("%s", resp.Status)
 			}
-			if resp.Header.Get("Retry-After") != "5" || !resp.Close || text != turnedAway+"\n" {
+			if resp.Header.Get("Retry-After") != "5" || !resp.Close || text != shuttingDownMessage+"\n" {
 				t.Errorf("%v %q", resp.Header, text)
 			}
 			return nil

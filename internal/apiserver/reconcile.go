@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -25,7 +27,7 @@ const reconcileEvery = 10 * time.Second
 // keepKubernetesService restores the objects that lead to this server when they are changed or
 // deleted.
 func (s *Server) keepKubernetesService(ctx context.Context) {
-	if at := s.cfg.Advertise.Addr(); at.IsValid() && !isEndpoint(at) && !s.cfg.OthersEndpoints {
+	if at := s.cfg.Advertise.Addr(); at.IsValid() && !isEndpoint(at) && !s.cfg.ExternalEndpoints {
 		s.log.Warn("the Service kubernetes leads nowhere: pods can not reach this server at the address that it is advertised at", "address", at)
 	}
 	for {
@@ -33,7 +35,7 @@ func (s *Server) keepKubernetesService(ctx context.Context) {
 		if err := s.reconcileKubernetes(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("keep the Service kubernetes", "err", err)
 		}
-		if !s.trusted.reached() || !s.tracked.reached() || !s.led.reached() {
+		if !s.trustPublished.reached() || !s.tokensTracked.reached() || !s.endpointsKept.reached() {
 			again = time.Second // the server is not ready without them
 		}
 		select {
@@ -50,9 +52,9 @@ func (s *Server) reconcileKubernetes(ctx context.Context) error {
 	}
 	return errors.Join(
 		s.widenServiceCIDR(ctx),
-		s.trusted.reach(s.publishTrust(ctx)),
-		s.tracked.reach(s.trackTokens(ctx)),
-		s.led.reach(s.keepEndpoints(ctx)))
+		s.trustPublished.complete(s.publishTrust(ctx)),
+		s.tokensTracked.complete(s.trackTokens(ctx)),
+		s.endpointsKept.complete(s.keepEndpoints(ctx)))
 }
 
 // widenServiceCIDR adds the second family to the default ranges if the cluster has gained one. All
@@ -61,7 +63,7 @@ func (s *Server) widenServiceCIDR(ctx context.Context) error {
 	if len(s.cfg.ServiceCIDRs) < 2 {
 		return nil
 	}
-	return s.ensure(ctx, s.defaultServiceCIDR(), func(obj, want runtime.Object) {
+	return s.createOrUpdate(ctx, s.defaultServiceCIDR(), func(obj, want runtime.Object) {
 		cidr, wanted := obj.(*networkingv1.ServiceCIDR), want.(*networkingv1.ServiceCIDR)
 		if len(cidr.Spec.CIDRs) == 1 && cidr.Spec.CIDRs[0] == wanted.Spec.CIDRs[0] && cidr.DeletionTimestamp == nil {
 			cidr.Spec.CIDRs = wanted.Spec.CIDRs
@@ -71,23 +73,23 @@ func (s *Server) widenServiceCIDR(ctx context.Context) error {
 
 // keepEndpoints keeps the endpoints of the Service "kubernetes".
 func (s *Server) keepEndpoints(ctx context.Context) error {
-	if s.cfg.OthersEndpoints || !isEndpoint(s.cfg.Advertise.Addr()) || len(s.cfg.ServiceCIDRs) == 0 {
+	if s.cfg.ExternalEndpoints || !isEndpoint(s.cfg.Advertise.Addr()) || len(s.cfg.ServiceCIDRs) == 0 {
 		return nil
 	}
-	if err := s.ensure(ctx, s.kubernetesEndpoints(), func(obj, want runtime.Object) {
+	if err := s.createOrUpdate(ctx, s.kubernetesEndpoints(), func(obj, want runtime.Object) {
 		obj.(*corev1.Endpoints).Subsets = want.(*corev1.Endpoints).Subsets
 	}); err != nil {
 		return err
 	}
 	slice := s.kubernetesSlice()
-	have, err := client.Get[*discoveryv1.EndpointSlice](ctx, s.own(), slice.Namespace, slice.Name)
+	have, err := client.Get[*discoveryv1.EndpointSlice](ctx, s.ownClient(), slice.Namespace, slice.Name)
 	if err == nil && have.AddressType != slice.AddressType { // which cannot be updated
-		err = client.Delete[*discoveryv1.EndpointSlice](ctx, s.own(), slice.Namespace, slice.Name, metav1.DeleteOptions{})
+		err = client.Delete[*discoveryv1.EndpointSlice](ctx, s.ownClient(), slice.Namespace, slice.Name, metav1.DeleteOptions{})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	return s.ensure(ctx, slice, func(obj, want runtime.Object) {
+	return s.createOrUpdate(ctx, slice, func(obj, want runtime.Object) {
 		slice, wanted := obj.(*discoveryv1.EndpointSlice), want.(*discoveryv1.EndpointSlice)
 		slice.Endpoints, slice.Ports = wanted.Endpoints, wanted.Ports
 	})
@@ -113,7 +115,7 @@ func (s *Server) trackTokens(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: trackingMapName},
 		Data:       map[string]string{trackingSince: s.clock().UTC().Format(time.DateOnly)},
 	}
-	return s.ensure(ctx, want, func(obj, want runtime.Object) {
+	return s.createOrUpdate(ctx, want, func(obj, want runtime.Object) {
 		m := obj.(*corev1.ConfigMap)
 		if _, err := time.Parse(time.DateOnly, m.Data[trackingSince]); err != nil {
 			if m.Data == nil {
@@ -149,23 +151,23 @@ func (s *Server) kubernetesSlice() *discoveryv1.EndpointSlice {
 	return slice
 }
 
-// ensure creates the object, or lets take copy the wanted state into the existing one.
-func (s *Server) ensure(ctx context.Context, want runtime.Object, take func(obj, want runtime.Object)) error {
-	e, ok := s.endpoints.find(api.ResourceOf(want))
+// createOrUpdate creates the object, or lets take copy the wanted state into the existing one.
+func (s *Server) createOrUpdate(ctx context.Context, want runtime.Object, take func(obj, want runtime.Object)) error {
+	e, ok := s.endpoints.Find(api.ResourceOf(want))
 	if !ok {
 		return fmt.Errorf("%T is not served", want)
 	}
-	meta := accessor(want)
-	op := s.engine.internal(e, meta.GetNamespace(), meta.GetName())
-	op.fieldManager = componentManager(op.user.Name)
-	e.applyDefaults(want)
-	_, _, err := op.update(ctx, true, func(_ context.Context, old runtime.Object) (runtime.Object, error) {
+	meta := wire.Accessor(want)
+	op := s.engine.InternalOperation(e, meta.GetNamespace(), meta.GetName())
+	op.FieldManager = registry.ComponentManager(op.User.Name)
+	e.ApplyDefaults(want)
+	_, _, err := op.Update(ctx, true, func(_ context.Context, old runtime.Object) (runtime.Object, error) {
 		if old == nil {
-			return op.trackFields(e.newObject(), want.DeepCopyObject()), nil
+			return op.TrackFields(e.NewObject(), want.DeepCopyObject()), nil
 		}
 		obj := old.DeepCopyObject()
 		take(obj, want)
-		return op.trackFields(old, obj), nil
+		return op.TrackFields(old, obj), nil
 	})
 	if apierrors.IsConflict(err) {
 		return nil // another server was faster

@@ -11,24 +11,25 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/knarr-project/knarr/internal/apiserver/service"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
 func TestExternalEndpointsAreNotWritten(t *testing.T) {
 	s := newTestServer(t, withServices, func(c *Config) {
-		c.Advertise, c.OthersEndpoints = netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), 6443), true
+		c.Advertise, c.ExternalEndpoints = netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), 6443), true
 	})
 	if err := s.reconcileKubernetes(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Get[*corev1.Service](t.Context(), s.own(), "default", "kubernetes"); err != nil {
+	if _, err := client.Get[*corev1.Service](t.Context(), s.ownClient(), "default", "kubernetes"); err != nil {
 		t.Error(err)
 	}
-	if _, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), s.own(), "default", "kubernetes"); !apierrors.IsNotFound(err) {
+	if _, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), s.ownClient(), "default", "kubernetes"); !apierrors.IsNotFound(err) {
 		t.Errorf("its endpoints: %v", err)
 	}
-	if _, err := client.Get[*corev1.Endpoints](t.Context(), s.own(), "default", "kubernetes"); !apierrors.IsNotFound(err) {
+	if _, err := client.Get[*corev1.Endpoints](t.Context(), s.ownClient(), "default", "kubernetes"); !apierrors.IsNotFound(err) {
 		t.Errorf("its older endpoints: %v", err)
 	}
 }
@@ -42,10 +43,10 @@ func TestLocalAddressesAreNoEndpoints(t *testing.T) {
 			if err := s.reconcileKubernetes(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := client.Get[*corev1.Service](t.Context(), s.own(), "default", "kubernetes"); err != nil {
+			if _, err := client.Get[*corev1.Service](t.Context(), s.ownClient(), "default", "kubernetes"); err != nil {
 				t.Error(err)
 			}
-			if _, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), s.own(), "default", "kubernetes"); (err == nil) != want || err != nil && !apierrors.IsNotFound(err) {
+			if _, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), s.ownClient(), "default", "kubernetes"); (err == nil) != want || err != nil && !apierrors.IsNotFound(err) {
 				t.Errorf("its endpoints: %v", err)
 			}
 		})
@@ -68,7 +69,7 @@ func TestDefaultServiceCIDROnlyGainsASecondFamily(t *testing.T) {
 		if err := s.reconcileKubernetes(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		got, err := client.Get[*networkingv1.ServiceCIDR](t.Context(), s.own(), "", defaultServiceCIDR)
+		got, err := client.Get[*networkingv1.ServiceCIDR](t.Context(), s.ownClient(), "", service.DefaultServiceCIDR)
 		if err != nil || strings.Join(got.Spec.CIDRs, " ") != step.want {
 			t.Errorf("%s: %v, %v, want %s", step.name, got.Spec.CIDRs, err, step.want)
 		}
@@ -99,13 +100,13 @@ func TestDeletedRangesGiveNoAddresses(t *testing.T) {
 		a.check(t, s)
 	}
 	// The API server's own Service keeps its address: without it no server would start.
-	if err := client.Delete[*corev1.Service](t.Context(), s.own(), "default", "kubernetes", metav1.DeleteOptions{}); err != nil {
+	if err := client.Delete[*corev1.Service](t.Context(), s.ownClient(), "default", "kubernetes", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.reconcileKubernetes(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if svc, err := client.Get[*corev1.Service](t.Context(), s.own(), "default", "kubernetes"); err != nil || svc.Spec.ClusterIP != "10.43.0.1" {
+	if svc, err := client.Get[*corev1.Service](t.Context(), s.ownClient(), "default", "kubernetes"); err != nil || svc.Spec.ClusterIP != "10.43.0.1" {
 		t.Errorf("the Service kubernetes has %v, %v", svc.Spec.ClusterIP, err)
 	}
 }
@@ -120,7 +121,7 @@ func TestUpdateOfAnOldServiceCreatesItsIPAddress(t *testing.T) {
 				t.Fatal(err)
 			}
 			stored := `{"apiVersion":"v1","kind":"Service","metadata":{"name":"old","namespace":"default","uid":"u","creationTimestamp":"2019-01-01T00:00:00Z"},"spec":{"clusterIP":"10.43.0.11","ports":[{"port":80}]}}`
-			if _, err := s.shared.home.store.Commit(t.Context(), nil, store.Op{Key: "/registry/services/specs/default/old", Value: []byte(stored)}); err != nil {
+			if _, err := s.shared.Home.Store.Commit(t.Context(), nil, store.Op{Key: "/registry/services/specs/default/old", Value: []byte(stored)}); err != nil {
 				t.Fatal(err)
 			}
 			const addresses = "/apis/networking.k8s.io/v1/ipaddresses"
@@ -146,7 +147,7 @@ func TestServerOfAnotherFamilyReplacesTheEndpoints(t *testing.T) {
 		if err := s.reconcileKubernetes(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		got, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), s.own(), "default", "kubernetes")
+		got, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), s.ownClient(), "default", "kubernetes")
 		if err != nil || got.AddressType != want || got.Endpoints[0].Addresses[0] != address {
 			t.Errorf("at %s: %v, %v", address, got, err)
 		}

@@ -122,10 +122,10 @@ func TestDeletionsAreRecorded(t *testing.T) {
 
 func TestUseOfADeprecatedKindIsRecorded(t *testing.T) {
 	s, sink := recorded(t)
-	s.goOn(s.custom.run)
+	s.runInBackground(s.custom.Run)
 	h := httptest.NewServer(s.Handler())
 	t.Cleanup(h.Close)
-	wire{t, h}.define(fmt.Sprintf(twoVersions, "preserveUnknownFields: false"))
+	testAPI{t, h}.define(fmt.Sprintf(twoVersions, "preserveUnknownFields: false"))
 	sink.take()
 	const core = "/api/v1/namespaces/default/"
 	for path, want := range map[string]string{core + "endpoints": "true", core + "configmaps": "", hostsIn("v1"): "", hostsIn("v2"): "true"} {
@@ -269,7 +269,8 @@ func TestRequestThatCannotBeRecordedIsRefused(t *testing.T) {
 type full struct{}
 
 func (full) Put(*auditv1.Event) error { return errors.New("full") }
-func (full) Close() error             { return nil }
+
+func (full) Close() error { return nil }
 
 // TestWebhookPatchesAreRecordedLikeObjects: at these levels only, because they show as much
 // as the objects.

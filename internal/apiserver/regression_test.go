@@ -33,7 +33,7 @@ func TestRegressionDuplicateEventsOnALaggingServer(t *testing.T) {
 	s := newTestServer(t, func(c *Config) { c.Store = behind })
 	url, one, two := secure(t, s)
 	// Opens the cache.
-	if _, err := s.endpoints.registry("", "configmaps").cache(t.Context()); err != nil {
+	if _, err := s.endpoints.Registry("", "configmaps").Cache(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	c := ahead.Client(auth.Component("tester"))

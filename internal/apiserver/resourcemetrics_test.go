@@ -15,6 +15,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
+	"github.com/knarr-project/knarr/internal/apiserver/node"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -48,11 +49,11 @@ func measuredNode(t *testing.T) *corev1.Node {
 }
 
 func TestResourceMetrics(t *testing.T) {
-	s := newTestServer(t, withServices, func(c *Config) { c.KubeletTLS = insecureTLS() })
-	s.background()
+	s := newTestServer(t, withServices, func(c *Config) { c.KubeletTLS = node.InsecureTLS() })
+	s.startBackground()
 	ts := httptest.NewServer(s.Handler())
 	t.Cleanup(ts.Close)
-	ctx, c := t.Context(), s.own()
+	ctx, c := t.Context(), s.ownClient()
 	node := measuredNode(t)
 	if _, err := client.Create(ctx, c, node); err != nil {
 		t.Fatal(err)
@@ -124,7 +125,7 @@ func extensionTakesPrecedence(t *testing.T, s *Server, url string) {
 		Group: "metrics.k8s.io", Version: "v1beta1", GroupPriorityMinimum: 100, VersionPriority: 100, InsecureSkipTLSVerify: true,
 		Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "none"},
 	}}
-	if _, err := client.Create(t.Context(), s.own(), service); err != nil {
+	if _, err := client.Create(t.Context(), s.ownClient(), service); err != nil {
 		t.Fatal(err)
 	}
 	answers := func(code int) {
@@ -137,7 +138,7 @@ func extensionTakesPrecedence(t *testing.T, s *Server, url string) {
 		})
 	}
 	answers(http.StatusServiceUnavailable)
-	if err := client.Delete[*apiregistrationv1.APIService](t.Context(), s.own(), "", service.Name, metav1.DeleteOptions{}); err != nil {
+	if err := client.Delete[*apiregistrationv1.APIService](t.Context(), s.ownClient(), "", service.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	answers(http.StatusOK)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 )
 
 const (
@@ -80,12 +82,12 @@ func TestPathIsCheckedBeforeMethodAndBody(t *testing.T) {
 func TestErrorsHaveTheAcceptedFormat(t *testing.T) {
 	s := newTestServer(t)
 	for _, tt := range []struct{ method, path, accept, media string }{
-		{"GET", "/api/v1/nodes/x", "application/yaml", mediaYAML},
-		{"GET", "/api/v1/nodes/x", "application/yaml;as=Table;g=meta.k8s.io;v=v1", mediaJSON},
-		{"HEAD", "/api/v1/nodes/x", "application/json;q=0.1, application/yaml", mediaYAML},
-		{"HEAD", "/api/v1", mediaProtobuf, mediaProtobuf},
-		{"GET", "/apis/apps/v9/x", "application/yaml", mediaYAML},
-		{"GET", "/api/v1/nodes/x", "text/plain", mediaJSON},
+		{"GET", "/api/v1/nodes/x", "application/yaml", wire.MediaYAML},
+		{"GET", "/api/v1/nodes/x", "application/yaml;as=Table;g=meta.k8s.io;v=v1", wire.MediaJSON},
+		{"HEAD", "/api/v1/nodes/x", "application/json;q=0.1, application/yaml", wire.MediaYAML},
+		{"HEAD", "/api/v1", wire.MediaProtobuf, wire.MediaProtobuf},
+		{"GET", "/apis/apps/v9/x", "application/yaml", wire.MediaYAML},
+		{"GET", "/api/v1/nodes/x", "text/plain", wire.MediaJSON},
 	} {
 		if code, header, _ := do(t, s, tt.method, tt.path, "", "Accept", tt.accept); code < 400 || header.Get("Content-Type") != tt.media {
 			t.Errorf("%s %s as %s: %d as %s", tt.method, tt.path, tt.accept, code, header.Get("Content-Type"))
@@ -99,29 +101,29 @@ func TestAcceptHeadersAreParsedAsUpstream(t *testing.T) {
 		{"application/json;v=v1", none, ""},
 		{"application/json;g=meta.k8s.io", none, ""},
 		{"*/*;v=v1", none, ""},
-		{"application/json;v=v1,application/yaml", mediaYAML, ""},
+		{"application/json;v=v1,application/yaml", wire.MediaYAML, ""},
 		{"application/json;AS=Table;v=v1;g=meta.k8s.io", none, ""},
 		{`application/json;as="Table";v=v1;g=meta.k8s.io`, none, ""},
-		{"application/json;as = Table ;v=v1;g=meta.k8s.io", mediaJSON, "Table"},
-		{"application/json;as=PartialObjectMetadata;as=Table;v=v1;g=meta.k8s.io", mediaJSON, "Table"},
+		{"application/json;as = Table ;v=v1;g=meta.k8s.io", wire.MediaJSON, "Table"},
+		{"application/json;as=PartialObjectMetadata;as=Table;v=v1;g=meta.k8s.io", wire.MediaJSON, "Table"},
 		{"application/json;as=Table=x;v=v1;g=meta.k8s.io", none, ""},
-		{"application/json;;", mediaJSON, ""},
-		{"application/json;as=;g=;v=;stream=", mediaJSON, ""},
-		{"application/json;foo;=x;g=a=b", mediaJSON, ""},
+		{"application/json;;", wire.MediaJSON, ""},
+		{"application/json;as=;g=;v=;stream=", wire.MediaJSON, ""},
+		{"application/json;foo;=x;g=a=b", wire.MediaJSON, ""},
 		{"Application/JSON", none, ""},
-		{"application/json;q=abc", mediaJSON, ""},
-		{"application/json;q=abc,application/yaml;q=0.1", mediaYAML, ""},
-		{"application/json;q=0", mediaJSON, ""},
-		{"application/json;q=,application/yaml", mediaJSON, ""},
-		{"application/json;Q=0.1,application/yaml;q=0.5", mediaJSON, ""},
-		{"application/json;q=NaN,application/yaml", mediaJSON, ""},
-		{"*/*;q=0.2,application/yaml;q=0.2", mediaYAML, ""},
-		{"application/*,application/yaml;q=0.9", mediaJSON, ""},
+		{"application/json;q=abc", wire.MediaJSON, ""},
+		{"application/json;q=abc,application/yaml;q=0.1", wire.MediaYAML, ""},
+		{"application/json;q=0", wire.MediaJSON, ""},
+		{"application/json;q=,application/yaml", wire.MediaJSON, ""},
+		{"application/json;Q=0.1,application/yaml;q=0.5", wire.MediaJSON, ""},
+		{"application/json;q=NaN,application/yaml", wire.MediaJSON, ""},
+		{"*/*;q=0.2,application/yaml;q=0.2", wire.MediaYAML, ""},
+		{"application/*,application/yaml;q=0.9", wire.MediaJSON, ""},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Accept", tt.accept)
-		f, err := negotiate(r, transforms{metadata: true, table: true}, false)
-		if (err != nil) != (tt.media == none) || err == nil && (f.media != tt.media || f.as != tt.as) {
+		f, err := wire.Negotiate(r, wire.AllowedTransforms{Metadata: true, Table: true}, false)
+		if (err != nil) != (tt.media == none) || err == nil && (f.Media != tt.media || f.As != tt.as) {
 			t.Errorf("%s: %+v, %v", tt.accept, f, err)
 		}
 	}

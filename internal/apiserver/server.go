@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -12,12 +13,14 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/admission"
@@ -25,9 +28,18 @@ import (
 	"github.com/knarr-project/knarr/internal/api/discovery"
 	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
+	"github.com/knarr-project/knarr/internal/apiserver/definitions"
 	"github.com/knarr-project/knarr/internal/apiserver/flow"
+	"github.com/knarr-project/knarr/internal/apiserver/local"
+	"github.com/knarr-project/knarr/internal/apiserver/node"
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
+	"github.com/knarr-project/knarr/internal/apiserver/rest"
+	"github.com/knarr-project/knarr/internal/apiserver/service"
 	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
+	"github.com/knarr-project/knarr/internal/apiserver/telemetry"
 	"github.com/knarr-project/knarr/internal/apiserver/transport"
+	"github.com/knarr-project/knarr/internal/apiserver/verb"
+	"github.com/knarr-project/knarr/internal/apiserver/watch"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/egress"
@@ -35,18 +47,54 @@ import (
 	"github.com/knarr-project/knarr/internal/trace"
 )
 
+// webhookClient returns a client that trusts the configured certificate authority, and resolves
+// Services itself.
+func (s *Server) webhookClient(config *apiextensionsv1.WebhookClientConfig) (*http.Client, error) {
+	secure := &tls.Config{MinVersion: tls.VersionTLS12}
+	if len(config.CABundle) > 0 {
+		secure.RootCAs = x509.NewCertPool()
+		if !secure.RootCAs.AppendCertsFromPEM(config.CABundle) {
+			return nil, errors.New("unable to load root certificates: unable to parse bytes as PEM block")
+		}
+	}
+	direct := (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	transport := &http.Transport{DialContext: direct, TLSClientConfig: secure, TLSHandshakeTimeout: 10 * time.Second,
+		IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 8, Proxy: http.ProxyFromEnvironment}
+	if service := config.Service; service != nil {
+		port := int32(definitions.WebhookPort)
+		if service.Port != nil {
+			port = *service.Port
+		}
+		secure.ServerName = service.Name + "." + service.Namespace + ".svc"
+		transport.Proxy = nil
+		dial := s.cfg.Egress.ServiceWebhook(service.Namespace, service.Name, port, direct)
+		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			address, err := s.routes.Resolve(ctx, service.Namespace, service.Name, port)
+			if err != nil {
+				return nil, err
+			}
+			return dial(ctx, network, address)
+		}
+	} else if config.URL != nil { // webhookURL reports errors in either
+		if u, err := url.Parse(*config.URL); err == nil {
+			transport.DialContext = s.cfg.Egress.Webhook(u.Host, direct)
+		}
+	}
+	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
+}
+
 // Config configures a Server. A zero value means upstream's default if upstream has one.
 type Config struct {
 	Store store.Store
 	// Places hold some kinds in other stores. Run and Close do not close any store.
-	Places []Place
+	Places []registry.Override
 	// Security can be set later with Use, because some of it needs the Server's Client.
 	Security Security
 
 	// ServiceCIDRs are the ranges of cluster IPs: one, or two of different families.
 	ServiceCIDRs []netip.Prefix
 	// NodePorts is the range of node ports; the zero value is 30000-32767.
-	NodePorts PortRange
+	NodePorts service.PortRange
 	// Advertise is this server's address in the endpoints of the Service "kubernetes". If it is not
 	// set, no endpoints are kept.
 	Advertise netip.AddrPort
@@ -88,8 +136,8 @@ type Config struct {
 	Transport transport.Kind
 	// Switches select the resources that clients are served; nil serves all.
 	Switches *api.Switches
-	// Front holds the settings that apply to every request, such as CORS.
-	Front Front
+	// PreAuth holds the settings that apply to every request, such as CORS.
+	Front PreAuth
 	// ShutdownDelay is how long the server keeps serving after it has reported that it is not
 	// ready; the default is 0.
 	ShutdownDelay time.Duration
@@ -111,8 +159,8 @@ type Config struct {
 	ShutdownWatches time.Duration
 	// LivezGrace is how long after its start the server reports that it is alive, whatever fails.
 	LivezGrace time.Duration
-	// OthersEndpoints leaves the endpoints of the Service kubernetes to another program.
-	OthersEndpoints bool
+	// ExternalEndpoints leaves the endpoints of the Service kubernetes to another program.
+	ExternalEndpoints bool
 
 	// Components are reported by componentstatuses, beside the store.
 	Components []Component
@@ -128,36 +176,33 @@ type Config struct {
 	Clock func() time.Time
 }
 
-// PortRange is Size ports, from Base on.
-type PortRange struct{ Base, Size int }
-
 // Server serves the API. Create it with New, set its security with Use, serve with Run.
 type Server struct {
 	cfg       Config
-	shared    *shared
+	shared    *registry.Shared
 	transport transport.Transport
-	endpoints *endpoints
-	services  *services
+	endpoints *registry.Kinds
+	services  *service.Allocator
 	log       *slog.Logger
 	clock     func() time.Time
-	made      time.Time
+	createdAt time.Time
 	access    access
-	engine    *engine
-	nodes     *nodes
-	resources *resources
-	watches   *watches
-	clients   *clients
+	engine    *verb.Engine
+	nodes     *node.Connector
+	resources *rest.Handler
+	watches   *watch.Server
+	clients   *local.Clients
 	handler   http.Handler
 	discovery *discovery.Handler
-	custom    *customKinds
+	custom    *definitions.Kinds
 	// customDocs adds custom kinds to discovery and OpenAPI.
-	customDocs *customDocuments
+	customDocs *definitions.Documents
 	remotes    *aggregation.Aggregator
 	routes     *client.Routes // to the Services of conversion webhooks
 	flow       *flow.Gate
-	metrics    *metrics
+	metrics    *telemetry.Metrics
 
-	modes auth.Memo[string, impersonation] // users' last mode of impersonation
+	lastModes auth.Memo[string, impersonationMode] // users' last mode of impersonation
 
 	// ctx ends when the server closes. The caches and the background goroutines run under it.
 	ctx    context.Context
@@ -167,16 +212,16 @@ type Server struct {
 	started chan struct{}
 	// These later steps of the start are also kept up to date afterwards: the trust for extension
 	// servers, the date since which tokens are tracked, and the endpoints of this server.
-	trusted, tracked, led milestone
+	trustPublished, tokensTracked, endpointsKept milestone
 
 	// stopping is set when the server reports that it is not ready any more; leaving, when it
 	// accepts no new connections. endStreams then ends watches and other streams.
 	stopping, leaving atomic.Bool
-	// underWay counts the short requests in progress. It is used only with ShutdownRetryAfter.
-	underWay   atomic.Int64
+	// inProgress counts the short requests in progress. It is used only with ShutdownRetryAfter.
+	inProgress atomic.Int64
 	streaming  context.Context
 	endStreams context.CancelFunc
-	handled    handledWatches
+	handled    watchCancels
 }
 
 // Security authenticates and authorizes users, and answers the review APIs.
@@ -187,12 +232,12 @@ type Security struct {
 	Authorizer auth.Authorizer
 	Admission  admission.Chain
 	// TokenIssuer serves serviceaccounts/NAME/token.
-	TokenIssuer TokenIssuer
+	TokenIssuer verb.TokenIssuer
 	// Tokens and Audiences (the server's own audiences) answer TokenReviews.
 	Tokens    auth.TokenAuthenticator
 	Audiences []string
 	// Rules answers SelfSubjectRulesReviews.
-	Rules RulesReviewer
+	Rules verb.RulesReviewer
 	// Paths are served besides the API: /.well-known/openid-configuration, /openid/v1/jwks.
 	Paths map[string]http.Handler
 }
@@ -226,11 +271,11 @@ func New(cfg Config) (*Server, error) {
 	if cfg.CompactEvery == 0 {
 		cfg.CompactEvery = 5 * time.Minute
 	}
-	if cfg.NodePorts == (PortRange{}) {
-		cfg.NodePorts = PortRange{Base: 30000, Size: 2768}
+	if cfg.NodePorts == (service.PortRange{}) {
+		cfg.NodePorts = service.PortRange{Base: 30000, Size: 2768}
 	}
-	m := newMetrics()
-	s := &Server{cfg: cfg, metrics: m, log: cfg.Logger, clock: cfg.Clock, made: cfg.Clock(), started: make(chan struct{}), trusted: newMilestone(), tracked: newMilestone(), led: newMilestone()}
+	m := telemetry.NewMetrics()
+	s := &Server{cfg: cfg, metrics: m, log: cfg.Logger, clock: cfg.Clock, createdAt: cfg.Clock(), started: make(chan struct{}), trustPublished: newMilestone(), tokensTracked: newMilestone(), endpointsKept: newMilestone()}
 	pool := taskpool.NewPool()
 	var err error
 	s.transport, err = transport.New(cfg.Transport, transport.Config{
@@ -239,45 +284,45 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
-	s.shared = &shared{log: cfg.Logger, clock: cfg.Clock, store: m.store, writes: m.writes, lanes: s.transport.Lanes(), eventTTL: cfg.EventTTL, leaseReuse: cfg.LeaseReuse}
-	if err := s.shared.open(cfg.Store, cfg.Places); err != nil {
+	s.shared = &registry.Shared{Log: cfg.Logger, Clock: cfg.Clock, Store: m.Store, Writes: m.Writes, Lanes: s.transport.Lanes(), EventTTL: cfg.EventTTL, LeaseReuse: cfg.LeaseReuse}
+	if err := s.shared.Open(cfg.Store, cfg.Places); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
-	s.modes.Size = 1024
+	s.lastModes.Size = 1024
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.streaming, s.endStreams = context.WithCancel(s.ctx)
 	s.Use(cfg.Security)
-	s.custom = &customKinds{ctx: s.ctx, shared: s.shared, served: map[schema.GroupResource]*customKind{}}
-	s.customDocs = &customDocuments{kinds: s.custom}
-	s.endpoints = newEndpoints(s.shared, cfg.Switches)
-	s.endpoints.join(s.custom)
-	s.engine = &engine{kinds: s.endpoints, access: &s.access, components: s.componentStatuses}
-	s.custom.engine, s.custom.client, s.custom.metrics = s.engine, s.webhookClient, m.conversions
-	s.services = &services{kinds: s.endpoints, metrics: newAllocationMetrics(), cidrs: cfg.ServiceCIDRs, ports: cfg.NodePorts, owned: s.owned}
-	m.registry.MustRegister(s.services.metrics.collectors()...)
+	s.custom = &definitions.Kinds{Ctx: s.ctx, Shared: s.shared, Served: map[schema.GroupResource]*definitions.CustomKind{}}
+	s.customDocs = &definitions.Documents{Kinds: s.custom}
+	s.endpoints = registry.NewKinds(s.shared, cfg.Switches)
+	s.endpoints.Join(s.custom)
+	s.engine = &verb.Engine{Kinds: s.endpoints, Access: &s.access, Components: s.componentStatuses}
+	s.custom.Engine, s.custom.Client, s.custom.Metrics = s.engine, s.webhookClient, m.Conversions
+	s.services = &service.Allocator{Kinds: s.endpoints, Metrics: service.NewAllocationMetrics(), CIDRs: cfg.ServiceCIDRs, Ports: cfg.NodePorts, Owned: s.owned}
+	m.Registry.MustRegister(s.services.Metrics.Collectors()...)
 	s.hookKinds()
-	s.watches = &watches{log: s.log, timeout: cfg.RequestTimeout, least: cfg.MinWatch, transport: s.transport, pace: taskpool.NewPace(), pool: pool, wg: &s.wg, leaving: &s.leaving}
-	s.nodes = &nodes{engine: s.engine, metrics: m.writes, log: s.log, egress: cfg.Egress, tls: cfg.KubeletTLS, addresses: cfg.KubeletAddresses}
-	s.engine.meter = newMeter(s.nodes, cfg.Clock)
-	s.resources = &resources{engine: s.engine, metrics: m, watches: s.watches, connect: s.nodes.connect}
+	s.watches = &watch.Server{Log: s.log, Timeout: cfg.RequestTimeout, Least: cfg.MinWatch, Transport: s.transport, Pace: taskpool.NewPace(), Pool: pool, Wg: &s.wg, Leaving: &s.leaving}
+	s.nodes = &node.Connector{Engine: s.engine, Metrics: m.Writes, Log: s.log, Egress: cfg.Egress, TLS: cfg.KubeletTLS, Addresses: cfg.KubeletAddresses}
+	s.engine.Meter = node.NewMeter(s.nodes, cfg.Clock)
+	s.resources = &rest.Handler{Engine: s.engine, Metrics: m, Watches: s.watches, Connect: s.nodes.Connect}
 	if cfg.Audit != nil {
-		cfg.Audit.Metrics = s.metrics.audit
+		cfg.Audit.Metrics = s.metrics.Audit
 	}
-	s.clients = &clients{engine: s.engine, audit: cfg.Audit}
-	s.routes = client.NewRoutes(s.ctx, s.own())
-	s.remotes = aggregation.New(aggregation.Config{Client: s.own(), Switches: cfg.Switches, Certificate: cfg.ProxyCertificate, Dial: cfg.Egress.To(egress.Cluster), Logger: cfg.Logger, Clock: cfg.Clock})
-	s.metrics.registry.MustRegister(append(cfg.Collectors, s.remotes, kindMetrics{kinds: s.endpoints}, takenMetrics{services: s.services})...)
-	if sealed, ok := cfg.Store.(sealedStore); ok {
-		s.metrics.registry.MustRegister(sealed.Collectors()...)
-		sealed.OnRepair(s.shared.relist)
+	s.clients = &local.Clients{Engine: s.engine, Audit: cfg.Audit}
+	s.routes = client.NewRoutes(s.ctx, s.ownClient())
+	s.remotes = aggregation.New(aggregation.Config{Client: s.ownClient(), Switches: cfg.Switches, Certificate: cfg.ProxyCertificate, Dial: cfg.Egress.To(egress.Cluster), Logger: cfg.Logger, Clock: cfg.Clock})
+	s.metrics.Registry.MustRegister(append(cfg.Collectors, s.remotes, registry.KindMetrics{Kinds: s.endpoints}, service.AllocatedMetrics{Services: s.services})...)
+	if sealed, ok := cfg.Store.(registry.EncryptedStore); ok {
+		s.metrics.Registry.MustRegister(sealed.Collectors()...)
+		sealed.OnRepair(s.shared.Relist)
 	}
 	if cfg.MaxRequests >= 0 {
 		s.flow = flow.New(flow.Config{Seats: cfg.MaxRequests, Patience: cfg.RequestTimeout / 4, Logger: cfg.Logger})
-		s.metrics.registry.MustRegister(s.flow)
+		s.metrics.Registry.MustRegister(s.flow)
 	}
-	s.clients.remotes = s.remotes
+	s.clients.Remotes = s.remotes
 	s.discovery = discovery.New(discovery.Providers{s.customDocs, s.remotes}, cfg.Advertise.String(), cfg.Switches)
-	s.clients.discovery = s.discovery
+	s.clients.Discovery = s.discovery
 	s.handler = s.newHandler()
 	return s, nil
 }
@@ -286,11 +331,11 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) Use(security Security) { s.access.current.Store(&security) }
 
 // Client gives a component access under an identity of its own.
-func (s *Server) Client(user auth.User) client.Interface { return s.clients.of(user) }
+func (s *Server) Client(user auth.User) client.Interface { return s.clients.Of(user) }
 
 // Register adds collectors of other packages to the server's metrics.
 func (s *Server) Register(collectors ...prometheus.Collector) {
-	s.metrics.registry.MustRegister(collectors...)
+	s.metrics.Registry.MustRegister(collectors...)
 }
 
 // Handler serves the API over HTTP.
@@ -313,7 +358,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	if err != nil {
 		return fmt.Errorf("apiserver: %w", err)
 	}
-	s.background()
+	s.startBackground()
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	select {
@@ -321,14 +366,14 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 		return fmt.Errorf("apiserver: serve %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
-	s.takeLeave(server, listener, &connections)
+	s.shutDown(server, listener, &connections)
 	<-failed
-	hangUp(listener)
+	closePending(listener)
 	return nil
 }
 
 // hangUp closes the connections that a closed listener had accepted and the server has not taken.
-func hangUp(listener net.Listener) {
+func closePending(listener net.Listener) {
 	for c, err := listener.Accept(); err == nil; c, err = listener.Accept() {
 		_ = c.Close()
 	}
@@ -336,7 +381,7 @@ func hangUp(listener net.Listener) {
 
 // httpErrors counts the HTTP library's errors about connections and logs them at debug level.
 func (s *Server) httpErrors() *log.Logger {
-	return log.New(connectionErrors{s.metrics.tlsErrors, slog.NewLogLogger(s.log.Handler(), slog.LevelDebug).Writer()}, "", 0)
+	return log.New(connectionErrors{s.metrics.TLSErrors, slog.NewLogLogger(s.log.Handler(), slog.LevelDebug).Writer()}, "", 0)
 }
 
 type connectionErrors struct {
@@ -352,17 +397,17 @@ func (c connectionErrors) Write(line []byte) (int, error) {
 	return c.to.Write(line)
 }
 
-// background starts the server's background goroutines. The server is ready when the bootstrap
+// startBackground starts the server's background goroutines. The server is ready when the bootstrap
 // objects are stored.
-func (s *Server) background() {
-	for _, at := range s.shared.places {
-		s.goOn(func(ctx context.Context) { s.compact(ctx, at) })
+func (s *Server) startBackground() {
+	for _, at := range s.shared.Places {
+		s.runInBackground(func(ctx context.Context) { s.compact(ctx, at) })
 	}
-	s.goOn(s.custom.run)
+	s.runInBackground(s.custom.Run)
 	// In the background, so that the first write does not wait for the parser.
-	s.goOn(func(context.Context) { typeConverter() })
-	s.goOn(func(ctx context.Context) {
-		for !s.start(ctx) {
+	s.runInBackground(func(context.Context) { registry.TypeConverter() })
+	s.runInBackground(func(ctx context.Context) {
+		for !s.createBootstrapObjects(ctx) {
 			select {
 			case <-ctx.Done():
 				return
@@ -370,17 +415,17 @@ func (s *Server) background() {
 			}
 		}
 		close(s.started)
-		s.goOn(s.aggregate)
+		s.runInBackground(s.aggregate)
 		if s.flow != nil {
-			s.goOn(s.followFlowControl)
-			s.goOn(s.flow.Run)
+			s.runInBackground(s.followFlowControl)
+			s.runInBackground(s.flow.Run)
 		}
 		s.keepKubernetesService(ctx)
 	})
 }
 
-// start creates the objects that every cluster needs and reports whether it succeeded.
-func (s *Server) start(ctx context.Context) bool {
+// createBootstrapObjects creates the objects that every cluster needs and reports whether it succeeded.
+func (s *Server) createBootstrapObjects(ctx context.Context) bool {
 	if err := s.bootstrap(ctx, append(s.bootstrapObjects(), localServices(s.cfg.Switches)...)); err != nil {
 		if ctx.Err() == nil {
 			s.log.Error("the first objects could not be made; trying again", "err", err)
@@ -402,21 +447,21 @@ func (s *Server) Started(ctx context.Context) error {
 	}
 }
 
-// goOn runs fn in a goroutine until the server closes.
-func (s *Server) goOn(fn func(ctx context.Context)) {
+// runInBackground runs fn in a goroutine until the server closes.
+func (s *Server) runInBackground(fn func(ctx context.Context)) {
 	s.wg.Go(func() { fn(s.ctx) })
 }
 
 // Close stops the background goroutines and waits for them. It does not close the store.
 func (s *Server) Close() {
 	s.cancel()
-	s.watches.streams.close()
+	s.watches.Streams.Close()
 	if err := s.transport.Close(); err != nil {
 		s.log.Warn("the transport did not close cleanly", "err", err)
 	}
 	s.wg.Wait()
-	for _, at := range s.shared.places {
-		at.cache.Close()
+	for _, at := range s.shared.Places {
+		at.Cache.Close()
 	}
 	s.cfg.Audit.Close()
 }

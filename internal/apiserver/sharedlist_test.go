@@ -17,6 +17,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 )
@@ -57,11 +59,11 @@ func TestListsOfAllObjectsShareItemsUntilAChange(t *testing.T) {
 }
 
 func TestSharedItemsAreBuiltByOneListAtATime(t *testing.T) {
-	var s sharedLists
-	p, now := &page{changed: 1, whole: "/p/"}, time.Unix(0, 0)
-	ask := func() (list *sharedList, together bool) {
+	var s registry.SharedLists
+	p, now := &registry.Page{Changed: 1, CompletePrefix: "/p/"}, time.Unix(0, 0)
+	ask := func() (list *registry.SharedList, together bool) {
 		now = now.Add(time.Minute) // however long it takes
-		_, list, together = s.find("json", p, now)
+		_, list, together = s.Find("json", p, now)
 		return list, together
 	}
 	ask()
@@ -72,25 +74,25 @@ func TestSharedItemsAreBuiltByOneListAtATime(t *testing.T) {
 	if _, another := ask(); another {
 		t.Error("another list was asked to build them at the same time")
 	}
-	list.keep(p.changed, nil) // the build has failed
+	list.Keep(p.Changed, nil) // the build has failed
 	if _, next := ask(); !next {
 		t.Error("the next list was not asked to try again")
 	}
 }
 
 func TestSharedItemsAreBuiltOncePerState(t *testing.T) {
-	var s sharedLists
+	var s registry.SharedLists
 	now := time.Unix(0, 0)
 	const none, all, shared = "none", "put together", "shared"
 	ask := func(changed int64, whole string) string {
 		t.Helper()
-		p := &page{changed: changed, whole: whole}
-		items, list, together := s.find("json", p, now)
+		p := &registry.Page{Changed: changed, CompletePrefix: whole}
+		items, list, together := s.Find("json", p, now)
 		switch {
 		case items != nil:
 			return shared
 		case together:
-			list.keep(changed, &sharedItems{plain: []byte("items")})
+			list.Keep(changed, &registry.SharedItems{Plain: []byte("items")})
 			return all
 		}
 		return none
@@ -111,7 +113,7 @@ func TestSharedItemsAreBuiltOncePerState(t *testing.T) {
 		{"after a change the first list encodes from the entries", 0, 2, "/p/", none},
 		{"items are not built again so soon", 0, 2, "/p/", none},
 		{"the old state is still shared", 0, 1, "/p/", shared},
-		{"a second later they are built again", sharedEvery, 2, "/p/", all},
+		{"a second later they are built again", registry.MinSharedInterval, 2, "/p/", all},
 		{"a list of an old state does not replace newer items", 0, 1, "/p/", none},
 		{"the newer items are still shared", 0, 2, "/p/", shared},
 	} {
@@ -163,7 +165,7 @@ func TestLargeListIsTheSameHoweverItIsBuilt(t *testing.T) {
 				if !bytes.Equal(body, first) {
 					t.Errorf("%s: list %d is another one", accept, i)
 				}
-				list, _, err := wireSerializer.Decode(body, nil, nil)
+				list, _, err := wire.WireSerializer.Decode(body, nil, nil)
 				if accept == "application/json" {
 					list = &corev1.ConfigMapList{}
 					err = json.Unmarshal(body, list)

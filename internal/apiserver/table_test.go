@@ -19,7 +19,7 @@ func TestTablesOfVirtualObjects(t *testing.T) {
 	s := newTestServer(t)
 	replicas := int32(2)
 	labels := map[string]string{"app": "web"}
-	_, err := client.Create(t.Context(), s.own(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: appsv1.DeploymentSpec{
+	_, err := client.Create(t.Context(), s.ownClient(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: appsv1.DeploymentSpec{
 		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}},
 	}})
@@ -52,7 +52,7 @@ func TestFlowSchemaTableIsOrderedByPrecedence(t *testing.T) {
 	for name, precedence := range map[string]int32{"a": 9000, "b": 100, "c": 500, "d": 100} {
 		schema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flowcontrolv1.FlowSchemaSpec{
 			MatchingPrecedence: precedence, PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "x"}}}
-		if _, err := client.Create(t.Context(), s.own(), schema); err != nil {
+		if _, err := client.Create(t.Context(), s.ownClient(), schema); err != nil {
 			t.Fatal(err)
 		}
 	}

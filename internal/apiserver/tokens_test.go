@@ -8,8 +8,24 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 
+	"github.com/knarr-project/knarr/internal/apiserver/verb"
 	"github.com/knarr-project/knarr/internal/auth"
 )
+
+func TestAuditLogHasTheIssuedTokensID(t *testing.T) {
+	s, sink := recorded(t)
+	s.Use(Security{Authorizer: allowAll{}, TokenIssuer: readable{}})
+	do(t, s, "POST", "/api/v1/namespaces/default/serviceaccounts/a/token", `{}`)
+	list := sink.take()
+	if len(list) != 2 || list[1].Annotations["authentication.kubernetes.io/issued-credential-id"] != "JTI=id-1" {
+		t.Errorf("%+v", list)
+	}
+	for _, token := range []string{"", "x.y.z", "eyJhbGciOiJub25lIn0.AAAA.AA"} {
+		if id := verb.CredentialOf(token); id != "" {
+			t.Errorf("%q has the id %q", token, id)
+		}
+	}
+}
 
 func TestTokenDocumentsAreReadOnlyAndListedIfPresent(t *testing.T) {
 	s := newTestServer(t)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/admission/webhook"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/trace"
@@ -37,7 +38,7 @@ func TestSpansHaveUpstreamsNames(t *testing.T) {
 	} {
 		method, target, _ := strings.Cut(strings.TrimSpace(path), " ")
 		r := httptest.NewRequest(method, target, nil)
-		if got := spanName(r.Method, parseRequest(r)); got != want {
+		if got := spanName(r.Method, wire.ParseRequest(r)); got != want {
 			t.Errorf("%s: got %q, want %q", path, got, want)
 		}
 	}
@@ -45,7 +46,7 @@ func TestSpansHaveUpstreamsNames(t *testing.T) {
 
 func TestOnlyTrustedUsersDecideAboutSampling(t *testing.T) {
 	for group, want := range map[string]bool{"system:masters": true, "system:monitoring": true, "system:authenticated": false} {
-		if got := saysWhetherSampled(&auth.User{Groups: []string{"a", group}}); got != want {
+		if got := maySample(&auth.User{Groups: []string{"a", group}}); got != want {
 			t.Errorf("%s: %v", group, got)
 		}
 	}

@@ -43,9 +43,9 @@ func TestWatchEndsWhenItsClientHangsUp(t *testing.T) {
 func openHubs(t *testing.T, s *Server, want int) {
 	t.Helper()
 	eventually(t, func() error {
-		s.watches.hubs.mu.Lock()
-		defer s.watches.hubs.mu.Unlock()
-		if n := len(s.watches.hubs.open); n != want {
+		s.watches.Hubs.Mu.Lock()
+		defer s.watches.Hubs.Mu.Unlock()
+		if n := len(s.watches.Hubs.Open); n != want {
 			return fmt.Errorf("%d watch hubs are open, want %d", n, want)
 		}
 		return nil

@@ -2,63 +2,42 @@ package apiserver
 
 import (
 	"fmt"
+	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
+	"github.com/knarr-project/knarr/internal/apiserver/rest"
+	"github.com/knarr-project/knarr/internal/apiserver/telemetry"
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// Upstream's answers with the same warnings.
-func TestWarningsAreLimitedInTotal(t *testing.T) {
-	repeat := func(length, times int) (out []int) {
-		for range times {
-			out = append(out, length)
-		}
-		return out
+// remarked authenticates every request and adds remarks.
+type remarked struct{}
+
+func (remarked) Authenticate(*http.Request) (auth.User, bool, error) {
+	return auth.User{Name: "robot", Remarks: &auth.Remarks{Warnings: []string{"use another token"}, Annotations: map[string]string{"authentication.k8s.io/legacy-token": "robot"}}}, true, nil
+}
+
+func TestAuthenticationWarningsAndAnnotationsAreSent(t *testing.T) {
+	s, sink := recorded(t)
+	s.Use(Security{Authenticator: remarked{}, Authorizer: allowAll{}})
+	cfg, _ := overHTTP(t, s, "application/json")
+	resp, _ := fetch(t, cfg.Host+"/api/v1/namespaces/default/configmaps/none")
+	if got := resp.Header.Get("Warning"); got != `299 - "use another token"` {
+		t.Errorf("the warning is %q", got)
 	}
-	for _, tt := range []struct {
-		name          string
-		lengths, want []int
-	}{
-		{"as many as fit", []int{4096}, []int{4096}},
-		{"two that fit", []int{4000, 96}, []int{4000, 96}},
-		{"one that is too long", []int{4097}, []int{256}},
-		{"two that are too long together", []int{4000, 97}, []int{256, 97}},
-		{"small ones around a long one", []int{100, 4000, 20}, []int{100, 256, 20}},
-		{"more than fit when they are cut", repeat(300, 20), repeat(256, 16)},
-		{"more than fit although none is cut", repeat(217, 200), repeat(217, 19)},
-		{"the last one may exceed the limit", append(repeat(300, 15), 156, 300, 20), append(repeat(256, 15), 156, 256)},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var w warnings
-			for i, length := range tt.lengths {
-				text := fmt.Sprintf("%03d", i)
-				w.add(text + strings.Repeat("é", length-len(text)))
-				w.add(text + strings.Repeat("é", length-len(text)))
-			}
-			var got []int
-			for _, header := range w.headers() {
-				got = append(got, len([]rune(header))-len(`299 - ""`))
-			}
-			if fmt.Sprint(got) != fmt.Sprint(tt.want) {
-				t.Errorf("they have %v runes, want %v", got, tt.want)
-			}
-		})
-	}
-	var w warnings
-	if w.add("not\x00printable") || w.headers() != nil {
-		t.Error("an unprintable warning is sent")
+	if list := sink.take(); list[len(list)-1].Annotations["authentication.k8s.io/legacy-token"] != "robot" {
+		t.Errorf("the annotations are %v", list[len(list)-1].Annotations)
 	}
 }
 
 func TestAuthenticationWarningsStayBesideOthers(t *testing.T) {
 	w := httptest.NewRecorder()
-	said := &codeWriter{ResponseWriter: w}
-	said.remark(&auth.Remarks{Warnings: []string{"a token that is \"old\"", "twice"}})
-	c := &call{w: said}
+	said := &telemetry.ResponseRecorder{ResponseWriter: w}
+	said.AddRemarks(&auth.Remarks{Warnings: []string{"a token that is \"old\"", "twice"}})
+	c := &rest.Call{W: said}
 	for _, text := range []string{"a field", "twice", "another"} {
-		c.warnHeader(text)
+		c.WarnHeader(text)
 	}
 	want := []string{`299 - "a token that is \"old\""`, `299 - "twice"`, `299 - "a field"`, `299 - "another"`}
 	if got := w.Header().Values("Warning"); fmt.Sprint(got) != fmt.Sprint(want) {

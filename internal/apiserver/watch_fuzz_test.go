@@ -13,6 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
+	"github.com/knarr-project/knarr/internal/apiserver/verb"
+	"github.com/knarr-project/knarr/internal/apiserver/watch"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -31,16 +35,16 @@ func FuzzWatch(f *testing.F) {
 	for _, name := range []string{"one", "two", "three"} {
 		m := configMap(name)
 		m.Labels = map[string]string{"a": "b", "c": "d"}
-		if _, err := client.Create(f.Context(), s.own(), m); err != nil {
+		if _, err := client.Create(f.Context(), s.ownClient(), m); err != nil {
 			f.Fatal(err)
 		}
 	}
-	e, ok := s.endpoints.find(corev1.SchemeGroupVersion.WithResource("configmaps"))
+	e, ok := s.endpoints.Find(corev1.SchemeGroupVersion.WithResource("configmaps"))
 	if !ok {
 		f.Fatal("the kind ConfigMap is not served")
 	}
 	// Open the cache with a first reader, which otherwise may leave before the next one comes.
-	if _, err := client.Get[*corev1.ConfigMap](f.Context(), s.own(), "default", "one"); err != nil {
+	if _, err := client.Get[*corev1.ConfigMap](f.Context(), s.ownClient(), "default", "one"); err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text, namespace string, protobuf bool) {
@@ -49,34 +53,34 @@ func FuzzWatch(f *testing.F) {
 		if metav1.Convert_url_Values_To_v1_ListOptions(&values, &opts, nil) != nil {
 			return
 		}
-		op := &operation{engine: s.engine, endpoint: e, verb: "watch", namespace: namespace, gvk: e.gvk, warn: func(string) {}}
-		req, err := op.endpoint.newListRequest(opts)
+		op := &verb.Operation{Engine: s.engine, Endpoint: e, Verb: "watch", Namespace: namespace, GVK: e.GVK, Warn: func(string) {}}
+		req, err := op.Endpoint.NewListRequest(opts)
 		if err != nil {
-			if !isStatus(err) {
+			if !wire.IsStatus(err) {
 				t.Errorf("the error is no Status: %v", err)
 			}
 			return
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		if rv, err := parseRevision(opts.ResourceVersion); err == nil && rv > e.revision() {
+		if rv, err := registry.ParseRevision(opts.ResourceVersion); err == nil && rv > e.Revision() {
 			cancel() // it would wait for further events
 		}
-		w, err := s.watches.open(ctx, op, req)
+		w, err := s.watches.Open(ctx, op, req)
 		if err != nil {
 			// Upstream answers an invalid revision like unknown errors.
-			if _, number := errors.AsType[*field.Error](err); !isStatus(err) && !number {
+			if _, number := errors.AsType[*field.Error](err); !wire.IsStatus(err) && !number {
 				t.Errorf("the error is no Status: %v", err)
 			}
 			return
 		}
-		w.begun = cancel
+		w.OnInitialSent = cancel
 		out := httptest.NewRecorder()
-		f := format{media: mediaJSON, stream: true}
+		f := wire.Format{Media: wire.MediaJSON, Stream: true}
 		if protobuf {
-			f.media = mediaProtobuf
+			f.Media = wire.MediaProtobuf
 		}
-		_ = w.run(ctx, newFrames(e, f, out)) // the client leaves
+		_ = w.Run(ctx, watch.NewFrames(e, f, out)) // the client leaves
 		for decoder := json.NewDecoder(out.Body); !protobuf; {
 			var event metav1.WatchEvent
 			err := decoder.Decode(&event)

@@ -14,20 +14,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
+	"github.com/knarr-project/knarr/internal/apiserver/telemetry"
+	"github.com/knarr-project/knarr/internal/apiserver/watch"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
 // openedWatch returns a watch of ConfigMaps that is not served yet.
-func openedWatch(t *testing.T, s *Server, opts metav1.ListOptions) *watcher {
+func openedWatch(t *testing.T, s *Server, opts metav1.ListOptions) *watch.Watcher {
 	t.Helper()
-	e, _ := s.endpoints.hub("", "configmaps")
-	op := s.engine.internal(e, "default", "")
+	e, _ := s.endpoints.Hub("", "configmaps")
+	op := s.engine.InternalOperation(e, "default", "")
 	opts.Watch = true
-	req, err := op.endpoint.newListRequest(opts)
+	req, err := op.Endpoint.NewListRequest(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := s.watches.open(t.Context(), op, req)
+	w, err := s.watches.Open(t.Context(), op, req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,26 +40,26 @@ func openedWatch(t *testing.T, s *Server, opts metav1.ListOptions) *watcher {
 func TestNewHubHasItsFormBeforeItMakesFrames(t *testing.T) {
 	s := newTestServer(t)
 	c := s.Client(auth.Component("tester"))
-	f := format{media: mediaJSON}
+	f := wire.Format{Media: wire.MediaJSON}
 	for i := range 20 {
 		w := openedWatch(t, s, metav1.ListOptions{ResourceVersion: "0"})
-		w.initial = nil
+		w.Initial = nil
 		mustCreate(t, c, configMap(fmt.Sprint("made-", i)))
-		<-w.cursor.Ready()
+		<-w.Cursor.Ready()
 		task := taskpool.NewTask(func() time.Duration { return taskpool.Idle })
-		m := &member{task: &task}
-		enc := newEventEncoder(w.op.endpoint, f)
-		if !w.join(m, &enc, true) {
+		m := &watch.Member{Task: &task}
+		enc := watch.NewEventEncoder(w.Op.Endpoint, f)
+		if !w.Join(m, &enc, true) {
 			// The watch began at a revision that the cache had not reached: it keeps its cursor, so
 			// there is nothing to test.
-			w.cursor.Close()
+			w.Cursor.Close()
 			continue
 		}
-		frames, _, err := m.take(1 << 20)
+		frames, _, err := m.Take(1 << 20)
 		if size, _, chunked := strings.Cut(string(frames), "\r\n"); err != nil || !chunked || strings.Contains(size, "{") {
 			t.Errorf("the first frame came as %.60q, %v: not chunked", frames, err)
 		}
-		m.leave()
+		m.Leave()
 	}
 }
 
@@ -75,13 +78,20 @@ func (d *deadlineResponse) SetWriteDeadline(at time.Time) {
 func (*deadlineResponse) Task(turn func() time.Duration) taskpool.Task {
 	return taskpool.NewTask(turn)
 }
+
 func (*deadlineResponse) Start(*taskpool.Task, func()) error { return nil }
-func (*deadlineResponse) Chunked() bool                      { return true }
-func (*deadlineResponse) Room() int                          { return math.MaxInt }
-func (*deadlineResponse) Begin([]byte)                       {}
-func (*deadlineResponse) Write(p []byte) (int, error)        { return len(p), nil }
-func (*deadlineResponse) End(*[]byte) (bool, error)          { return true, nil }
-func (*deadlineResponse) Finish(_ bool, done func())         { done() }
+
+func (*deadlineResponse) Chunked() bool { return true }
+
+func (*deadlineResponse) Room() int { return math.MaxInt }
+
+func (*deadlineResponse) Begin([]byte) {}
+
+func (*deadlineResponse) Write(p []byte) (int, error) { return len(p), nil }
+
+func (*deadlineResponse) End(*[]byte) (bool, error) { return true, nil }
+
+func (*deadlineResponse) Finish(_ bool, done func()) { done() }
 
 func TestDeadlineIsExtendedForEachPieceOfInitialEvents(t *testing.T) {
 	s := newTestServer(t)
@@ -91,21 +101,21 @@ func TestDeadlineIsExtendedForEachPieceOfInitialEvents(t *testing.T) {
 		mustCreate(t, s.Client(auth.Component("tester")), obj)
 	}
 	w := openedWatch(t, s, metav1.ListOptions{})
-	f := format{media: mediaJSON}
-	enc := newEventEncoder(w.op.endpoint, f)
+	f := wire.Format{Media: wire.MediaJSON}
+	enc := watch.NewEventEncoder(w.Op.Endpoint, f)
 	set, ended := 0, make(chan struct{})
 	out := &deadlineResponse{}
-	st := &watchStream{server: s.watches, out: out, w: w, f: f, enc: &enc, end: time.Now().Add(time.Hour), ended: func() { close(ended) }}
-	st.timer = time.NewTimer(time.Hour)
-	st.task = out.Task(st.turn)
-	st.member.task = &st.task
-	w.begun = func() {
+	st := &watch.WatchStream{Server: s.watches, Out: out, W: w, F: f, Enc: &enc, End: time.Now().Add(time.Hour), OnEnd: func() { close(ended) }}
+	st.Timer = time.NewTimer(time.Hour)
+	st.Task = out.Task(st.Turn)
+	st.Member.Task = &st.Task
+	w.OnInitialSent = func() {
 		out.mu.Lock()
 		set = len(out.times)
 		out.mu.Unlock()
-		st.hangUp()
+		st.Stop()
 	}
-	st.wake()
+	st.Wake()
 	<-ended
 	if set < 5 {
 		t.Errorf("the deadline of writes was set %d times", set)
@@ -162,7 +172,7 @@ func TestDeadlineIsExtendedForEachPieceWithoutADetachedStream(t *testing.T) {
 	w := openedWatch(t, s, metav1.ListOptions{})
 	ctx, cancel := context.WithCancel(t.Context())
 	answer := &deadlineWriter{ResponseRecorder: httptest.NewRecorder(), begun: cancel}
-	s.watches.serve(ctx, &codeWriter{ResponseWriter: answer}, &http.Request{ProtoMajor: 2}, format{media: mediaJSON}, w)
+	s.watches.Serve(ctx, &telemetry.ResponseRecorder{ResponseWriter: answer}, &http.Request{ProtoMajor: 2}, wire.Format{Media: wire.MediaJSON}, w)
 	if n := len(answer.times); n < 10 {
 		t.Errorf("the deadline of writes was set %d times", n)
 	}

@@ -20,6 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/knarr-project/knarr/internal/apiserver/watch"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/client"
@@ -137,7 +139,7 @@ func follows(t *testing.T, next func() string) bool {
 func TestManyStreamsGetEveryEventInOrder(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, s *Server) {
 		url, one, two := secure(t, s)
-		reader, err := s.endpoints.registry("", "configmaps").cache(t.Context())
+		reader, err := s.endpoints.Registry("", "configmaps").Cache(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,17 +204,17 @@ func TestPanicEndsOnlyItsWatch(t *testing.T) {
 			t.Errorf("%s: the watch got %q", name, line)
 		}
 	}
-	breakIt := func(x *eventEncoder) { x.e = nil }
+	breakIt := func(x *watch.EventEncoder) { x.E = nil }
 	alone, _ := linesBy(t, one, 1, url+defaultMaps+"?watch=1&resourceVersion=0", "Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 	mustCreate(t, c, configMap("first"))
 	if line := alone(); line == "" {
 		t.Fatal("no event")
 	}
-	s.watches.streams.mu.Lock()
-	for st := range s.watches.streams.open {
-		breakIt(st.enc)
+	s.watches.Streams.Mu.Lock()
+	for st := range s.watches.Streams.Open {
+		breakIt(st.Enc)
 	}
-	s.watches.streams.mu.Unlock()
+	s.watches.Streams.Mu.Unlock()
 	shared, _ := linesBy(t, one, 1, url+defaultMaps+"?watch=1")
 	shared2, _ := linesBy(t, two, 2, url+defaultMaps+"?watch=1")
 	for _, next := range []func() string{shared, shared2} {
@@ -228,22 +230,22 @@ func TestPanicEndsOnlyItsWatch(t *testing.T) {
 		}
 	}
 	hubsOpen := func() int {
-		s.watches.hubs.mu.Lock()
-		defer s.watches.hubs.mu.Unlock()
-		return len(s.watches.hubs.open)
+		s.watches.Hubs.Mu.Lock()
+		defer s.watches.Hubs.Mu.Unlock()
+		return len(s.watches.Hubs.Open)
 	}
 	for end := time.Now().Add(time.Minute); hubsOpen() < 2; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the watches have not joined")
 		}
 	}
-	s.watches.hubs.mu.Lock()
-	for _, h := range s.watches.hubs.open {
-		h.mu.Lock()
-		breakIt(&h.enc)
-		h.mu.Unlock()
+	s.watches.Hubs.Mu.Lock()
+	for _, h := range s.watches.Hubs.Open {
+		h.Mu.Lock()
+		breakIt(&h.Enc)
+		h.Mu.Unlock()
 	}
-	s.watches.hubs.mu.Unlock()
+	s.watches.Hubs.Mu.Unlock()
 	mustCreate(t, c, configMap("third"))
 	ended("of a broken hub, over HTTP/1.1", shared)
 	ended("of a broken hub, over HTTP/2", shared2)
@@ -263,18 +265,18 @@ func TestWatchDoesNotWaitForAnotherHub(t *testing.T) {
 	s := newTestServer(t)
 	c := s.Client(auth.Component("tester"))
 	url, one, _ := secure(t, s)
-	key := hubKey{form: "busy"}
+	key := watch.HubKey{Form: "busy"}
 	// It stays locked, as while it makes frames; it occupies no worker.
-	busy, _ := s.watches.hubs.enter(key, 0, func() *hub { return &hub{cursor: new(cache.Cursor)} })
+	busy, _ := s.watches.Hubs.Enter(key, 0, func() *watch.Hub { return &watch.Hub{Cursor: new(cache.Cursor)} })
 	entered := make(chan struct{})
 	defer func() {
-		busy.mu.Unlock()
+		busy.Mu.Unlock()
 		<-entered
 	}()
 	go func() {
 		defer close(entered)
-		h, _ := s.watches.hubs.enter(key, 0, nil)
-		h.mu.Unlock()
+		h, _ := s.watches.Hubs.Enter(key, 0, nil)
+		h.Mu.Unlock()
 	}()
 	eventually(t, func() error { // a watch waits for the busy hub
 		var all strings.Builder
@@ -289,10 +291,10 @@ func TestWatchDoesNotWaitForAnotherHub(t *testing.T) {
 		return errors.New("no watch waits for the busy hub")
 	})
 	eventually(t, func() error {
-		if !s.watches.hubs.mu.TryLock() {
+		if !s.watches.Hubs.Mu.TryLock() {
 			return errors.New("a watch that waits for the busy hub locks all the others")
 		}
-		s.watches.hubs.mu.Unlock()
+		s.watches.Hubs.Mu.Unlock()
 		return nil
 	})
 	other, _ := linesBy(t, one, 1, url+"/api/v1/namespaces/default/secrets?watch=1")
@@ -304,17 +306,17 @@ func TestWatchDoesNotWaitForAnotherHub(t *testing.T) {
 
 func TestHubCountsItsBytes(t *testing.T) {
 	for _, chunked := range []bool{true, false} {
-		h := &hub{key: hubKey{chunked: chunked}}
+		h := &watch.Hub{Key: watch.HubKey{Chunked: chunked}}
 		for revision := range int64(100_000) { // several times what a hub keeps
-			h.add(make([]byte, 100), revision)
-			h.forget()
+			h.Add(make([]byte, 100), revision)
+			h.DropOldest()
 		}
 		kept := 0
-		for _, b := range h.blocks {
-			kept += len(b.data)
+		for _, b := range h.Blocks {
+			kept += len(b.Data)
 		}
-		if h.bytes != kept || kept < hubKeeps-largestBlock {
-			t.Errorf("chunked %t: counts %d bytes, keeps %d of at most %d", chunked, h.bytes, kept, hubKeeps)
+		if h.Bytes != kept || kept < watch.MaxHubBytes-watch.MaxBlockBytes {
+			t.Errorf("chunked %t: counts %d bytes, keeps %d of at most %d", chunked, h.Bytes, kept, watch.MaxHubBytes)
 		}
 	}
 }
@@ -343,7 +345,7 @@ func TestStreamIsRecordedUntilItsEnd(t *testing.T) {
 			t.Helper()
 			eventually(t, func() error {
 				w := httptest.NewRecorder()
-				s.metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+				s.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 				_, rest, _ := strings.Cut(w.Body.String(), `apiserver_longrunning_requests{component="apiserver",group="",resource="configmaps"`)
 				line, _, _ := strings.Cut(rest, "\n")
 				if n := line[strings.LastIndexByte(line, ' ')+1:]; n != want {
@@ -365,9 +367,9 @@ func TestStreamIsRecordedUntilItsEnd(t *testing.T) {
 func without(t *testing.T, s *Server, want int) {
 	t.Helper()
 	eventually(t, func() error {
-		s.watches.streams.mu.Lock()
-		defer s.watches.streams.mu.Unlock()
-		if n := len(s.watches.streams.open); n != want {
+		s.watches.Streams.Mu.Lock()
+		defer s.watches.Streams.Mu.Unlock()
+		if n := len(s.watches.Streams.Open); n != want {
 			return fmt.Errorf("%d watches are without a handler", n)
 		}
 		return nil
@@ -454,12 +456,12 @@ func TestStreamsEndAndFreeEverything(t *testing.T) {
 	}
 	hangUp()
 	eventually(t, func() error {
-		s.watches.streams.mu.Lock()
-		defer s.watches.streams.mu.Unlock()
-		s.watches.hubs.mu.Lock()
-		defer s.watches.hubs.mu.Unlock()
-		if len(s.watches.streams.open) != 1 || len(s.watches.hubs.open) != 1 {
-			return fmt.Errorf("%d streams, %d hubs", len(s.watches.streams.open), len(s.watches.hubs.open))
+		s.watches.Streams.Mu.Lock()
+		defer s.watches.Streams.Mu.Unlock()
+		s.watches.Hubs.Mu.Lock()
+		defer s.watches.Hubs.Mu.Unlock()
+		if len(s.watches.Streams.Open) != 1 || len(s.watches.Hubs.Open) != 1 {
+			return fmt.Errorf("%d streams, %d hubs", len(s.watches.Streams.Open), len(s.watches.Hubs.Open))
 		}
 		return nil
 	})
@@ -503,21 +505,21 @@ func TestShutdownEndsAllWatchesOneAfterTheOther(t *testing.T) {
 
 func TestHandledWatchesEndOnce(t *testing.T) {
 	s := newTestServer(t, func(c *Config) { c.ShutdownWatches = time.Millisecond })
-	watch := parseRequest(httptest.NewRequest("GET", "/api/v1/pods?watch=1", nil))
-	first, done := s.bound(t.Context(), nil, watch, 0)
-	second, end := s.bound(t.Context(), nil, watch, 0)
+	watch := wire.ParseRequest(httptest.NewRequest("GET", "/api/v1/pods?watch=1", nil))
+	first, done := s.withDeadline(t.Context(), nil, watch, 0)
+	second, end := s.withDeadline(t.Context(), nil, watch, 0)
 	defer done()
 	end()
 	if len(s.handled.ends) != 1 {
 		t.Errorf("%d are open", len(s.handled.ends))
 	}
-	s.endWatches(time.Millisecond)
+	s.endWatchesGradually(time.Millisecond)
 	if first.Err() == nil || second.Err() == nil {
 		t.Errorf("a watch continues: %v, %v", first.Err(), second.Err())
 	}
-	other, over := s.bound(t.Context(), nil, parseRequest(httptest.NewRequest("GET", "/api/v1/namespaces/a/pods/b/log", nil)), 0)
+	other, over := s.withDeadline(t.Context(), nil, wire.ParseRequest(httptest.NewRequest("GET", "/api/v1/namespaces/a/pods/b/log", nil)), 0)
 	defer over()
-	s.endWatches(time.Millisecond)
+	s.endWatchesGradually(time.Millisecond)
 	if other.Err() != nil {
 		t.Error("other requests end with the watches")
 	}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/admission/measure"
 	"github.com/knarr-project/knarr/internal/admission/policy"
 	"github.com/knarr-project/knarr/internal/admission/webhook"
 	"github.com/knarr-project/knarr/internal/auth"
@@ -32,18 +33,20 @@ spec:
 `
 
 // newHookedAPI serves custom resources, with webhooks and policies.
-func newHookedAPI(t *testing.T) (wire, client.Interface) {
+func newHookedAPI(t *testing.T) (testAPI, client.Interface) {
 	t.Helper()
 	s := newTestServer(t)
-	s.goOn(s.custom.run)
+	s.runInBackground(s.custom.Run)
 	c := s.Client(auth.Component("tester"))
-	hooks := webhook.Config{Client: c, Served: s.Served(), Authorizer: allowAll{}}
-	policies := policy.Config{Client: c, Served: s.Served(), Authorizer: allowAll{}}
+	counts := measure.New()
+	s.Register(counts.Collectors()...)
+	hooks := webhook.Config{Client: c, Served: s.Served(), Authorizer: allowAll{}, Metrics: counts}
+	policies := policy.Config{Client: c, Served: s.Served(), Authorizer: allowAll{}, Metrics: counts}
 	s.Use(Security{Authorizer: allowAll{}, Admission: admission.NewChain(nil, policy.NewMutating(t.Context(), policies), webhook.NewMutating(t.Context(), hooks),
 		policy.NewValidating(t.Context(), policies), webhook.NewValidating(t.Context(), hooks))})
 	h := httptest.NewServer(s.Handler())
 	t.Cleanup(h.Close)
-	a := wire{t, h}
+	a := testAPI{t, h}
 	a.want(http.StatusCreated, "POST", "/api/v1/namespaces", "{metadata: {name: default}}")
 	a.define(thingsInTwoVersions)
 	return a, c

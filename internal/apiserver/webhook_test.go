@@ -512,7 +512,7 @@ func TestUnavailableWebhook(t *testing.T) {
 	wantError(t, write("misplaced", nil, "/place"), "Unable to remove nonexistent key")
 	wantError(t, write("no", nil, "/no"), "denied the request")
 	w := httptest.NewRecorder()
-	s.metrics.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	s.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	page := w.Body.String()
 	for _, want := range []string{ // these figures are global to the process
 		`webhook_rejection_count{error_type="calling_webhook_error",name="silent.mutating.example.com",operation="CREATE",rejection_code="503",type="admit"} `,

@@ -26,6 +26,8 @@ import (
 	"github.com/knarr-project/knarr/internal/admission/webhook"
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver"
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
+	"github.com/knarr-project/knarr/internal/apiserver/service"
 	"github.com/knarr-project/knarr/internal/apiserver/transport"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/abac"
@@ -92,7 +94,7 @@ type Server struct {
 	tracer *trace.Tracer    // nil disables tracing
 	egress *egress.Selector // nil dials directly
 	db     store.Store
-	places []apiserver.Place // stores of kinds that are not in the main store
+	places []registry.Override // stores of kinds that are not in the main store
 	api    *apiserver.Server
 	tokens *token.Service
 
@@ -216,7 +218,7 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		Store:        s.db,
 		Places:       s.places,
 		ServiceCIDRs: s.cfg.ServiceRanges(),
-		NodePorts:    apiserver.PortRange{Base: first, Size: last - first + 1},
+		NodePorts:    service.PortRange{Base: first, Size: last - first + 1},
 		Advertise:    netip.AddrPortFrom(netip.MustParseAddr(s.cfg.AdvertiseAddress), uint16(port)),
 
 		KubeletTLS:         outward.kubelets,
@@ -230,14 +232,14 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		RequestTimeout:     s.cfg.APIServer.RequestTimeout.Duration,
 		Switches:           switches,
 		MinWatch:           time.Duration(s.cfg.APIServer.MinRequestTimeout) * time.Second,
-		Front:              apiserver.Front{Origins: origins, StrictTransport: strings.Join(front.StrictTransport, "; "), GoAway: front.GoAway},
+		Front:              apiserver.PreAuth{Origins: origins, StrictTransport: strings.Join(front.StrictTransport, "; "), GoAway: front.GoAway},
 		Transport:          transport.Kind(s.cfg.APIServer.HTTPTransport),
 		ShutdownDelay:      s.cfg.APIServer.ShutdownDelay.Duration,
 		ShutdownRetryAfter: s.cfg.APIServer.ShutdownRetryAfter,
 		ShutdownIdle:       s.cfg.APIServer.ShutdownIdle.Duration,
 		ShutdownWatches:    s.cfg.APIServer.ShutdownWatches.Duration,
 		LivezGrace:         s.cfg.APIServer.LivezGrace.Duration,
-		OthersEndpoints:    !s.cfg.APIServer.KeepsEndpoints(),
+		ExternalEndpoints:  !s.cfg.APIServer.KeepsEndpoints(),
 		NoProfiling:        !s.cfg.APIServer.Profiling,
 		EventTTL:           never(s.cfg.APIServer.EventTTL.Duration),
 		LeaseReuse:         time.Duration(s.cfg.APIServer.LeaseReuse) * time.Second,

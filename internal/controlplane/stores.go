@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/knarr-project/knarr/internal/apiserver"
 	"github.com/knarr-project/knarr/internal/apiserver/encryption"
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/egress"
@@ -52,7 +52,7 @@ func (s *Server) openStores(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("etcd-servers-overrides: %w", err)
 		}
-		place := apiserver.Place{Store: beside(store.Reroot(db, root, s.cfg.StoreRoot()))}
+		place := registry.Override{Store: beside(store.Reroot(db, root, s.cfg.StoreRoot()))}
 		for _, kind := range override.Kinds {
 			place.Resources = append(place.Resources, schema.GroupResource{Group: kind.Group, Resource: kind.Resource})
 		}

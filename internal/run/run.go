@@ -9,7 +9,7 @@ import (
 	"log/slog"
 	"sync"
 
-	"github.com/knarr-project/knarr/internal/apiserver"
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/cel"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controlplane"
@@ -102,7 +102,7 @@ func setNodePaths(cfg *config.Config) {
 func (p Params) control(ctx context.Context, phases []process.Phase) error {
 	cel.BoundSharedEnvironments()
 	var aside sync.WaitGroup
-	aside.Go(apiserver.Prepare)
+	aside.Go(registry.Prepare)
 	defer aside.Wait()
 	return p.process(ctx, phases)
 }

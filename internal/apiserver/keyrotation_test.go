@@ -1,0 +1,36 @@
+package apiserver
+
+import (
+	"context"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// rotating is a store that reports all its values as stale.
+type rotating struct{ store.Store }
+
+func (rotating) Stale(context.Context, string) (bool, error) { return true, nil }
+
+func (rotating) Collectors() []prometheus.Collector { return nil }
+
+func (rotating) Health(context.Context) error { return nil }
+
+func (rotating) OnRepair(func(context.Context, string) error) {}
+
+func TestUnchangedObjectIsWrittenAgainAfterKeyRotation(t *testing.T) {
+	s := newTestServer(t, func(c *Config) { c.Store = rotating{c.Store} })
+	c := s.Client(auth.Component("tester"))
+	made, err := client.Create(t.Context(), c, configMap("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, err := client.Update(t.Context(), c, made.DeepCopy())
+	if err != nil || same.ResourceVersion == made.ResourceVersion {
+		t.Errorf("the object was not written: %v", err)
+	}
+}

@@ -1,0 +1,150 @@
+package watch
+
+import (
+	"encoding/binary"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
+	"github.com/knarr-project/knarr/internal/cache"
+)
+
+// EventEncoder encodes a watch's events as frames: JSON documents or length-delimited protobuf
+// messages.
+type EventEncoder struct {
+	E *registry.Endpoint
+	f wire.Format
+	// head is the beginning of an object's JSON: kind and apiVersion.
+	head []byte
+	// rows is set when the table's columns have been sent.
+	rows bool
+}
+
+func NewEventEncoder(e *registry.Endpoint, f wire.Format) EventEncoder {
+	head := wire.WithTypeMeta(nil, e.GVK, []byte("{}"))
+	return EventEncoder{E: e, f: f, head: append(head[:len(head)-1], ',')}
+}
+
+// frame returns an event as it goes over the wire. The bytes are shared and must not be modified.
+func (x *EventEncoder) frame(ev watchEvent) ([]byte, error) {
+	if ev.entry == nil || x.f.As != "" {
+		return x.frameAlone(ev)
+	}
+	form, makeFrame := x.E.JSONForm, x.jsonEvent
+	if x.f.Media == wire.MediaProtobuf {
+		form, makeFrame = x.E.ProtobufForm, x.protobufEvent
+	}
+	// All watches send the same bytes at about the same time.
+	return ev.entry.Passing(form+string(ev.typ), func() ([]byte, error) { return makeFrame(ev) })
+}
+
+// encoded does not keep the encoding of a change, because its watchers only need the frame.
+func (ev *watchEvent) encoded() registry.EncodingFunc {
+	if ev.initial {
+		return (*cache.Entry).EncodedBy
+	}
+	return (*cache.Entry).EncodedOnce
+}
+
+func (x *EventEncoder) jsonEvent(ev watchEvent) ([]byte, error) {
+	raw, err := x.E.JSONWith(ev.encoded(), ev.entry)
+	if err != nil {
+		return nil, err
+	}
+	if x.E.Custom != nil {
+		return jsonFrame(ev.typ, raw), nil
+	}
+	return jsonFrame(ev.typ, x.head, raw[1:]), nil
+}
+
+func (x *EventEncoder) protobufEvent(ev watchEvent) ([]byte, error) {
+	raw, err := x.E.ProtobufWith(ev.encoded(), ev.entry)
+	if err != nil {
+		return nil, err
+	}
+	return protobufFrame(ev.typ, wire.Envelope(x.E.GVK, raw))
+}
+
+// frameAlone encodes events whose frames are not shared.
+func (x *EventEncoder) frameAlone(ev watchEvent) ([]byte, error) {
+	body, err := x.encode(ev)
+	if err != nil {
+		return nil, err
+	}
+	if x.f.Media == wire.MediaProtobuf {
+		return protobufFrame(ev.typ, body)
+	}
+	return jsonFrame(ev.typ, body), nil
+}
+
+// encode encodes the object of an event that is not shared: bookmarks, errors, tables and metadata.
+func (x *EventEncoder) encode(ev watchEvent) ([]byte, error) {
+	if ev.typ == watch.Error {
+		return encodeObjectAs(ev.obj, wire.StatusKind, x.f.Media)
+	}
+	obj := ev.obj
+	if ev.entry != nil {
+		var err error
+		if obj, err = x.E.ObjectOf(ev.entry); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case x.f.Table():
+		table, err := x.E.Table([]runtime.Object{obj}, metav1.ListMeta{ResourceVersion: wire.Accessor(obj).GetResourceVersion()}, x.f, !x.rows)
+		if err != nil {
+			return nil, err
+		}
+		x.rows = true
+		return encodeObjectAs(table, schema.GroupVersionKind{Group: metav1.GroupName, Version: x.f.AsVersion, Kind: "Table"}, x.f.Media)
+	case x.f.Metadata():
+		return encodeObjectAs(x.E.PartialMetadata(obj), schema.GroupVersionKind{Group: metav1.GroupName, Version: x.f.AsVersion, Kind: "PartialObjectMetadata"}, x.f.Media)
+	}
+	versioned, err := x.E.FromHub(obj)
+	if err != nil {
+		return nil, err
+	}
+	return encodeObjectAs(versioned, x.E.GVK, x.f.Media)
+}
+
+// encodeObjectAs is EncodeAs for a stream: JSON without newline or indentation.
+func encodeObjectAs(obj runtime.Object, gvk schema.GroupVersionKind, media string) ([]byte, error) {
+	if media == wire.MediaProtobuf {
+		return wire.EncodeAs(obj, gvk, wire.Format{Media: media})
+	}
+	raw, err := wire.Marshal(obj)
+	if err != nil || !obj.GetObjectKind().GroupVersionKind().Empty() {
+		return raw, err
+	}
+	return wire.WithTypeMeta(nil, gvk, raw), nil
+}
+
+// jsonFrame returns an event as a line of JSON; the object comes in parts.
+func jsonFrame(what watch.EventType, parts ...[]byte) []byte {
+	size := len(`{"type":"","object":}`) + len(what) + 1
+	for _, part := range parts {
+		size += len(part)
+	}
+	out := make([]byte, 0, size)
+	out = append(out, `{"type":"`...)
+	out = append(out, what...)
+	out = append(out, `","object":`...)
+	for _, part := range parts {
+		out = append(out, part...)
+	}
+	return append(out, "}\n"...)
+}
+
+// protobufFrame returns a bare metav1.WatchEvent{type, object{raw}} after its length in four bytes.
+func protobufFrame(what watch.EventType, object []byte) ([]byte, error) {
+	event := metav1.WatchEvent{Type: string(what), Object: runtime.RawExtension{Raw: object}}
+	size := event.Size()
+	out := make([]byte, 4+size)
+	binary.BigEndian.PutUint32(out, uint32(size))
+	_, err := event.MarshalTo(out[4:])
+	return out, err
+}
