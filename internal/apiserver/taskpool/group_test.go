@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestAGroupsTasksHaveTheirTurnsWithinItsOwn(t *testing.T) {
+func TestTasksOfAGroupHaveTheirTurnsWithinItsOwn(t *testing.T) {
 	p := NewPool()
 	const tasks = 100
 	var inside atomic.Int32
@@ -26,7 +26,7 @@ func TestAGroupsTasksHaveTheirTurnsWithinItsOwn(t *testing.T) {
 	for i := range members {
 		members[i] = g.Task(func() time.Duration {
 			if inside.Load() != 1 {
-				t.Error("a turn outside of the group's")
+				t.Error("a turn outside the group's")
 			}
 			done[i].Store(told[i].Load())
 			if i%3 == 0 {

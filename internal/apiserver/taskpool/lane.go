@@ -6,56 +6,63 @@ import (
 	"time"
 )
 
-// lane is taken by one large answer at a time. Its pipe is for listening to the network; nothing goes through it but the bytes that wake the one who listens.
+// lane is held by one large list at a time. Its pipe lets the holder poll the network (see poll);
+// only the bytes that wake the holder go through it.
 type lane struct {
-	ear, mouth  *os.File // closed with the lane, when nobody has it any more
-	hears, says syscall.RawConn
-	listened    time.Time
+	reader, writer       *os.File // closed by the garbage collector, with the lane
+	rawReader, rawWriter syscall.RawConn
+	polled               time.Time
 }
 
-// newLane makes a lane. Where there is no pipe to be had it is one all the same: requests that come while every CPU is busy are heard later then.
+// newLane makes a lane. If the system has no pipe left, the lane works without polling: requests
+// that arrive while every CPU is busy are then noticed later.
 func newLane() *lane {
-	ear, mouth, err := os.Pipe()
+	reader, writer, err := os.Pipe()
 	if err != nil {
 		return new(lane)
 	}
-	hears, err := ear.SyscallConn()
+	rawReader, err := reader.SyscallConn()
 	if err != nil {
 		return new(lane)
 	}
-	says, err := mouth.SyscallConn()
+	rawWriter, err := writer.SyscallConn()
 	if err != nil {
 		return new(lane)
 	}
-	return &lane{ear: ear, mouth: mouth, hears: hears, says: says}
+	return &lane{reader: reader, writer: writer, rawReader: rawReader, rawWriter: rawWriter}
 }
 
-// listenFor is how long listening may take, where other goroutines are always ready to run and nobody listens.
-const listenFor = time.Millisecond
+// pollTimeout bounds poll if other goroutines are always ready and the runtime never polls.
+const pollTimeout = time.Millisecond
 
-// listen returns when the runtime has asked the kernel which sockets are ready. It does so by itself only when a CPU has nothing else to run. With one CPU to a garbage collection
-// and the others to lists, one of which always goes on where another one leaves off, that is every ten milliseconds, by a thread for just this case, and each time a write
-// waits for the network it waits that long. So the lane's holder waits for the network too, with a byte that is there already, unless it has done so less than gap ago.
-func (l *lane) listen(gap time.Duration) {
-	if l.hears == nil || time.Since(l.listened) < gap {
+// poll returns after the Go runtime has asked the kernel which sockets are ready. It does nothing
+// if the last poll was less than gap ago.
+//
+// The runtime polls only when a CPU is idle. If the garbage collector uses one CPU, and lists that
+// follow each other use the others, only a background thread polls, every 10 ms. A write that waits
+// for the network then waits that long, several times. So the holder of the lane waits for the
+// network as well: for a byte that is already in the lane's pipe.
+func (l *lane) poll(gap time.Duration) {
+	if l.rawReader == nil || time.Since(l.polled) < gap {
 		return
 	}
-	if l.ear.SetReadDeadline(time.Now().Add(listenFor)) != nil {
+	if l.reader.SetReadDeadline(time.Now().Add(pollTimeout)) != nil {
 		return
 	}
-	said := false
-	_ = l.hears.Read(func(fd uintptr) (done bool) {
-		l.drain(fd) // what was left over by who has not waited for theirs, too: only an empty pipe's first byte wakes
-		if said {
+	written := false
+	_ = l.rawReader.Read(func(fd uintptr) (done bool) {
+		l.empty(fd) // only the first byte in an empty pipe wakes; a poll that timed out left one
+		if written {
 			return true
 		}
-		said = true
-		return !l.speak()
+		written = true
+		return !l.writeByte()
 	})
-	l.listened = time.Now()
+	l.polled = time.Now()
 }
 
-func (l *lane) drain(fd uintptr) {
+// empty reads all bytes from the pipe.
+func (l *lane) empty(fd uintptr) {
 	var b [16]byte
 	for {
 		if n, err := syscall.Read(int(fd), b[:]); n <= 0 && err != syscall.EINTR {
@@ -64,11 +71,11 @@ func (l *lane) drain(fd uintptr) {
 	}
 }
 
-// speak never waits.
-func (l *lane) speak() (said bool) {
-	err := l.says.Control(func(fd uintptr) {
+// writeByte writes one byte into the pipe. It never blocks.
+func (l *lane) writeByte() (ok bool) {
+	err := l.rawWriter.Control(func(fd uintptr) {
 		n, err := syscall.Write(int(fd), []byte{0})
-		said = n == 1 && err == nil
+		ok = n == 1 && err == nil
 	})
-	return said && err == nil
+	return ok && err == nil
 }

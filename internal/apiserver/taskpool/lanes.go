@@ -6,56 +6,63 @@ import (
 	"time"
 )
 
-// Lanes bound how many large answers have a piece made and sent at any moment: to one less than there are CPUs, at least one. Fifty lists that are sent side by
-// side are fifty goroutines that a write has to wait behind, each for as long as its socket takes more. Piece by piece, in turn, all of them advance, and a
-// write waits for one piece. Where there are few CPUs that costs lists much of their pace (two fifths with one lane on two CPUs); only those
-// that are large enough to be in the way take lanes. A nil *Lanes sets no bound.
+// Lanes bound how many large lists have a piece encoded and sent at the same time: one less than
+// there are CPUs, but at least one. A nil *Lanes sets no bound.
+//
+// Without a bound, fifty lists are fifty goroutines that a write has to wait for, each until its
+// socket is full. With lanes all lists advance piece by piece, and a write waits for one piece. On a
+// machine with few CPUs, lists pay for that (with one lane on two CPUs up to two fifths of their
+// rate), so only lists that are large enough to delay others take lanes.
 type Lanes struct {
-	free     chan *lane
-	patience time.Duration
-	gap      time.Duration
+	free    chan *lane
+	maxHold time.Duration
+	gap     time.Duration // between two polls of the network
 }
 
-// NewLanes makes lanes for this machine.
-func NewLanes() *Lanes { return newLanes(max(1, runtime.GOMAXPROCS(0)-1), lanePatience) }
+// NewLanes makes the lanes of this machine.
+func NewLanes() *Lanes { return newLanes(max(1, runtime.GOMAXPROCS(0)-1), maxLaneHold) }
 
-func newLanes(n int, patience time.Duration) *Lanes {
-	l := &Lanes{make(chan *lane, n), patience, listenEvery}
+func newLanes(n int, maxHold time.Duration) *Lanes {
+	l := &Lanes{make(chan *lane, n), maxHold, pollEvery}
 	for range n {
 		l.free <- newLane()
 	}
 	return l
 }
 
-// lanePatience is how long a lane is kept from others by somebody who waits for a slow client.
-const lanePatience = 2 * time.Millisecond
+const (
+	// maxLaneHold is how long a list that waits for a slow client keeps its lane from others.
+	maxLaneHold = 2 * time.Millisecond
+	// pollEvery is how long successive holders of a lane may run without polling the network.
+	pollEvery = time.Millisecond
+)
 
-// Take waits for a lane, first come, first served. leave gives it back; after the lanes' patience it is given back anyhow.
+// Take waits for a lane, first come, first served. leave returns the lane; after maxLaneHold it is
+// returned anyway.
 //
-// Whoever has got a lane lets all go first that are ready to run: who leaves a lane wakes the next one, which Go runs at once, on the same CPU, before anything else that waits
-// there, and so on from one to the next. Those that wait for a lane are not ready. So of all these answers no more than have lanes are ever in another goroutine's way. And it
-// listens to the network, so that those go first as well whose request has come by now.
+// A list that has got a lane first lets all other ready goroutines run. Otherwise, when one list
+// leaves a lane, Go would run the next one at once on the same CPU, before anything else that is
+// ready there, and so on. Lists that wait for a lane are not ready, so no more lists than there are
+// lanes delay other goroutines. The list also polls the network, so that requests that have just
+// arrived run first too.
 func (l *Lanes) Take() (leave func()) {
 	if l == nil {
 		return func() {}
 	}
 	taken := <-l.free
 	runtime.Gosched()
-	taken.listen(l.gap)
+	taken.poll(l.gap)
 	var once sync.Once
 	giveBack := func() { once.Do(func() { l.free <- taken }) }
-	timer := time.AfterFunc(l.patience, giveBack)
+	timer := time.AfterFunc(l.maxHold, giveBack)
 	return func() {
 		timer.Stop()
 		giveBack()
 	}
 }
 
-// listenEvery is how long lanes' holders, one after the other, may go on without listening to the network.
-const listenEvery = time.Millisecond
-
-// Turns are for work that goes on for long without sending anything: after so many steps it takes a lane, and takes it anew after as many again.
-// What is over before that waits for nobody. The zero value takes none.
+// Turns divide long work that sends nothing: after a number of steps the work takes a lane, and
+// takes it anew after as many steps again. Shorter work never waits. The zero value takes no lanes.
 type Turns struct {
 	lanes *Lanes
 	every int
@@ -63,7 +70,7 @@ type Turns struct {
 	leave func()
 }
 
-// Turns begins such work. It has to be ended.
+// Turns begins work that takes a lane every so many steps. Call End when the work is done.
 func (l *Lanes) Turns(every int) Turns { return Turns{lanes: l, every: every} }
 
 // Step is called before each step.
@@ -78,7 +85,7 @@ func (t *Turns) Step() {
 	t.n++
 }
 
-// End gives the lane back.
+// End returns the lane.
 func (t *Turns) End() {
 	if t.leave != nil {
 		t.leave()

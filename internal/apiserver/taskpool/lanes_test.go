@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-func TestSomethingLongTakesTurns(t *testing.T) {
-	l := newLanes(1, lanePatience)
+func TestLongWorkTakesALaneAgainAndAgain(t *testing.T) {
+	l := newLanes(1, maxLaneHold)
 	turns := l.Turns(3)
 	for range 3 {
 		turns.Step()
 	}
 	if len(l.free) != 1 {
-		t.Error("a lane was taken before the work is long")
+		t.Error("short work has taken a lane")
 	}
 	turns.Step()
 	for range 2 {
@@ -27,19 +27,19 @@ func TestSomethingLongTakesTurns(t *testing.T) {
 		defer close(waits)
 		l.Take()()
 	}()
-	turns.Step() // the other one's turn comes, now or a little later
+	turns.Step() // the other goroutine gets the lane, now or a little later
 	<-waits
 	turns.End()
 	turns.End()
 	if len(l.free) != 1 {
-		t.Error("the lane was not given back")
+		t.Error("the lane was not returned")
 	}
 	var none Turns
 	none.Step()
 	none.End()
 }
 
-// crowd takes the lanes for piece after piece, from many goroutines, and counts them until it is ended.
+// crowd takes lanes from many goroutines, for piece after piece, until end. It counts the pieces.
 func crowd(l *Lanes) (pieces *atomic.Int64, end func()) {
 	pieces = new(atomic.Int64)
 	var stop atomic.Bool
@@ -56,7 +56,7 @@ func crowd(l *Lanes) (pieces *atomic.Int64, end func()) {
 	return pieces, func() { stop.Store(true); lists.Wait() }
 }
 
-func TestWhoIsReadyGoesBeforeALanesNextPiece(t *testing.T) {
+func TestAReadyGoroutineRunsBeforeTheNextPiece(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	l := newLanes(1, time.Hour)
 	pieces, end := crowd(l)
@@ -66,16 +66,16 @@ func TestWhoIsReadyGoesBeforeALanesNextPiece(t *testing.T) {
 	const rounds = 200
 	before := pieces.Load()
 	for range rounds {
-		runtime.Gosched() // ready, and behind all that are
+		runtime.Gosched() // ready again, behind all that are ready now
 	}
 	between := pieces.Load() - before
 	end()
 	if between > 3*rounds {
-		t.Errorf("%d times ready, and waited for %d pieces", rounds, between)
+		t.Errorf("a goroutine was ready %d times, and waited for %d pieces", rounds, between)
 	}
 }
 
-func TestWhatTheNetworkBringsGoesBeforeALanesNextPiece(t *testing.T) {
+func TestARequestIsReadBeforeTheNextPiece(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	l := newLanes(1, time.Hour)
 	l.gap = 0
@@ -88,9 +88,9 @@ func TestWhatTheNetworkBringsGoesBeforeALanesNextPiece(t *testing.T) {
 	pieces, end := crowd(l)
 	const rounds = 100
 	var sent, between int64
-	heard := make(chan struct{})
+	got := make(chan struct{})
 	go func() {
-		defer close(heard)
+		defer close(got)
 		var b [1]byte
 		for range rounds {
 			if _, err := requests.Read(b[:]); err != nil {
@@ -98,36 +98,36 @@ func TestWhatTheNetworkBringsGoesBeforeALanesNextPiece(t *testing.T) {
 				return
 			}
 			between += pieces.Load() - sent
-			heard <- struct{}{}
+			got <- struct{}{}
 		}
 	}()
 	for range rounds {
-		runtime.Gosched() // the reader waits again
+		runtime.Gosched() // until the reader waits again
 		sent = pieces.Load()
 		if _, err := client.Write([]byte{0}); err != nil {
 			t.Fatal(err)
 		}
-		<-heard
+		<-got
 	}
 	end()
-	<-heard
+	<-got
 	if between > 10*rounds {
-		t.Errorf("%d requests came, and waited for %d pieces", rounds, between)
+		t.Errorf("%d requests arrived, and waited for %d pieces", rounds, between)
 	}
 }
 
-func TestALaneIsForOneAtATimeButNotForEver(t *testing.T) {
-	l := newLanes(1, lanePatience)
+func TestALaneIsTakenFromASlowHolder(t *testing.T) {
+	l := newLanes(1, maxLaneHold)
 	leave := l.Take()
 	leave()
-	leave() // once is enough
+	leave() // the second call does nothing
 	waiting := l.Take()
 	next := make(chan func())
 	go func() { next <- l.Take() }()
-	(<-next)() // though the first one has not left: it waits for its client
+	(<-next)() // before waiting was called
 	waiting()
 	l.Take()()
 	if len(l.free) != 1 {
-		t.Error("somebody has not left")
+		t.Error("the lane was not returned")
 	}
 }

@@ -7,35 +7,38 @@ import (
 )
 
 const (
-	// Tick is how often the busy watches are counted, and the longest that an event waits for others to go with it.
+	// Tick is how often the busy watches are counted. It is also the longest time for which an event
+	// waits for others.
 	Tick = 50 * time.Millisecond
-	// flushesPerCPU is how many times a second each CPU may write to busy watches: about a fifth of its time.
+	// flushesPerCPU is how many writes to busy watches each CPU may make in a second. They take about
+	// a fifth of its time.
 	flushesPerCPU = 10000
-	// shortestGather: below that, gathering gains nothing.
-	shortestGather = time.Millisecond
+	// minGather is the shortest gathering that gains anything.
+	minGather = time.Millisecond
 )
 
-// Pace lets watches that get events faster than they can be written one by one gather some for each write. A write to a socket
-// (a system call, a packet, the reader's wake-up) costs as much as thirty events in it. A watch that has had no event for
-// Tick gets its next one at once; one that has just had some waits for the time that writing to all watches as busy as itself takes.
+// Pace lets watches gather events for each write if the events come faster than they can be written
+// one by one. A write to a socket (a system call, a packet, the reader's wake-up) costs as much as
+// thirty of its events. A watch without an event for a Tick gets its next event at once. A watch
+// that has just had some waits for as long as it takes to write to all equally busy watches.
 type Pace struct {
 	since time.Time
 	tick  atomic.Int64 // number of the running tick
-	busy  atomic.Int64 // watches written to in it
-	// gap is the time, in ns, between two writes to the same watch.
+	busy  atomic.Int64 // watches that were written to in it
+	// gap is the time between two writes to the same watch, in nanoseconds.
 	gap atomic.Int64
 }
 
 // NewPace makes a Pace.
 func NewPace() *Pace { return &Pace{since: time.Now()} }
 
-// Paced is one watch's part.
+// Paced is what a Pace knows of one watch.
 type Paced struct {
 	tick int64
 	last time.Duration // since Pace.since
 }
 
-// Wrote notes a write, and says how long to gather before the next.
+// Wrote notes a write, and returns how long to gather before the next one.
 func (p *Pace) Wrote(w *Paced) time.Duration {
 	w.last = time.Since(p.since)
 	tick := int64(w.last / Tick)
@@ -49,10 +52,11 @@ func (p *Pace) Wrote(w *Paced) time.Duration {
 	return time.Duration(p.gap.Load())
 }
 
-// adjust takes over the number of watches that were busy in a tick; ticks is how long ago it began.
+// adjust sets the gap from the number of watches that were busy in a tick, which began so many
+// ticks ago.
 func (p *Pace) adjust(busy, ticks int64) {
 	gap := time.Duration(busy) * time.Second / time.Duration(flushesPerCPU*runtime.GOMAXPROCS(0))
-	if gap < shortestGather || ticks > 1 {
+	if gap < minGather || ticks > 1 {
 		gap = 0
 	}
 	p.gap.Store(int64(min(gap, Tick)))

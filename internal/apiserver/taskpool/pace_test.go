@@ -12,11 +12,11 @@ func TestBusyWatchesGatherEvents(t *testing.T) {
 		busy, ticks int64
 		want        time.Duration
 	}{
-		"a few watches do not":                         {3, 1, 0},
-		"half of what can be written to in a tick":     {perTick / 2, 1, Tick / 2},
-		"as many as can be written to in a tick":       {perTick, 1, Tick},
-		"no event waits longer, however many they are": {100 * perTick, 1, Tick},
-		"nor after a pause":                            {100 * perTick, 2, 0},
+		"a few watches do not gather":              {3, 1, 0},
+		"half of what can be written to in a tick": {perTick / 2, 1, Tick / 2},
+		"as many as can be written to in a tick":   {perTick, 1, Tick},
+		"no event waits longer than a tick":        {100 * perTick, 1, Tick},
+		"no event waits after a pause":             {100 * perTick, 2, 0},
 	} {
 		p := NewPace()
 		p.adjust(tc.busy, tc.ticks)
@@ -28,12 +28,12 @@ func TestBusyWatchesGatherEvents(t *testing.T) {
 
 func TestAWatchCountsOnceInATick(t *testing.T) {
 	p := NewPace()
-	p.since = p.since.Add(-Tick) // not in the first tick, which is the zero value's
+	p.since = p.since.Add(-Tick) // the zero value of Paced is in the first tick
 	w := &Paced{}
 	for range 100 {
 		p.Wrote(w)
 	}
-	if n := p.busy.Load(); n > 2 { // a tick may have ended meanwhile
+	if n := p.busy.Load(); n > 2 { // a tick may have ended in between
 		t.Errorf("one watch counts as %d", n)
 	}
 }

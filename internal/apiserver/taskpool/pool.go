@@ -6,26 +6,27 @@ import (
 	"time"
 )
 
-// What a task's turn may give besides the time to rest.
+// A turn returns how long its task rests, or one of these.
 const (
-	// Idle: the next turn is when somebody wakes the task.
+	// Idle: the next turn comes when the task is woken.
 	Idle time.Duration = 0
-	// Again: there is more to do, after others had their turns.
+	// Again: there is more to do, after the turns of other tasks.
 	Again time.Duration = -1
 	// Ended: there is no next turn.
 	Ended time.Duration = -2
 )
 
-// Task is woken and then has a turn. Make one with NewTask.
+// Task is work that is woken and then has a turn. Make one with NewTask or Group.Task.
 type Task struct {
 	turn  func() time.Duration
-	group *Group // that it has its turns in; nil: it is on its own
+	group *Group // nil: the task belongs to no group
 	// state and due are guarded by Pool.mu.
 	state state
-	due   time.Duration // when its rest is over, since Pool.since
+	due   time.Duration // when the task's rest is over, since Pool.since
 }
 
-// NewTask makes a task. Its turn gives how long it rests before the next one though it is woken, or one of the constants above.
+// NewTask makes a task. turn returns how long the task rests before its next turn even if it is
+// woken, or one of the constants above.
 func NewTask(turn func() time.Duration) Task { return Task{turn: turn} }
 
 type state uint8
@@ -41,20 +42,21 @@ const (
 
 // Pool gives tasks their turns. Make one with NewPool.
 type Pool struct {
-	since time.Time
-	most  int // workers
+	since      time.Time
+	maxWorkers int
 
 	mu      sync.Mutex // guards what follows, and the states of tasks
 	ready   queue
-	resting queue // about in the order of their due times: rests are about equally long
+	resting queue // about in the order of their due times: all rests are about equally long
 	workers int
-	alarm   *time.Timer // nil: nobody rests
+	alarm   *time.Timer // nil: no task rests
 }
 
 // NewPool makes a pool with a worker for each CPU.
-func NewPool() *Pool { return &Pool{since: time.Now(), most: runtime.GOMAXPROCS(0)} }
+func NewPool() *Pool { return &Pool{since: time.Now(), maxWorkers: runtime.GOMAXPROCS(0)} }
 
-// Wake gives tasks a turn, soon. One that rests has it when its rest is over, one that is having a turn has another one.
+// Wake gives each of the tasks a turn soon. A task that rests has it when its rest is over. A task
+// that is having a turn has another one.
 func (p *Pool) Wake(tasks ...*Task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +65,7 @@ func (p *Pool) Wake(tasks ...*Task) {
 	}
 }
 
-// wake; mu is held.
+// wake needs mu.
 func (p *Pool) wake(t *Task) {
 	switch t.state {
 	case idle:
@@ -73,7 +75,7 @@ func (p *Pool) wake(t *Task) {
 	}
 }
 
-// enqueue; mu is held.
+// enqueue needs mu.
 func (p *Pool) enqueue(t *Task) {
 	t.state = queued
 	if t.group != nil {
@@ -82,21 +84,21 @@ func (p *Pool) enqueue(t *Task) {
 		return
 	}
 	p.ready.push(t)
-	if p.workers < p.most {
+	if p.workers < p.maxWorkers {
 		p.workers++
 		go p.work()
 	}
 }
 
-// work gives turns until there are none to give.
+// work gives turns until no task is ready.
 func (p *Pool) work() {
 	for {
 		t := p.next()
 		if t == nil {
 			return
 		}
-		p.took(t, t.turn())
-		runtime.Gosched() // those who write the events have their turns too
+		p.finishTurn(t, t.turn())
+		runtime.Gosched() // the goroutines that produce events run too
 	}
 }
 
@@ -112,8 +114,8 @@ func (p *Pool) next() *Task {
 	return t
 }
 
-// took is told what a task's turn gave.
-func (p *Pool) took(t *Task, rest time.Duration) {
+// finishTurn takes what a task's turn returned.
+func (p *Pool) finishTurn(t *Task, rest time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -123,7 +125,7 @@ func (p *Pool) took(t *Task, rest time.Duration) {
 		t.state, t.due = resting, time.Since(p.since)+rest
 		p.resting.push(t)
 		if p.alarm == nil {
-			p.alarm = time.AfterFunc(rest, p.rested)
+			p.alarm = time.AfterFunc(rest, p.endRests)
 		}
 	case rest == Again, t.state == wokenRunning:
 		p.enqueue(t)
@@ -132,17 +134,18 @@ func (p *Pool) took(t *Task, rest time.Duration) {
 	}
 }
 
-// together is how much earlier than it is due a rest may end, so that those of a thousand tasks do not end one by one.
-const together = time.Millisecond
+// slack is how much too early a rest may end, so that the rests of a thousand tasks do not end one
+// by one.
+const slack = time.Millisecond
 
-// rested gives turns to those whose rest is over.
-func (p *Pool) rested() {
+// endRests gives turns to the tasks that have rested.
+func (p *Pool) endRests() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Since(p.since)
 	for p.resting.len() > 0 {
-		if left := p.resting.first().due - now; left > together {
-			p.alarm = time.AfterFunc(left, p.rested)
+		if left := p.resting.first().due - now; left > slack {
+			p.alarm = time.AfterFunc(left, p.endRests)
 			return
 		}
 		p.enqueue(p.resting.pop())

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-func TestATaskHasATurnForEveryTimeItWasWoken(t *testing.T) {
+func TestATaskHasATurnAfterEachTimeItIsWoken(t *testing.T) {
 	p := NewPool()
-	var told, done atomic.Int64 // what was asked for, and up to where turns have seen it
+	var told, done atomic.Int64 // up to where the task was woken, and up to where a turn has seen it
 	var inside atomic.Int32
 	task := NewTask(func() time.Duration {
 		if inside.Add(1) != 1 {
@@ -32,9 +32,9 @@ func TestATaskHasATurnForEveryTimeItWasWoken(t *testing.T) {
 	}
 }
 
-func TestTurnsAreGivenInOrderAndEnd(t *testing.T) {
+func TestTasksHaveTheirTurnsInOrderUntilTheyEnd(t *testing.T) {
 	p := NewPool()
-	p.most = 1
+	p.maxWorkers = 1
 	order := make(chan int, 100)
 	left := 3
 	again := NewTask(func() time.Duration {
@@ -59,11 +59,11 @@ func TestTurnsAreGivenInOrderAndEnd(t *testing.T) {
 	}
 	p.Wake(&again, &other)
 	if got := <-order; got != 1 {
-		t.Error("a task that had ended had another turn")
+		t.Error("an ended task had another turn")
 	}
 }
 
-func TestAQueueForgetsWhatItHasGiven(t *testing.T) {
+func TestAQueueKeepsNoMoreThanItHolds(t *testing.T) {
 	var q queue
 	tasks := make([]Task, 5000)
 	for i := range tasks {
