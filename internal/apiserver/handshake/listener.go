@@ -11,32 +11,37 @@ import (
 )
 
 const (
-	// atOnce is how many handshakes have turns, for each CPU: enough to keep it busy while most of them wait for their clients.
-	atOnce = 8
-	// turn is how long one is at most.
-	turn = 50 * time.Millisecond
-	// longestWait is how long one is waited for. Nobody can keep others out for longer, however many connections he begins and leaves.
-	longestWait = time.Second
+	// turnsPerCPU is how many handshakes have turns at a time, for each CPU. They keep it busy
+	// while most of them wait for their clients.
+	turnsPerCPU = 8
+	// maxTurn is how long a turn can last.
+	maxTurn = 50 * time.Millisecond
+	// maxWait is how long a connection waits for a turn. No client can delay others for longer,
+	// however many connections it opens and abandons.
+	maxWait = time.Second
 )
 
 // Config is what a Listener is made of.
 type Config struct {
 	TLS *tls.Config
-	// Patience is how long a client may take until it begins, and once more until its handshake has ended.
-	Patience time.Duration
-	// Grace is how long instead when the listener closes. Who makes it is still accepted.
+	// Timeout is how long a client may take to send its first bytes, and how long the handshake may
+	// take after that.
+	Timeout time.Duration
+	// Grace replaces Timeout when the listener closes. A client that ends its handshake within it
+	// is still accepted.
 	Grace time.Duration
-	// Panicked is told of panics in the configuration's functions.
-	Panicked func(v any)
-	// length and wait are a turn's, if they are not to be turn and longestWait.
-	length, wait time.Duration
+	// OnPanic is called with panics of the TLS configuration's functions.
+	OnPanic func(v any)
+	// maxTurn and maxWait replace the constants; 0 does not.
+	maxTurn, maxWait time.Duration
 }
 
-// Listen makes the connections of l TLS connections whose handshakes have ended. Accept is to be called until it fails with what is not temporary.
+// Listen returns a listener of TLS connections, made of the connections of l, whose handshakes have
+// ended. The caller must call Accept until it fails with an error that is not temporary.
 func Listen(l net.Listener, c Config) net.Listener {
 	made := &listener{
-		Listener: l, cfg: c, turns: make(chan struct{}, atOnce*runtime.GOMAXPROCS(0)),
-		ended: make(chan outcome), through: make(chan struct{}), pending: map[net.Conn]time.Time{},
+		Listener: l, cfg: c, turns: make(chan struct{}, turnsPerCPU*runtime.GOMAXPROCS(0)),
+		ended: make(chan outcome), closed: make(chan struct{}), pending: map[net.Conn]time.Time{},
 	}
 	go made.run()
 	return made
@@ -47,14 +52,14 @@ type listener struct {
 	cfg   Config
 	turns chan struct{}
 	ended chan outcome
-	wg    sync.WaitGroup // of those in pending
-	// through is closed when nothing is accepted any more; failed says why.
-	through chan struct{}
-	failed  error
+	wg    sync.WaitGroup // of the pending connections
+	// closed is closed when no connection is left to accept; failed says why.
+	closed chan struct{}
+	failed error
 
 	mu      sync.Mutex             // guards what follows
-	pending map[net.Conn]time.Time // since when its client has the time that it has
-	leaving bool
+	pending map[net.Conn]time.Time // when the connection's current deadline was set
+	closing bool
 }
 
 type outcome struct {
@@ -62,7 +67,7 @@ type outcome struct {
 	err  error
 }
 
-// run accepts until that fails for good, and says so when those that it has accepted are through.
+// run accepts connections until that fails for good, and then waits for the pending ones.
 func (l *listener) run() {
 	for {
 		c, err := l.Listener.Accept()
@@ -72,16 +77,16 @@ func (l *listener) run() {
 		case temporary(err):
 			l.ended <- outcome{err: err}
 		default:
-			l.leave()
+			l.shortenDeadlines()
 			l.wg.Wait()
 			l.failed = err
-			close(l.through)
+			close(l.closed)
 			return
 		}
 	}
 }
 
-// temporary is what the HTTP server tries again after.
+// temporary says whether the HTTP server calls Accept again after the error.
 func temporary(err error) bool {
 	t, ok := err.(interface{ Temporary() bool })
 	return ok && t.Temporary()
@@ -92,48 +97,50 @@ func (l *listener) Accept() (net.Conn, error) {
 	select {
 	case o := <-l.ended:
 		return o.conn, o.err
-	case <-l.through:
+	case <-l.closed:
 		return nil, l.failed
 	}
 }
 
 func (l *listener) begin(c net.Conn) {
-	l.bound(c)
-	l.wg.Go(func() { l.greet(c) })
+	l.setDeadline(c)
+	l.wg.Go(func() { l.serve(c) })
 }
 
-// bound gives the client time.
-func (l *listener) bound(c net.Conn) {
+// setDeadline gives the client Timeout, or Grace if the listener is closing. An error means that
+// the connection is broken, which the next use of it reports.
+func (l *listener) setDeadline(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	l.pending[c] = now
-	patience := l.cfg.Patience
-	if l.leaving {
-		patience = l.cfg.Grace
+	timeout := l.cfg.Timeout
+	if l.closing {
+		timeout = l.cfg.Grace
 	}
-	_ = c.SetDeadline(now.Add(patience)) // of a connection that is broken, whoever uses it finds that out
+	_ = c.SetDeadline(now.Add(timeout))
 }
 
-// leave leaves those who are not through little time.
-func (l *listener) leave() {
+// shortenDeadlines gives the pending connections no more than Grace.
+func (l *listener) shortenDeadlines() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.leaving = true
+	l.closing = true
 	for c, since := range l.pending {
 		_ = c.SetDeadline(since.Add(l.cfg.Grace))
 	}
 }
 
-// greet is the way of one connection. Until it has a turn there is nothing on its stack, and no TLS.
-func (l *listener) greet(c net.Conn) {
+// serve brings one connection to the end of its handshake. Until the connection has a turn, there
+// is nothing on the goroutine's stack and no TLS state.
+func (l *listener) serve(c net.Conn) {
 	end := func() {}
-	if speaks(c) {
+	if awaitData(c) {
 		end = l.takeTurn()
-		l.bound(c)
+		l.setDeadline(c)
 	}
 	conn := tls.Server(c, l.cfg.TLS)
-	l.shake(conn)
+	l.handshake(conn)
 	l.mu.Lock()
 	delete(l.pending, c)
 	l.mu.Unlock()
@@ -141,32 +148,34 @@ func (l *listener) greet(c net.Conn) {
 	end()
 }
 
-// speaks waits until the client has sent something, or has gone, and tells whether it did. Of connections that can not be asked it is assumed.
-func speaks(c net.Conn) bool {
-	quiet, ok := c.(interface{ Await() error })
-	return !ok || quiet.Await() == nil
+// awaitData waits until the client has sent something or has hung up, and says whether it has sent
+// something. It returns true at once for a connection that cannot wait.
+func awaitData(c net.Conn) bool {
+	quiet, ok := c.(interface{ AwaitData() error })
+	return !ok || quiet.AwaitData() == nil
 }
 
-// takeTurn waits for a turn, which ends by itself if it is not ended before. Who has waited for long goes on without.
+// takeTurn waits for a turn, but no longer than maxWait. The turn ends with end or after maxTurn.
 func (l *listener) takeTurn() (end func()) {
 	select {
 	case l.turns <- struct{}{}:
-	case <-time.After(cmp.Or(l.cfg.wait, longestWait)):
+	case <-time.After(cmp.Or(l.cfg.maxWait, maxWait)):
 		return func() {}
 	}
 	once := sync.OnceFunc(func() { <-l.turns })
-	late := time.AfterFunc(cmp.Or(l.cfg.length, turn), once)
+	timer := time.AfterFunc(cmp.Or(l.cfg.maxTurn, maxTurn), once)
 	return func() {
-		late.Stop()
+		timer.Stop()
 		once()
 	}
 }
 
-// shake brings the handshake to its end. The connection remembers its error for the HTTP server, who asks for the handshake as well.
-func (l *listener) shake(conn *tls.Conn) {
+// handshake runs the TLS handshake. The connection keeps the error for the HTTP server, which asks
+// for the handshake as well.
+func (l *listener) handshake(conn *tls.Conn) {
 	defer func() {
 		if v := recover(); v != nil {
-			l.cfg.Panicked(v)
+			l.cfg.OnPanic(v)
 		}
 	}()
 	_ = conn.HandshakeContext(context.Background())

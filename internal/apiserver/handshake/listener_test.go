@@ -19,16 +19,16 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/socket"
 )
 
-// patience is longer than any test takes.
-const patience = time.Minute
+// timeout is longer than any test takes.
+const timeout = time.Minute
 
 var aCertificate = sync.OnceValue(func() tls.Certificate {
 	server := httptest.NewTLSServer(nil)
-	server.Close() // only its certificate is wanted
+	server.Close() // the tests need only its certificate
 	return server.TLS.Certificates[0]
 })
 
-// open listens for what a test needs; the listener is closed when the test ends, and has to be through then.
+// open makes a listener. When the test ends, it closes it and accepts what is left.
 func open(t *testing.T, c Config) *listener {
 	t.Helper()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,12 +38,12 @@ func open(t *testing.T, c Config) *listener {
 	if c.TLS == nil {
 		c.TLS = &tls.Config{Certificates: []tls.Certificate{aCertificate()}}
 	}
-	if c.Patience == 0 {
-		c.Patience = patience
+	if c.Timeout == 0 {
+		c.Timeout = timeout
 	}
 	l := Listen(socket.Listen(tcp), c).(*listener)
 	t.Cleanup(func() {
-		_ = l.Close() // perhaps again
+		_ = l.Close() // the test may have closed it
 		for {
 			conn, err := l.Accept()
 			if err != nil {
@@ -65,7 +65,7 @@ func dial(t *testing.T, l net.Listener) net.Conn {
 	return c
 }
 
-// begun is a connection whose client has said hello and then stops.
+// begun returns a connection whose client has sent its first message, and sends nothing more.
 func begun(t *testing.T, l net.Listener) net.Conn {
 	t.Helper()
 	c := dial(t, l)
@@ -79,17 +79,17 @@ func begun(t *testing.T, l net.Listener) net.Conn {
 	return c
 }
 
-var errHalt = errors.New("nothing is read")
+var errHalt = errors.New("this connection cannot be read")
 
-// halting does not read.
+// halting is a connection that cannot be read.
 type halting struct{ net.Conn }
 
 func (halting) Read([]byte) (int, error) { return 0, errHalt }
 
-// Close leaves it open.
+// Close leaves the connection open.
 func (halting) Close() error { return nil }
 
-func shake(t *testing.T, c net.Conn) *tls.Conn {
+func handshake(t *testing.T, c net.Conn) *tls.Conn {
 	t.Helper()
 	conn := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 	if err := conn.HandshakeContext(t.Context()); err != nil {
@@ -108,42 +108,42 @@ func accept(t *testing.T, l net.Listener) *tls.Conn {
 	return c.(*tls.Conn)
 }
 
-func TestWhoSaysNothingHasNoTurn(t *testing.T) {
+func TestASilentClientHasNoTurn(t *testing.T) {
 	l := open(t, Config{})
 	for range 4 * cap(l.turns) {
 		dial(t, l)
 	}
-	shake(t, dial(t, l))
+	handshake(t, dial(t, l))
 	if !accept(t, l).ConnectionState().HandshakeComplete {
 		t.Error("the handshake has not ended")
 	}
 }
 
-func TestWhoStopsHalfwayHoldsOthersUpForATurnOnly(t *testing.T) {
+func TestAClientThatStopsHalfwayDelaysOthersByOneTurn(t *testing.T) {
 	l := open(t, Config{})
 	for range 4 * cap(l.turns) {
 		begun(t, l)
 	}
-	shake(t, dial(t, l))
+	handshake(t, dial(t, l))
 	if !accept(t, l).ConnectionState().HandshakeComplete {
 		t.Error("the handshake has not ended")
 	}
 }
 
-func TestWhoHasWaitedForLongNeedsNoTurn(t *testing.T) {
-	l := open(t, Config{length: time.Hour, wait: time.Millisecond})
+func TestAClientThatHasWaitedLongNeedsNoTurn(t *testing.T) {
+	l := open(t, Config{maxTurn: time.Hour, maxWait: time.Millisecond})
 	for range cap(l.turns) {
 		begun(t, l)
 	}
-	shake(t, dial(t, l))
+	handshake(t, dial(t, l))
 	if !accept(t, l).ConnectionState().HandshakeComplete {
 		t.Error("the handshake has not ended")
 	}
 }
 
-func TestNoMoreHandshakesAtATimeThanThereAreTurns(t *testing.T) {
+func TestNoMoreHandshakesThanTurnsRunAtATime(t *testing.T) {
 	var under, most, all atomic.Int64
-	l := open(t, Config{length: time.Hour, wait: time.Hour, TLS: &tls.Config{
+	l := open(t, Config{maxTurn: time.Hour, maxWait: time.Hour, TLS: &tls.Config{
 		Certificates: []tls.Certificate{aCertificate()},
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			for n := under.Add(1); ; {
@@ -173,12 +173,12 @@ func TestNoMoreHandshakesAtATimeThanThereAreTurns(t *testing.T) {
 	}
 }
 
-func TestWhoHasBegunWhenTheListenerClosesIsAccepted(t *testing.T) {
+func TestAHandshakeThatHasBegunWhenTheListenerClosesIsAccepted(t *testing.T) {
 	hello := make(chan struct{})
-	goOn := make(chan struct{})
-	l := open(t, Config{Grace: patience, TLS: &tls.Config{
+	proceed := make(chan struct{})
+	l := open(t, Config{Grace: timeout, TLS: &tls.Config{
 		Certificates:       []tls.Certificate{aCertificate()},
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { close(hello); <-goOn; return nil, nil },
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { close(hello); <-proceed; return nil, nil },
 	}})
 	late := dial(t, l)
 	var wg sync.WaitGroup
@@ -191,42 +191,42 @@ func TestWhoHasBegunWhenTheListenerClosesIsAccepted(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	close(goOn)
+	close(proceed)
 	accept(t, l)
 	wg.Wait()
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a closed listener accepts: %v", err)
 	}
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("asked again it accepts: %v", err)
+		t.Errorf("a closed listener accepts at the second call: %v", err)
 	}
 }
 
-func TestAClosedListenerDoesNotWaitForTheSilent(t *testing.T) {
-	l := open(t, Config{}) // no grace at all
+func TestAClosedListenerDoesNotWaitForSilentClients(t *testing.T) {
+	l := open(t, Config{}) // Grace is 0
 	c := dial(t, l)
-	shake(t, dial(t, l))
-	accept(t, l) // which came later
+	handshake(t, dial(t, l))
+	accept(t, l) // of the client that came second
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if conn := accept(t, l); conn.HandshakeContext(t.Context()) == nil {
-		t.Error("a handshake without a client's words is complete")
+		t.Error("the handshake with a silent client is complete")
 	} else {
 		_ = conn.Close()
 	}
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("the client is not told: %v", err)
+		t.Errorf("the connection of the silent client stays open: %v", err)
 	}
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a closed listener accepts: %v", err)
 	}
 }
 
-func TestAPanicOfTheConfigurationEndsItsConnectionOnly(t *testing.T) {
+func TestAPanicInTheConfigurationEndsOneConnection(t *testing.T) {
 	told := make(chan any, 1)
 	var first atomic.Bool
-	l := open(t, Config{Panicked: func(v any) { told <- v }, TLS: &tls.Config{
+	l := open(t, Config{OnPanic: func(v any) { told <- v }, TLS: &tls.Config{
 		Certificates: []tls.Certificate{aCertificate()},
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			if first.CompareAndSwap(false, true) {
@@ -237,19 +237,19 @@ func TestAPanicOfTheConfigurationEndsItsConnectionOnly(t *testing.T) {
 	}})
 	begun(t, l)
 	if v := <-told; v != "oh" {
-		t.Errorf("told of %v", v)
+		t.Errorf("OnPanic got %v", v)
 	}
 	accept(t, l)
-	shake(t, dial(t, l))
+	handshake(t, dial(t, l))
 	accept(t, l)
 }
 
-// The HTTP server says what it says to those who speak without TLS, and serves both versions of HTTP.
-func TestAnHTTPServerServesWhatIsAccepted(t *testing.T) {
+// The HTTP server answers clients without TLS as usual, and serves both versions of HTTP.
+func TestAnHTTPServerServesAcceptedConnections(t *testing.T) {
 	logged := make(chan string, 1)
 	server := &http.Server{
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }),
-		ReadHeaderTimeout: patience, ErrorLog: logTo(logged),
+		ReadHeaderTimeout: timeout, ErrorLog: logTo(logged),
 	}
 	protocols := []string{"h2", "http/1.1"}
 	l := open(t, Config{TLS: &tls.Config{Certificates: []tls.Certificate{aCertificate()}, NextProtos: protocols}})

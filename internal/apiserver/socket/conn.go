@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Listen makes the connections of a TCP listener Conns. Those of others stay what they are.
+// Listen makes the connections of a TCP listener Conns. Other connections stay as they are.
 func Listen(l net.Listener) net.Listener { return listener{l} }
 
 type listener struct{ net.Listener }
@@ -31,22 +31,23 @@ func (l listener) Accept() (net.Conn, error) {
 	return &Conn{Conn: tcp, raw: raw}, nil
 }
 
-// Conn is a TCP connection whose writes can be held. Safe for concurrent use.
+// Conn is a TCP connection whose writes can be held. It is safe for concurrent use.
 type Conn struct {
 	net.Conn
 	raw syscall.RawConn
 
 	mu   sync.Mutex // guards what follows, and keeps writes in order
 	held bool
-	// out is what was written since Hold, or what the socket had no room for at Push.
+	// out is what was written since Hold, or what did not fit into the socket buffer at Push.
 	out []byte
 }
 
 type connKey struct{}
 
-// Context is for http.Server.ConnContext: From finds the connection in the contexts of its requests.
+// Context is for http.Server.ConnContext: From finds the connection in the contexts of its
+// requests.
 func Context(ctx context.Context, c net.Conn) context.Context {
-	if under, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
+	if under, ok := c.(interface{ NetConn() net.Conn }); ok { // a TLS connection
 		c = under.NetConn()
 	}
 	if conn, ok := c.(*Conn); ok {
@@ -55,14 +56,14 @@ func Context(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// From is the connection that a request came by; nil when it is not a Conn.
+// From returns the connection of a request; nil if that is not a Conn.
 func From(ctx context.Context) *Conn {
 	c, _ := ctx.Value(connKey{}).(*Conn)
 	return c
 }
 
-// Await waits until the other end has sent something, or has gone. It takes nothing from the stream.
-func (c *Conn) Await() error {
+// AwaitData waits until the other end has sent something or has hung up. It reads nothing.
+func (c *Conn) AwaitData() error {
 	return c.raw.Read(func(fd uintptr) (done bool) {
 		var first [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
@@ -70,7 +71,7 @@ func (c *Conn) Await() error {
 	})
 }
 
-// Write writes, after what is still to be drained, or keeps b while writes are held.
+// Write keeps b while writes are held. Otherwise it writes b after what is left to drain.
 func (c *Conn) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,15 +85,16 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Hold keeps what is written from now on in the buffer, until Push. Nothing may be left to drain.
+// Hold keeps everything that is written from now on in the buffer, until Push. Nothing may be left
+// to drain.
 func (c *Conn) Hold(buffer []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held, c.out = true, buffer[:0]
 }
 
-// Push writes what was held, as much as the socket has room for. all: that was everything; otherwise Drain waits until the rest is
-// written. It gives the buffer back.
+// Push writes what was held, as far as the socket buffer has room. It never blocks. all says
+// whether that was everything; if not, Drain writes the rest. Push hands the buffer back.
 func (c *Conn) Push() (buffer []byte, all bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,6 +115,7 @@ func (c *Conn) Push() (buffer []byte, all bool, err error) {
 	return buffer, written == len(buffer), nil
 }
 
+// writeSome writes until the socket buffer is full.
 func writeSome(fd int, b []byte) (written int, err error) {
 	for written < len(b) {
 		n, err := syscall.Write(fd, b[written:])
@@ -129,13 +132,14 @@ func writeSome(fd int, b []byte) (written int, err error) {
 	return written, nil
 }
 
-// Drain waits until the socket has taken what Push has left.
+// Drain writes what Push has left, and waits for room in the socket buffer.
 func (c *Conn) Drain() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.drain()
 }
 
+// drain needs mu.
 func (c *Conn) drain() error {
 	if len(c.out) == 0 {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// pair is a Conn and its other end.
+// pair returns a Conn and its other end.
 func pair(t *testing.T) (*Conn, net.Conn) {
 	t.Helper()
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
@@ -51,7 +51,7 @@ func TestHeldWritesLeaveTogether(t *testing.T) {
 	}
 }
 
-func TestAFullSocketKeepsNobodyWaitingAndNothingIsLost(t *testing.T) {
+func TestAPushIntoAFullSocketReturnsAndLosesNothing(t *testing.T) {
 	c, other := pair(t)
 	data := bytes.Repeat([]byte("0123456789abcdef"), 1<<20) // more than any socket takes
 	c.Hold(nil)
@@ -70,7 +70,7 @@ func TestAFullSocketKeepsNobodyWaitingAndNothingIsLost(t *testing.T) {
 	}()
 	got := make([]byte, len(data)+len("end"))
 	if _, err := io.ReadFull(other, got); err != nil || !bytes.Equal(got[:len(data)], data) || string(got[len(data):]) != "end" {
-		t.Fatalf("something else came: %v", err)
+		t.Fatalf("other bytes arrived: %v", err)
 	}
 	if err := <-drained; err != nil {
 		t.Fatal(err)

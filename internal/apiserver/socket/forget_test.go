@@ -11,10 +11,9 @@ import (
 	"testing"
 )
 
-// TestAConnectionGoesOnWithoutItsHandshake fails when crypto/tls calls things otherwise than ForgetHandshake does.
-func TestAConnectionGoesOnWithoutItsHandshake(t *testing.T) {
+func TestAConnectionWorksAfterItForgetsItsHandshake(t *testing.T) {
 	made := httptest.NewTLSServer(nil)
-	made.Close() // only its certificate is wanted
+	made.Close() // the test needs only its certificate
 	certificates := made.TLS.Certificates
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		a, b := net.Pipe()
@@ -38,7 +37,7 @@ func TestAConnectionGoesOnWithoutItsHandshake(t *testing.T) {
 			t.Fatal("the client has no certificate")
 		}
 		if hand := field[bytes.Buffer](server, "hand"); hand == nil || hand.Cap() == 0 {
-			t.Error("there was nothing to forget")
+			t.Error("the buffer was empty before")
 		}
 		ForgetHandshake(server)
 		for _, name := range []string{"hand", "rawInput"} {

@@ -10,9 +10,9 @@ import (
 // there are CPUs, but at least one. A nil *Lanes sets no bound.
 //
 // Without a bound, fifty lists are fifty goroutines that a write has to wait for, each until its
-// socket is full. With lanes all lists advance piece by piece, and a write waits for one piece. On a
-// machine with few CPUs, lists pay for that (with one lane on two CPUs up to two fifths of their
-// rate), so only lists that are large enough to delay others take lanes.
+// socket is full. With lanes all lists advance piece by piece, and a write waits for one piece.
+// On a machine with few CPUs, lists pay for that (with one lane on two CPUs up to two fifths of
+// their rate), so only lists that are large enough to delay others take lanes.
 type Lanes struct {
 	free    chan *lane
 	maxHold time.Duration

@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	// Tick is how often the busy watches are counted. It is also the longest time for which an event
-	// waits for others.
+	// Tick is how often the busy watches are counted. It is also the longest time for which an
+	// event waits for others.
 	Tick = 50 * time.Millisecond
-	// flushesPerCPU is how many writes to busy watches each CPU may make in a second. They take about
-	// a fifth of its time.
+	// flushesPerCPU is how many writes to busy watches each CPU may make in a second. They take
+	// about a fifth of its time.
 	flushesPerCPU = 10000
 	// minGather is the shortest gathering that gains anything.
 	minGather = time.Millisecond

@@ -8,7 +8,8 @@ import (
 
 func TestATaskHasATurnAfterEachTimeItIsWoken(t *testing.T) {
 	p := NewPool()
-	var told, done atomic.Int64 // up to where the task was woken, and up to where a turn has seen it
+	// told is up to where the task was woken, done up to where a turn has seen it.
+	var told, done atomic.Int64
 	var inside atomic.Int32
 	task := NewTask(func() time.Duration {
 		if inside.Add(1) != 1 {

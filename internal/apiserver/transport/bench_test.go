@@ -32,8 +32,8 @@ import (
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
 
-// The benchmarks compare the transports by what the API server needs for their clients, which run in
-// a process of their own. They set a load of a fixed size, so run each once:
+// The benchmarks compare what the API server needs with each transport. The clients run in a
+// process of their own. Each benchmark is a load of a fixed size, so run it once:
 //
 //	go test -run=NONE -bench=. -benchtime=1x ./internal/apiserver/transport
 

@@ -39,8 +39,8 @@ func (f *fast) Prepare(server *http.Server, listener net.Listener) (net.Listener
 		return listener, nil
 	}
 	return handshake.Listen(listener, handshake.Config{
-		TLS: server.TLSConfig, Patience: server.ReadHeaderTimeout, Grace: f.HandshakeGrace,
-		Panicked: func(v any) { logPanic(f.Logger, v) },
+		TLS: server.TLSConfig, Timeout: server.ReadHeaderTimeout, Grace: f.HandshakeGrace,
+		OnPanic: func(v any) { logPanic(f.Logger, v) },
 	}), nil
 }
 
