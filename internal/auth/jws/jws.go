@@ -1,119 +1,91 @@
-// Package jws reads and checks compact JSON Web Signatures (RFC 7515), and the keys that issuers publish for them (RFC 7517). Only
-// asymmetric algorithms exist here: a token never chooses that a public key is a secret, or that nothing is signed.
+// Package jws reads, verifies and makes compact JSON Web Signatures (RFC 7515), and reads the keys that issuers publish
+// for them (RFC 7517). The format and the cryptography are go-jose's.
+//
+// The package narrows the library to what tokens of Kubernetes need. Only asymmetric algorithms exist: a token cannot ask
+// for HMAC with a public key as its secret, or for no signature at all. A critical header is refused, because none is
+// understood here (RFC 7515, 4.1.11).
 package jws
 
 import (
 	"bytes"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rsa"
-	_ "crypto/sha256" // hashes of the algorithms that end in 256
-	_ "crypto/sha512" // hashes of the algorithms that end in 384 and 512
 	"encoding/base64"
 	"encoding/json"
-	"math/big"
+	"errors"
+	"slices"
 	"strings"
+
+	"github.com/go-jose/go-jose/v4"
 )
 
-// Header is what a signature says of itself.
-type Header struct {
-	Algorithm string `json:"alg"`
-	KeyID     string `json:"kid,omitempty"`
+// algorithms are the known ones, by their names in RFC 7518.
+var algorithms = []jose.SignatureAlgorithm{
+	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512,
 }
 
-// Parts are the three of a compact JWS, decoded. Signed is what the signature covers.
+// Known reports whether signatures of an algorithm can be verified.
+func Known(name string) bool { return slices.Contains(algorithms, jose.SignatureAlgorithm(name)) }
+
+// Header has the fields of a token's header that matter here.
+type Header struct{ Algorithm, KeyID string }
+
+// Parts are the parts of a compact JWS. Nothing in them is verified.
 type Parts struct {
-	Header    Header
-	Payload   []byte
-	Signed    string
-	Signature []byte
+	Header  Header
+	Payload []byte // a JSON object, by its first byte
+
+	parsed *jose.JSONWebSignature
 }
 
-// Split takes a compact JWS of a JSON object apart; ok is false for anything else.
+// Split parses a compact JWS whose payload is a JSON object. ok is false for anything else. The algorithm may be unknown.
 func Split(token string) (p Parts, ok bool) {
-	dot := strings.LastIndexByte(token, '.')
-	if dot < 0 {
-		return p, false
+	parsed, err := jose.ParseSignedCompact(token, algorithms)
+	if other := (*jose.ErrUnexpectedSignatureAlgorithm)(nil); errors.As(err, &other) {
+		parsed, err = jose.ParseSignedCompact(token, []jose.SignatureAlgorithm{other.Got})
 	}
-	header, payload, found := strings.Cut(token[:dot], ".")
-	if !found || strings.Contains(payload, ".") {
-		return p, false
-	}
-	p.Signed = token[:dot]
-	rawHeader, err := base64.RawURLEncoding.DecodeString(header)
 	if err != nil {
 		return p, false
 	}
-	// What a header calls critical must be understood, or the whole refused (RFC 7515, 4.1.11): nothing that it could name is.
+	header := parsed.Signatures[0].Header
+	p = Parts{Header: Header{header.Algorithm, header.KeyID}, Payload: parsed.UnsafePayloadWithoutVerification(), parsed: parsed}
+	return p, bytes.HasPrefix(p.Payload, []byte("{")) && p.covers(token)
+}
+
+// covers reports whether a signature of the parts is one of the token's text, without a critical header. The library
+// encodes the parts again to verify a signature, and base64 has several forms of some values.
+func (p *Parts) covers(token string) bool {
+	header, rest, _ := strings.Cut(token, ".")
+	payload, _, _ := strings.Cut(rest, ".")
+	raw, err := base64.RawURLEncoding.DecodeString(header)
+	if err != nil || base64.RawURLEncoding.EncodeToString(raw) != header || base64.RawURLEncoding.EncodeToString(p.Payload) != payload {
+		return false
+	}
 	var critical struct {
 		Names json.RawMessage `json:"crit"`
 	}
-	if json.Unmarshal(rawHeader, &p.Header) != nil || json.Unmarshal(rawHeader, &critical) != nil || critical.Names != nil {
-		return p, false
-	}
-	if p.Payload, err = base64.RawURLEncoding.DecodeString(payload); err != nil || !bytes.HasPrefix(p.Payload, []byte("{")) {
-		return p, false
-	}
-	p.Signature, err = base64.RawURLEncoding.DecodeString(token[dot+1:])
-	return p, err == nil
+	return json.Unmarshal(raw, &critical) == nil && critical.Names == nil
 }
 
-// algorithm is a name of RFC 7518 taken apart.
-type algorithm struct {
-	hash  crypto.Hash
-	curve elliptic.Curve // of ES…, nil for the others
-	pss   bool           // PS…, else RS…
-}
-
-var algorithms = map[string]algorithm{
-	"RS256": {hash: crypto.SHA256}, "RS384": {hash: crypto.SHA384}, "RS512": {hash: crypto.SHA512},
-	"PS256": {hash: crypto.SHA256, pss: true}, "PS384": {hash: crypto.SHA384, pss: true}, "PS512": {hash: crypto.SHA512, pss: true},
-	"ES256": {hash: crypto.SHA256, curve: elliptic.P256()}, "ES384": {hash: crypto.SHA384, curve: elliptic.P384()}, "ES512": {hash: crypto.SHA512, curve: elliptic.P521()},
-}
-
-// Known tells whether signatures of the algorithm can be checked.
-func Known(name string) bool {
-	_, ok := algorithms[name]
-	return ok
-}
-
-// Hash is what an algorithm signs: the digest and the function that made it. The algorithm must be Known.
-func Hash(name, signed string) (digest []byte, hash crypto.Hash) {
-	a := algorithms[name]
-	h := a.hash.New()
-	h.Write([]byte(signed))
-	return h.Sum(nil), a.hash
-}
-
-// Verify tells whether the signature is one of the key over what is signed. A key of another kind than the algorithm's has made none.
-func Verify(name string, key crypto.PublicKey, signed string, signature []byte) bool {
-	a, ok := algorithms[name]
-	if !ok {
+// SignedBy reports whether the owner of a public key signed the token. The algorithm must be known and fit the key.
+func (p *Parts) SignedBy(key crypto.PublicKey) bool {
+	if !Known(p.Header.Algorithm) {
 		return false
 	}
-	digest, _ := Hash(name, signed)
-	switch k := key.(type) {
-	case *ecdsa.PublicKey:
-		if a.curve == nil || k.Curve != a.curve {
-			return false
-		}
-		size := CoordinateSize(k.Curve)
-		if len(signature) != 2*size {
-			return false
-		}
-		return ecdsa.Verify(k, digest, new(big.Int).SetBytes(signature[:size]), new(big.Int).SetBytes(signature[size:]))
-	case *rsa.PublicKey:
-		switch {
-		case a.curve != nil:
-			return false
-		case a.pss:
-			return rsa.VerifyPSS(k, a.hash, digest, signature, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash}) == nil
-		}
-		return rsa.VerifyPKCS1v15(k, a.hash, digest, signature) == nil
-	}
-	return false
+	_, err := p.parsed.Verify(key)
+	return err == nil
 }
 
-// CoordinateSize is how many bytes a coordinate, or half a signature, has on the wire.
-func CoordinateSize(curve elliptic.Curve) int { return (curve.Params().BitSize + 7) / 8 }
+// Sign returns the compact JWS of a payload. The key is an RSA or ECDSA private key that fits the algorithm.
+func Sign(h Header, key crypto.PrivateKey, payload []byte) (string, error) {
+	signer, err := jose.NewSigner(jose.SigningKey{
+		Algorithm: jose.SignatureAlgorithm(h.Algorithm), Key: jose.JSONWebKey{Key: key, KeyID: h.KeyID},
+	}, nil)
+	if err != nil {
+		return "", err
+	}
+	signed, err := signer.Sign(payload)
+	if err != nil {
+		return "", err
+	}
+	return signed.CompactSerialize()
+}

@@ -2,126 +2,86 @@ package jws
 
 import (
 	"crypto"
-	"crypto/ecdh"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rsa"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/big"
+
+	"github.com/go-jose/go-jose/v4"
 )
 
 // Key is a public key as published (RFC 7517).
 type Key struct {
 	ID string
-	// Algorithm is the only one that the key is for; empty when the publisher does not say.
+	// Algorithm is the only one that the key is for; empty: the publisher does not say.
 	Algorithm string
 	Public    crypto.PublicKey
 }
 
-// ParseKeys reads a JWK set. Keys for something else than signatures, or of a kind unknown here, are left out, as RFC 7517 wants; a key that
-// is broken is an error.
+// MarshalJSON implements json.Marshaler: a JWK for signatures.
+func (k Key) MarshalJSON() ([]byte, error) {
+	return json.Marshal(jose.JSONWebKey{Key: k.Public, KeyID: k.ID, Algorithm: k.Algorithm, Use: use})
+}
+
+const use = "sig"
+
+// published has the members of a JWK that this package reads. Others, such as certificates, must not break a key set.
+type published struct {
+	Type      string `json:"kty"`
+	Use       string `json:"use,omitempty"`
+	ID        string `json:"kid,omitempty"`
+	Algorithm string `json:"alg,omitempty"`
+	N         string `json:"n,omitempty"`
+	E         string `json:"e,omitempty"`
+	Curve     string `json:"crv,omitempty"`
+	X         string `json:"x,omitempty"`
+	Y         string `json:"y,omitempty"`
+}
+
+// ParseKeys parses a JWK set. It skips keys for other uses than signatures, and keys of unknown kinds (RFC 7517, 5). A
+// broken key is an error.
 func ParseKeys(data []byte) ([]Key, error) {
 	var set struct {
-		Keys []jwk `json:"keys"`
+		Keys []published `json:"keys"`
 	}
 	if err := json.Unmarshal(data, &set); err != nil {
 		return nil, fmt.Errorf("key set: %w", err)
 	}
 	var keys []Key
-	for i := range set.Keys {
-		k := &set.Keys[i]
-		if k.Use != "" && k.Use != "sig" {
+	for i, k := range set.Keys {
+		if !k.verifies() {
 			continue
 		}
 		public, err := k.public()
+		if errors.Is(err, jose.ErrUnsupportedKeyType) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("key set: key %d %q: %w", i, k.ID, err)
 		}
-		if public != nil {
-			keys = append(keys, Key{ID: k.ID, Algorithm: k.Algorithm, Public: public})
-		}
+		keys = append(keys, Key{ID: k.ID, Algorithm: k.Algorithm, Public: public})
 	}
 	return keys, nil
 }
 
-type jwk struct {
-	Type      string `json:"kty"`
-	Use       string `json:"use"`
-	ID        string `json:"kid"`
-	Algorithm string `json:"alg"`
-	N         string `json:"n"`
-	E         string `json:"e"`
-	Curve     string `json:"crv"`
-	X         string `json:"x"`
-	Y         string `json:"y"`
+// verifies reports whether a key is of a known kind and for signatures.
+func (k *published) verifies() bool {
+	known := k.Type == "RSA" || k.Type == "EC" && (k.Curve == "P-256" || k.Curve == "P-384" || k.Curve == "P-521")
+	return known && (k.Use == "" || k.Use == use)
 }
 
-// public is nil for a kind of key that no algorithm here uses.
-func (k *jwk) public() (crypto.PublicKey, error) {
-	switch k.Type {
-	case "RSA":
-		n, err := decode("n", k.N)
-		if err != nil {
-			return nil, err
-		}
-		e, err := decode("e", k.E)
-		if err != nil {
-			return nil, err
-		}
-		exponent := new(big.Int).SetBytes(e)
-		if !exponent.IsInt64() || exponent.Int64() < 3 || exponent.Int64() >= 1<<31 {
-			return nil, errors.New("exponent out of range")
-		}
-		return &rsa.PublicKey{N: new(big.Int).SetBytes(n), E: int(exponent.Int64())}, nil
-	case "EC":
-		return k.ellipticKey()
-	}
-	return nil, nil
-}
-
-func (k *jwk) ellipticKey() (crypto.PublicKey, error) {
-	var curve elliptic.Curve
-	var check ecdh.Curve // says whether a point is on the curve
-	switch k.Curve {
-	case "P-256":
-		curve, check = elliptic.P256(), ecdh.P256()
-	case "P-384":
-		curve, check = elliptic.P384(), ecdh.P384()
-	case "P-521":
-		curve, check = elliptic.P521(), ecdh.P521()
-	default:
-		return nil, nil
-	}
-	x, err := decode("x", k.X)
+func (k *published) public() (crypto.PublicKey, error) {
+	raw, err := json.Marshal(k)
 	if err != nil {
 		return nil, err
 	}
-	y, err := decode("y", k.Y)
-	if err != nil {
+	var key jose.JSONWebKey
+	if err := key.UnmarshalJSON(raw); err != nil {
 		return nil, err
 	}
-	size := CoordinateSize(curve)
-	if len(x) > size || len(y) > size {
-		return nil, errors.New("coordinate too long")
+	// The library accepts exponents that crypto/rsa refuses later.
+	if r, ok := key.Key.(*rsa.PublicKey); ok && (r.E < 3 || r.E >= 1<<31 || r.N.Sign() == 0) {
+		return nil, errors.New("exponent or modulus out of range")
 	}
-	public := &ecdsa.PublicKey{Curve: curve, X: new(big.Int).SetBytes(x), Y: new(big.Int).SetBytes(y)}
-	point := append([]byte{4}, public.X.FillBytes(make([]byte, size))...)
-	if _, err := check.NewPublicKey(append(point, public.Y.FillBytes(make([]byte, size))...)); err != nil {
-		return nil, err
-	}
-	return public, nil
-}
-
-func decode(name, text string) ([]byte, error) {
-	data, err := base64.RawURLEncoding.DecodeString(text)
-	if err == nil && len(data) == 0 {
-		err = errors.New("is missing")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return data, nil
+	return key.Key, nil
 }

@@ -154,7 +154,7 @@ func (p *provider) verify(ctx context.Context, t *jws.Parts) error {
 func signedBy(keys []jws.Key, t *jws.Parts) bool {
 	return slices.ContainsFunc(keys, func(k jws.Key) bool {
 		return (t.Header.KeyID == "" || k.ID == t.Header.KeyID) && (k.Algorithm == "" || k.Algorithm == t.Header.Algorithm) &&
-			jws.Verify(t.Header.Algorithm, k.Public, t.Signed, t.Signature)
+			t.SignedBy(k.Public)
 	})
 }
 

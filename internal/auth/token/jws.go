@@ -4,14 +4,12 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/big"
 
 	"github.com/knarr-project/knarr/internal/auth/jws"
 )
@@ -54,56 +52,13 @@ func newKey(public crypto.PublicKey) (*key, error) {
 	return k, nil
 }
 
-// sign makes a compact JWS of the claims.
+// sign returns a compact JWS of the claims.
 func (k *key) sign(claims any) (string, error) {
-	header, err := json.Marshal(jws.Header{Algorithm: k.alg, KeyID: k.id})
-	if err != nil {
-		return "", err
-	}
 	payload, err := json.Marshal(claims)
 	if err != nil {
 		return "", err
 	}
-	signed := base64.RawURLEncoding.EncodeToString(header) + "." + base64.RawURLEncoding.EncodeToString(payload)
-	digest, hash := jws.Hash(k.alg, signed)
-	var signature []byte
-	switch signer := k.signer.(type) {
-	case *ecdsa.PrivateKey:
-		r, s, err := ecdsa.Sign(rand.Reader, signer, digest)
-		if err != nil {
-			return "", err
-		}
-		size := jws.CoordinateSize(signer.Curve)
-		signature = make([]byte, 2*size)
-		r.FillBytes(signature[:size])
-		s.FillBytes(signature[size:])
-	default:
-		if signature, err = k.signer.Sign(rand.Reader, digest, hash); err != nil {
-			return "", err
-		}
-	}
-	return signed + "." + base64.RawURLEncoding.EncodeToString(signature), nil
-}
-
-func (k *key) verify(signed string, signature []byte) bool {
-	return jws.Verify(k.alg, k.public, signed, signature)
+	return jws.Sign(jws.Header{Algorithm: k.alg, KeyID: k.id}, k.signer, payload)
 }
 
 var errSignature = errors.New("invalid signature")
-
-// jwk is the key as published (RFC 7517).
-func (k *key) jwk() map[string]string {
-	out := map[string]string{"use": "sig", "kid": k.id, "alg": k.alg}
-	switch p := k.public.(type) {
-	case *ecdsa.PublicKey:
-		size := jws.CoordinateSize(p.Curve)
-		out["kty"], out["crv"] = "EC", p.Curve.Params().Name
-		out["x"] = base64.RawURLEncoding.EncodeToString(p.X.FillBytes(make([]byte, size)))
-		out["y"] = base64.RawURLEncoding.EncodeToString(p.Y.FillBytes(make([]byte, size)))
-	case *rsa.PublicKey:
-		out["kty"] = "RSA"
-		out["n"] = base64.RawURLEncoding.EncodeToString(p.N.Bytes())
-		out["e"] = base64.RawURLEncoding.EncodeToString(big.NewInt(int64(p.E)).Bytes())
-	}
-	return out
-}

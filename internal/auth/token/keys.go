@@ -74,7 +74,7 @@ func (set *keySet) verify(p *jws.Parts) (signed, known bool) {
 			continue
 		}
 		known = true
-		if p.Header.Algorithm == k.alg && k.verify(p.Signed, p.Signature) {
+		if p.Header.Algorithm == k.alg && p.SignedBy(k.public) {
 			return true, true
 		}
 	}

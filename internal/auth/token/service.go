@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/jws"
 	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/auth/signer"
 	"github.com/knarr-project/knarr/internal/client"
@@ -159,9 +160,9 @@ func (s *Service) ServeConfiguration(w http.ResponseWriter, _ *http.Request) {
 
 // ServeKeys answers GET /openid/v1/jwks.
 func (s *Service) ServeKeys(w http.ResponseWriter, _ *http.Request) {
-	keys := []map[string]string{}
+	keys := []jws.Key{}
 	for _, k := range s.keySet().published() {
-		keys = append(keys, k.jwk())
+		keys = append(keys, jws.Key{ID: k.id, Algorithm: k.alg, Public: k.public})
 	}
 	s.serveDocument(w, "application/jwk-set+json", map[string]any{"keys": keys})
 }
