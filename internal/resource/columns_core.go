@@ -11,12 +11,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/knarr-project/knarr/internal/resource/columns"
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
-var serviceColumns = columns("Name", "Type@spec.type", "Cluster-IP@spec.clusterIP", "External-IP@spec.externalIPs", "Port(s)@spec.ports", "Age", "+Selector@spec.selector")
+var serviceColumns = columns.Define("Name", "Type@spec.type", "Cluster-IP@spec.clusterIP", "External-IP@spec.externalIPs", "Port(s)@spec.ports", "Age", "+Selector@spec.selector")
 
 func serviceRow(s *corev1.Service, now metav1.Time) []any {
-	ip := none
+	ip := columns.None
 	if len(s.Spec.ClusterIPs) > 0 {
 		ip = s.Spec.ClusterIPs[0]
 	} else if s.Spec.ClusterIP != "" {
@@ -30,7 +33,7 @@ func serviceRow(s *corev1.Service, now metav1.Time) []any {
 		}
 		ports = append(ports, text)
 	}
-	return []any{s.Name, string(s.Spec.Type), ip, externalIP(s), orNone(strings.Join(ports, ",")), ageOf(s, now), labels.FormatLabels(s.Spec.Selector)}
+	return []any{s.Name, string(s.Spec.Type), ip, externalIP(s), columns.OrNone(strings.Join(ports, ",")), columns.AgeOf(s, now), labels.FormatLabels(s.Spec.Selector)}
 }
 
 func externalIP(s *corev1.Service) string {
@@ -45,9 +48,9 @@ func externalIP(s *corev1.Service) string {
 		}
 		return strings.Join(all, ",")
 	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort:
-		return orNone(strings.Join(s.Spec.ExternalIPs, ","))
+		return columns.OrNone(strings.Join(s.Spec.ExternalIPs, ","))
 	}
-	return unknown
+	return columns.Unknown
 }
 
 func loadBalancerAddresses(ingress []corev1.LoadBalancerIngress) []string {
@@ -64,13 +67,13 @@ func loadBalancerAddresses(ingress []corev1.LoadBalancerIngress) []string {
 	return slices.Compact(all)
 }
 
-var nodeColumns = columns("Name", "Status=The status of the node", "Roles=The roles of the node", "Age", "Version@status.nodeInfo.kubeletVersion",
+var nodeColumns = columns.Define("Name", "Status=The status of the node", "Roles=The roles of the node", "Age", "Version@status.nodeInfo.kubeletVersion",
 	"+Internal-IP@status.addresses", "+External-IP@status.addresses", "+OS-Image@status.nodeInfo.osImage", "+Kernel-Version@status.nodeInfo.kernelVersion",
 	"+Container-Runtime@status.nodeInfo.containerRuntimeVersion")
 
 // kernel returns the kernel's version and the machine's architecture.
 func kernel(info *corev1.NodeSystemInfo) string {
-	version := cmp.Or(info.KernelVersion, unknown)
+	version := cmp.Or(info.KernelVersion, columns.Unknown)
 	if info.Architecture == "" {
 		return version
 	}
@@ -96,12 +99,12 @@ func nodeRow(n *corev1.Node, now metav1.Time) []any {
 				return a.Address
 			}
 		}
-		return none
+		return columns.None
 	}
 	info := &n.Status.NodeInfo
 	return []any{
-		n.Name, status, orNone(strings.Join(nodeRoles(n), ",")), ageOf(n, now), info.KubeletVersion,
-		address(corev1.NodeInternalIP), address(corev1.NodeExternalIP), cmp.Or(info.OSImage, unknown), kernel(info), cmp.Or(info.ContainerRuntimeVersion, unknown),
+		n.Name, status, columns.OrNone(strings.Join(nodeRoles(n), ",")), columns.AgeOf(n, now), info.KubeletVersion,
+		address(corev1.NodeInternalIP), address(corev1.NodeExternalIP), cmp.Or(info.OSImage, columns.Unknown), kernel(info), cmp.Or(info.ContainerRuntimeVersion, columns.Unknown),
 	}
 }
 
@@ -118,21 +121,21 @@ func nodeRoles(n *corev1.Node) []string {
 	return slices.Compact(roles)
 }
 
-var eventColumns = columns("Last Seen@lastTimestamp", "Type@type", "Reason@reason", "Object@involvedObject", "+Subobject@involvedObject.fieldPath", "+Source@source", "Message@message",
+var eventColumns = columns.Define("Last Seen@lastTimestamp", "Type@type", "Reason@reason", "Object@involvedObject", "+Subobject@involvedObject.fieldPath", "+Source@source", "Message@message",
 	"+First Seen@firstTimestamp", "+Count@count", "+Name")
 
 func eventRow(e *corev1.Event, now metav1.Time) []any {
-	first := Age(e.FirstTimestamp, now)
+	first := columns.Age(e.FirstTimestamp, now)
 	if e.FirstTimestamp.IsZero() {
-		first = Age(metav1.Time(e.EventTime), now)
+		first = columns.Age(metav1.Time(e.EventTime), now)
 	}
-	last := Age(e.LastTimestamp, now)
+	last := columns.Age(e.LastTimestamp, now)
 	if e.LastTimestamp.IsZero() {
 		last = first
 	}
 	count := max(e.Count, 1)
 	if e.Series != nil {
-		last, count = Age(metav1.Time(e.Series.LastObservedTime), now), e.Series.Count
+		last, count = columns.Age(metav1.Time(e.Series.LastObservedTime), now), e.Series.Count
 	}
 	object := strings.ToLower(e.InvolvedObject.Kind)
 	if e.InvolvedObject.Name != "" {
@@ -150,31 +153,31 @@ func eventRow(e *corev1.Event, now metav1.Time) []any {
 	return []any{last, e.Type, e.Reason, object, e.InvolvedObject.FieldPath, source, strings.TrimSpace(e.Message), first, int64(count), e.Name}
 }
 
-var namespaceColumns = columns("Name", "Status=The status of the namespace", "Age")
+var namespaceColumns = columns.Define("Name", "Status=The status of the namespace", "Age")
 
 func namespaceRow(n *corev1.Namespace, now metav1.Time) []any {
-	return []any{n.Name, string(n.Status.Phase), ageOf(n, now)}
+	return []any{n.Name, string(n.Status.Phase), columns.AgeOf(n, now)}
 }
 
-var secretColumns = columns("Name", "Type@type", "Data@data", "Age")
+var secretColumns = columns.Define("Name", "Type@type", "Data@data", "Age")
 
 func secretRow(s *corev1.Secret, now metav1.Time) []any {
-	return []any{s.Name, string(s.Type), int64(len(s.Data)), ageOf(s, now)}
+	return []any{s.Name, string(s.Type), int64(len(s.Data)), columns.AgeOf(s, now)}
 }
 
-var configMapColumns = columns("Name", "Data@data", "Age")
+var configMapColumns = columns.Define("Name", "Data@data", "Age")
 
 func configMapRow(c *corev1.ConfigMap, now metav1.Time) []any {
-	return []any{c.Name, int64(len(c.Data) + len(c.BinaryData)), ageOf(c, now)}
+	return []any{c.Name, int64(len(c.Data) + len(c.BinaryData)), columns.AgeOf(c, now)}
 }
 
-var serviceAccountColumns = columns("Name", "Age")
+var serviceAccountColumns = columns.Define("Name", "Age")
 
 func serviceAccountRow(a *corev1.ServiceAccount, now metav1.Time) []any {
-	return []any{a.Name, ageOf(a, now)}
+	return []any{a.Name, columns.AgeOf(a, now)}
 }
 
-var endpointsColumns = columns("Name", "Endpoints@subsets", "Age")
+var endpointsColumns = columns.Define("Name", "Endpoints@subsets", "Age")
 
 // endpointsRow lists the first addresses of each port in turn. The cell is empty when there are
 // addresses but none is ready.
@@ -193,14 +196,14 @@ func endpointsRow(e *corev1.Endpoints, now metav1.Time) []any {
 			}
 		}
 	}
-	empty := none
+	empty := columns.None
 	if len(e.Subsets) > 0 {
 		empty = ""
 	}
-	return []any{e.Name, firstFew(list, limit, empty), ageOf(e, now)}
+	return []any{e.Name, columns.FirstFew(list, limit, empty), columns.AgeOf(e, now)}
 }
 
-var resourceQuotaColumns = columns("Name", "Request=Request represents a minimum amount of cpu/memory that a container may consume.",
+var resourceQuotaColumns = columns.Define("Name", "Request=Request represents a minimum amount of cpu/memory that a container may consume.",
 	"Limit=Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.", "Age")
 
 func resourceQuotaRow(q *corev1.ResourceQuota, now metav1.Time) []any {
@@ -219,16 +222,16 @@ func resourceQuotaRow(q *corev1.ResourceQuota, now metav1.Time) []any {
 			requests = append(requests, text)
 		}
 	}
-	return []any{q.Name, strings.Join(requests, ", "), strings.Join(limits, ", "), ageOf(q, now)}
+	return []any{q.Name, strings.Join(requests, ", "), strings.Join(limits, ", "), columns.AgeOf(q, now)}
 }
 
-var podTemplateColumns = columns("Name", "Containers=Names of each container in the template.", "Images=Images referenced by each container in the template.", "Pod Labels=The labels for the pod template.")
+var podTemplateColumns = columns.Define("Name", "Containers=Names of each container in the template.", "Images=Images referenced by each container in the template.", "Pod Labels=The labels for the pod template.")
 
 func podTemplateRow(t *corev1.PodTemplate, _ metav1.Time) []any {
 	return []any{t.Name, containerNames(&t.Template.Spec), containerImages(&t.Template.Spec), labels.FormatLabels(t.Template.Labels)}
 }
 
-var persistentVolumeColumns = columns("Name", "Capacity@spec.capacity", "Access Modes@spec.accessModes", "Reclaim Policy@spec.persistentVolumeReclaimPolicy", "Status@status.phase", "Claim@spec.claimRef",
+var persistentVolumeColumns = columns.Define("Name", "Capacity@spec.capacity", "Access Modes@spec.accessModes", "Reclaim Policy@spec.persistentVolumeReclaimPolicy", "Status@status.phase", "Claim@spec.claimRef",
 	"StorageClass=StorageClass of the pv", "VolumeAttributesClass=VolumeAttributesClass of the pv", "Reason@status.reason", "Age", "+VolumeMode@spec.volumeMode")
 
 func persistentVolumeRow(v *corev1.PersistentVolume, now metav1.Time) []any {
@@ -247,18 +250,18 @@ func persistentVolumeRow(v *corev1.PersistentVolume, now metav1.Time) []any {
 	size := v.Spec.Capacity[corev1.ResourceStorage]
 	return []any{
 		v.Name, size.String(), accessModes(v.Spec.AccessModes), string(v.Spec.PersistentVolumeReclaimPolicy), phase, claim, class,
-		orUnset(v.Spec.VolumeAttributesClassName), v.Status.Reason, ageOf(v, now), orUnset((*string)(v.Spec.VolumeMode)),
+		orUnset(v.Spec.VolumeAttributesClassName), v.Status.Reason, columns.AgeOf(v, now), orUnset((*string)(v.Spec.VolumeMode)),
 	}
 }
 
 func orUnset(text *string) string {
 	if text == nil {
-		return unset
+		return columns.Unset
 	}
 	return *text
 }
 
-var claimColumns = columns("Name", "Status@status.phase", "Volume@spec.volumeName", "Capacity@status.capacity", "Access Modes@status.accessModes",
+var claimColumns = columns.Define("Name", "Status@status.phase", "Volume@spec.volumeName", "Capacity@status.capacity", "Access Modes@status.accessModes",
 	"StorageClass=StorageClass of the pvc", "VolumeAttributesClass=VolumeAttributesClass of the pvc", "Age", "+VolumeMode@spec.volumeMode")
 
 func claimRow(c *corev1.PersistentVolumeClaim, now metav1.Time) []any {
@@ -273,14 +276,14 @@ func claimRow(c *corev1.PersistentVolumeClaim, now metav1.Time) []any {
 	}
 	class := c.Annotations[corev1.BetaStorageClassAnnotation]
 	if class == "" {
-		class = deref(c.Spec.StorageClassName)
+		class = validate.Deref(c.Spec.StorageClassName)
 	}
 	return []any{
-		c.Name, phase, c.Spec.VolumeName, size, modes, class, orUnset(c.Spec.VolumeAttributesClassName), ageOf(c, now), orUnset((*string)(c.Spec.VolumeMode)),
+		c.Name, phase, c.Spec.VolumeName, size, modes, class, orUnset(c.Spec.VolumeAttributesClassName), columns.AgeOf(c, now), orUnset((*string)(c.Spec.VolumeMode)),
 	}
 }
 
-var replicationControllerColumns = columns("Name", "Desired:integer@spec.replicas", "Current:integer@status.replicas", "Ready:integer@status.readyReplicas", "Age",
+var replicationControllerColumns = columns.Define("Name", "Desired:integer@spec.replicas", "Current:integer@status.replicas", "Ready:integer@status.readyReplicas", "Age",
 	"+Containers=Names of each container in the template.", "+Images=Images referenced by each container in the template.", "+Selector@spec.selector")
 
 func replicationControllerRow(r *corev1.ReplicationController, now metav1.Time) []any {
@@ -289,6 +292,6 @@ func replicationControllerRow(r *corev1.ReplicationController, now metav1.Time) 
 		names, images = containerNames(&t.Spec), containerImages(&t.Spec)
 	}
 	return []any{
-		r.Name, int64(deref(r.Spec.Replicas)), int64(r.Status.Replicas), int64(r.Status.ReadyReplicas), ageOf(r, now), names, images, labels.FormatLabels(r.Spec.Selector),
+		r.Name, int64(validate.Deref(r.Spec.Replicas)), int64(r.Status.Replicas), int64(r.Status.ReadyReplicas), columns.AgeOf(r, now), names, images, labels.FormatLabels(r.Spec.Selector),
 	}
 }

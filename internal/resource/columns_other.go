@@ -21,34 +21,18 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/knarr-project/knarr/internal/resource/columns"
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
-// createdColumns are the columns of kinds that have nothing else to show.
-var createdColumns = columns("Name", "Created At:date")
-
-func createdRow(obj metav1.Object, _ metav1.Time) []any {
-	return []any{obj.GetName(), obj.GetCreationTimestamp().UTC().Format("2006-01-02T15:04:05Z")}
-}
-
-var ageColumns = columns("Name", "Age")
-
-func ageRow(obj metav1.Object, now metav1.Time) []any { return []any{obj.GetName(), ageOf(obj, now)} }
-
-// showAny is show for rows that need only metadata.
-func showAny(s *Strategy, specs []metav1.TableColumnDefinition, row func(obj metav1.Object, now metav1.Time) []any) *Strategy {
-	s.Columns = specs
-	s.Row = func(obj runtime.Object, now metav1.Time) []any { return row(obj.(metav1.Object), now) }
-	return s
-}
-
-var ingressColumns = columns("Name", "Class=The name of the IngressClass resource that should be used for additional configuration", "Hosts=Hosts that incoming requests are matched against before the ingress rule",
+var ingressColumns = columns.Define("Name", "Class=The name of the IngressClass resource that should be used for additional configuration", "Hosts=Hosts that incoming requests are matched against before the ingress rule",
 	"Address=Address is a list containing ingress points for the load-balancer", "Ports=Ports of TLS configurations that open", "Age")
 
 func ingressRow(i *networkingv1.Ingress, now metav1.Time) []any {
-	class := none
+	class := columns.None
 	if i.Spec.IngressClassName != nil {
 		class = *i.Spec.IngressClassName
 	}
@@ -70,34 +54,34 @@ func ingressRow(i *networkingv1.Ingress, now metav1.Time) []any {
 			addresses = append(addresses, in.Hostname)
 		}
 	}
-	return []any{i.Name, class, firstFew(hosts, 3, "*"), strings.Join(addresses, ","), ports, ageOf(i, now)}
+	return []any{i.Name, class, columns.FirstFew(hosts, 3, "*"), strings.Join(addresses, ","), ports, columns.AgeOf(i, now)}
 }
 
-var ingressClassColumns = columns("Name", "Controller=Controller that is responsible for handling this class", "Parameters=A reference to a resource with additional parameters", "Age")
+var ingressClassColumns = columns.Define("Name", "Controller=Controller that is responsible for handling this class", "Parameters=A reference to a resource with additional parameters", "Age")
 
 func ingressClassRow(c *networkingv1.IngressClass, now metav1.Time) []any {
-	parameters := none
+	parameters := columns.None
 	if p := c.Spec.Parameters; p != nil {
 		parameters = p.Kind
-		if group := deref(p.APIGroup); group != "" {
+		if group := validate.Deref(p.APIGroup); group != "" {
 			parameters += "." + group
 		}
 		parameters += "/" + p.Name
 	}
-	return []any{c.Name, c.Spec.Controller, parameters, ageOf(c, now)}
+	return []any{c.Name, c.Spec.Controller, parameters, columns.AgeOf(c, now)}
 }
 
-var networkPolicyColumns = columns("Name", "Pod-Selector@spec.podSelector", "Age")
+var networkPolicyColumns = columns.Define("Name", "Pod-Selector@spec.podSelector", "Age")
 
 func networkPolicyRow(p *networkingv1.NetworkPolicy, now metav1.Time) []any {
-	return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), ageOf(p, now)}
+	return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), columns.AgeOf(p, now)}
 }
 
-var ipAddressColumns = columns("Name", "ParentRef@spec.parentRef")
+var ipAddressColumns = columns.Define("Name", "ParentRef@spec.parentRef")
 
 // ipAddressRow has one cell more than columns, as upstream has.
 func ipAddressRow(a *networkingv1.IPAddress, now metav1.Time) []any {
-	parent := none
+	parent := columns.None
 	if ref := a.Spec.ParentRef; ref != nil {
 		parent = strings.ToLower(ref.Resource)
 		if ref.Group != "" {
@@ -108,21 +92,21 @@ func ipAddressRow(a *networkingv1.IPAddress, now metav1.Time) []any {
 		}
 		parent += "/" + ref.Name
 	}
-	return []any{a.Name, parent, ageOf(a, now)}
+	return []any{a.Name, parent, columns.AgeOf(a, now)}
 }
 
-var serviceCIDRColumns = columns("Name", "CIDRs@spec.cidrs", "Age")
+var serviceCIDRColumns = columns.Define("Name", "CIDRs@spec.cidrs", "Age")
 
 func serviceCIDRRow(c *networkingv1.ServiceCIDR, now metav1.Time) []any {
-	return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), ageOf(c, now)}
+	return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), columns.AgeOf(c, now)}
 }
 
-var endpointSliceColumns = columns("Name", "AddressType@addressType", "Ports@ports", "Endpoints@endpoints", "Age")
+var endpointSliceColumns = columns.Define("Name", "AddressType@addressType", "Ports@ports", "Endpoints@endpoints", "Age")
 
 func endpointSliceRow(s *discoveryv1.EndpointSlice, now metav1.Time) []any {
 	var ports, addresses []string
 	for _, p := range s.Ports {
-		port := deref(p.Name)
+		port := validate.Deref(p.Name)
 		if p.Port != nil {
 			port = strconv.Itoa(int(*p.Port))
 		}
@@ -131,13 +115,13 @@ func endpointSliceRow(s *discoveryv1.EndpointSlice, now metav1.Time) []any {
 	for _, e := range s.Endpoints {
 		addresses = append(addresses, e.Addresses...)
 	}
-	return []any{s.Name, string(s.AddressType), cmp.Or(firstFew(ports, 3, unset), unset), firstFew(addresses, 3, unset), ageOf(s, now)}
+	return []any{s.Name, string(s.AddressType), cmp.Or(columns.FirstFew(ports, 3, columns.Unset), columns.Unset), columns.FirstFew(addresses, 3, columns.Unset), columns.AgeOf(s, now)}
 }
 
-var roleBindingColumns = columns("Name", "Role=RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",
+var roleBindingColumns = columns.Define("Name", "Role=RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",
 	"Age", "+Users=Users in the roleBinding", "+Groups=Groups in the roleBinding", "+ServiceAccounts=ServiceAccounts in the roleBinding")
 
-var clusterRoleBindingColumns = columns("Name", "Role=RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",
+var clusterRoleBindingColumns = columns.Define("Name", "Role=RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",
 	"Age", "+Users=Users in the clusterRoleBinding", "+Groups=Groups in the clusterRoleBinding", "+ServiceAccounts=ServiceAccounts in the clusterRoleBinding")
 
 func roleBindingRow(b *rbacv1.RoleBinding, now metav1.Time) []any {
@@ -161,7 +145,7 @@ func bindingRow(b metav1.Object, ref rbacv1.RoleRef, subjects []rbacv1.Subject, 
 		}
 	}
 	return []any{
-		b.GetName(), ref.Kind + "/" + ref.Name, ageOf(b, now),
+		b.GetName(), ref.Kind + "/" + ref.Name, columns.AgeOf(b, now),
 		strings.Join(users, ", "), strings.Join(groups, ", "), strings.Join(accounts, ", "),
 	}
 }
@@ -173,34 +157,34 @@ const (
 
 const defaultVACAnnotation = "volumeattributesclass.alpha.kubernetes.io/is-default-class"
 
-var storageClassColumns = columns("Name", "Provisioner@provisioner", "ReclaimPolicy@reclaimPolicy", "VolumeBindingMode@volumeBindingMode", "AllowVolumeExpansion@allowVolumeExpansion", "Age")
+var storageClassColumns = columns.Define("Name", "Provisioner@provisioner", "ReclaimPolicy@reclaimPolicy", "VolumeBindingMode@volumeBindingMode", "AllowVolumeExpansion@allowVolumeExpansion", "Age")
 
 func storageClassRow(c *storagev1.StorageClass, now metav1.Time) []any {
 	name := c.Name
 	if c.Annotations[defaultClassAnnotation] == "true" || c.Annotations[betaDefaultClassAnnotation] == "true" {
 		name += " (default)"
 	}
-	policy, mode := string(corev1.PersistentVolumeReclaimDelete), unset
+	policy, mode := string(corev1.PersistentVolumeReclaimDelete), columns.Unset
 	if c.ReclaimPolicy != nil {
 		policy = string(*c.ReclaimPolicy)
 	}
 	if c.VolumeBindingMode != nil {
 		mode = string(*c.VolumeBindingMode)
 	}
-	return []any{name, c.Provisioner, policy, mode, deref(c.AllowVolumeExpansion), ageOf(c, now)}
+	return []any{name, c.Provisioner, policy, mode, validate.Deref(c.AllowVolumeExpansion), columns.AgeOf(c, now)}
 }
 
-var volumeAttributesColumns = columns("Name", "DriverName@driverName", "Age")
+var volumeAttributesColumns = columns.Define("Name", "DriverName@driverName", "Age")
 
 func volumeAttributesRow(c *storagev1.VolumeAttributesClass, now metav1.Time) []any {
 	name := c.Name
 	if c.Annotations[defaultVACAnnotation] == "true" {
 		name += " (default)"
 	}
-	return []any{name, c.DriverName, ageOf(c, now)}
+	return []any{name, c.DriverName, columns.AgeOf(c, now)}
 }
 
-var csiDriverColumns = columns("Name", "AttachRequired:boolean@spec.attachRequired", "PodInfoOnMount:boolean@spec.podInfoOnMount", "StorageCapacity:boolean@spec.storageCapacity",
+var csiDriverColumns = columns.Define("Name", "AttachRequired:boolean@spec.attachRequired", "PodInfoOnMount:boolean@spec.podInfoOnMount", "StorageCapacity:boolean@spec.storageCapacity",
 	"TokenRequests@spec.tokenRequests", "RequiresRepublish:boolean@spec.requiresRepublish", "Modes@spec.volumeLifecycleModes", "Age")
 
 func csiDriverRow(d *storagev1.CSIDriver, now metav1.Time) []any {
@@ -211,56 +195,56 @@ func csiDriverRow(d *storagev1.CSIDriver, now metav1.Time) []any {
 	for _, t := range d.Spec.TokenRequests {
 		tokens = append(tokens, t.Audience)
 	}
-	audiences := unset
+	audiences := columns.Unset
 	if len(tokens) > 0 {
 		audiences = strings.Join(tokens, ",")
 	}
 	attach := d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 	return []any{
-		d.Name, attach, deref(d.Spec.PodInfoOnMount), deref(d.Spec.StorageCapacity), audiences, deref(d.Spec.RequiresRepublish),
-		orNone(strings.Join(modes, ",")), ageOf(d, now),
+		d.Name, attach, validate.Deref(d.Spec.PodInfoOnMount), validate.Deref(d.Spec.StorageCapacity), audiences, validate.Deref(d.Spec.RequiresRepublish),
+		columns.OrNone(strings.Join(modes, ",")), columns.AgeOf(d, now),
 	}
 }
 
-var csiNodeColumns = columns("Name", "Drivers:integer=Drivers indicates the number of CSI drivers registered on the node", "Age")
+var csiNodeColumns = columns.Define("Name", "Drivers:integer=Drivers indicates the number of CSI drivers registered on the node", "Age")
 
 func csiNodeRow(n *storagev1.CSINode, now metav1.Time) []any {
-	return []any{n.Name, int64(len(n.Spec.Drivers)), ageOf(n, now)}
+	return []any{n.Name, int64(len(n.Spec.Drivers)), columns.AgeOf(n, now)}
 }
 
-var volumeAttachmentColumns = columns("Name", "Attacher@spec.attacher", "PV@spec.source.persistentVolumeName", "Node@spec.nodeName", "Attached:boolean@status.attached", "Age")
+var volumeAttachmentColumns = columns.Define("Name", "Attacher@spec.attacher", "PV@spec.source.persistentVolumeName", "Node@spec.nodeName", "Attached:boolean@status.attached", "Age")
 
 func volumeAttachmentRow(a *storagev1.VolumeAttachment, now metav1.Time) []any {
-	return []any{a.Name, a.Spec.Attacher, deref(a.Spec.Source.PersistentVolumeName), a.Spec.NodeName, a.Status.Attached, ageOf(a, now)}
+	return []any{a.Name, a.Spec.Attacher, validate.Deref(a.Spec.Source.PersistentVolumeName), a.Spec.NodeName, a.Status.Attached, columns.AgeOf(a, now)}
 }
 
-var priorityClassColumns = columns("Name", "Value:integer@value", "Global-Default:boolean@globalDefault", "Age", "PreemptionPolicy@preemptionPolicy")
+var priorityClassColumns = columns.Define("Name", "Value:integer@value", "Global-Default:boolean@globalDefault", "Age", "PreemptionPolicy@preemptionPolicy")
 
 func priorityClassRow(c *schedulingv1.PriorityClass, now metav1.Time) []any {
-	return []any{c.Name, int64(c.Value), c.GlobalDefault, ageOf(c, now), string(deref(c.PreemptionPolicy))}
+	return []any{c.Name, int64(c.Value), c.GlobalDefault, columns.AgeOf(c, now), string(validate.Deref(c.PreemptionPolicy))}
 }
 
-var leaseColumns = columns("Name", "Holder@spec.holderIdentity", "Age")
+var leaseColumns = columns.Define("Name", "Holder@spec.holderIdentity", "Age")
 
 func leaseRow(l *coordinationv1.Lease, now metav1.Time) []any {
-	return []any{l.Name, deref(l.Spec.HolderIdentity), ageOf(l, now)}
+	return []any{l.Name, validate.Deref(l.Spec.HolderIdentity), columns.AgeOf(l, now)}
 }
 
-var runtimeClassColumns = columns("Name", "Handler=", "Age")
+var runtimeClassColumns = columns.Define("Name", "Handler=", "Age")
 
 func runtimeClassRow(c *nodev1.RuntimeClass, now metav1.Time) []any {
-	return []any{c.Name, c.Handler, ageOf(c, now)}
+	return []any{c.Name, c.Handler, columns.AgeOf(c, now)}
 }
 
-var certificateRequestColumns = columns("Name", "Age", "SignerName="+certificatesv1beta1.CertificateSigningRequestSpec{}.SwaggerDoc()["signerName"], "Requestor=Base64-encoded PKCS#10 CSR data",
+var certificateRequestColumns = columns.Define("Name", "Age", "SignerName="+certificatesv1beta1.CertificateSigningRequestSpec{}.SwaggerDoc()["signerName"], "Requestor=Base64-encoded PKCS#10 CSR data",
 	"RequestedDuration@spec.expirationSeconds", "Condition=Conditions applied to the request, such as approval or denial.")
 
 func certificateRequestRow(c *certificatesv1.CertificateSigningRequest, now metav1.Time) []any {
-	wanted := none
+	wanted := columns.None
 	if s := c.Spec.ExpirationSeconds; s != nil {
 		wanted = duration.HumanDuration(time.Duration(*s) * time.Second)
 	}
-	return []any{c.Name, ageOf(c, now), orNone(c.Spec.SignerName), c.Spec.Username, wanted, certificateCondition(c)}
+	return []any{c.Name, columns.AgeOf(c, now), columns.OrNone(c.Spec.SignerName), c.Spec.Username, wanted, certificateCondition(c)}
 }
 
 func certificateCondition(c *certificatesv1.CertificateSigningRequest) string {
@@ -291,52 +275,52 @@ func certificateCondition(c *certificatesv1.CertificateSigningRequest) string {
 	return text
 }
 
-var webhooksColumns = columns("Name", "Webhooks:integer=Webhooks indicates the number of webhooks registered in this configuration", "Age")
+var webhooksColumns = columns.Define("Name", "Webhooks:integer=Webhooks indicates the number of webhooks registered in this configuration", "Age")
 
 func validatingWebhooksRow(c *admissionregistrationv1.ValidatingWebhookConfiguration, now metav1.Time) []any {
-	return []any{c.Name, int64(len(c.Webhooks)), ageOf(c, now)}
+	return []any{c.Name, int64(len(c.Webhooks)), columns.AgeOf(c, now)}
 }
 
 func mutatingWebhooksRow(c *admissionregistrationv1.MutatingWebhookConfiguration, now metav1.Time) []any {
-	return []any{c.Name, int64(len(c.Webhooks)), ageOf(c, now)}
+	return []any{c.Name, int64(len(c.Webhooks)), columns.AgeOf(c, now)}
 }
 
-var validatingPolicyColumns = columns("Name", "Validations:integer=Validations indicates the number of validation rules defined in this configuration",
+var validatingPolicyColumns = columns.Define("Name", "Validations:integer=Validations indicates the number of validation rules defined in this configuration",
 	"ParamKind=ParamKind specifies the kind of resources used to parameterize this policy", "Age")
 
 func validatingPolicyRow(p *admissionregistrationv1.ValidatingAdmissionPolicy, now metav1.Time) []any {
-	return []any{p.Name, int64(len(p.Spec.Validations)), paramKind(p.Spec.ParamKind), ageOf(p, now)}
+	return []any{p.Name, int64(len(p.Spec.Validations)), paramKind(p.Spec.ParamKind), columns.AgeOf(p, now)}
 }
 
-var mutatingPolicyColumns = columns("Name", "Mutations:integer=Mutation indicates the number of mutations rules defined in this configuration",
+var mutatingPolicyColumns = columns.Define("Name", "Mutations:integer=Mutation indicates the number of mutations rules defined in this configuration",
 	"ParamKind=ParamKind specifies the kind of resources used to parameterize this policy", "Age")
 
 func mutatingPolicyRow(p *admissionregistrationv1.MutatingAdmissionPolicy, now metav1.Time) []any {
-	return []any{p.Name, int64(len(p.Spec.Mutations)), paramKind(p.Spec.ParamKind), ageOf(p, now)}
+	return []any{p.Name, int64(len(p.Spec.Mutations)), paramKind(p.Spec.ParamKind), columns.AgeOf(p, now)}
 }
 
 func paramKind(k *admissionregistrationv1.ParamKind) string {
 	if k == nil {
-		return unset
+		return columns.Unset
 	}
 	return k.APIVersion + "/" + k.Kind
 }
 
-var policyBindingColumns = columns("Name", "PolicyName=PolicyName indicates the policy definition which the policy binding binded to",
+var policyBindingColumns = columns.Define("Name", "PolicyName=PolicyName indicates the policy definition which the policy binding binded to",
 	"ParamRef=ParamRef indicates the param resource which sets the configuration param", "Age")
 
 func validatingPolicyBindingRow(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding, now metav1.Time) []any {
-	return []any{b.Name, b.Spec.PolicyName, paramRef(b.Spec.ParamRef), ageOf(b, now)}
+	return []any{b.Name, b.Spec.PolicyName, paramRef(b.Spec.ParamRef), columns.AgeOf(b, now)}
 }
 
 func mutatingPolicyBindingRow(b *admissionregistrationv1.MutatingAdmissionPolicyBinding, now metav1.Time) []any {
-	return []any{b.Name, b.Spec.PolicyName, paramRef(b.Spec.ParamRef), ageOf(b, now)}
+	return []any{b.Name, b.Spec.PolicyName, paramRef(b.Spec.ParamRef), columns.AgeOf(b, now)}
 }
 
 func paramRef(r *admissionregistrationv1.ParamRef) string {
 	switch {
 	case r == nil:
-		return unset
+		return columns.Unset
 	case r.Name == "":
 		return metav1.FormatLabelSelector(r.Selector)
 	case r.Namespace == "":
@@ -345,11 +329,11 @@ func paramRef(r *admissionregistrationv1.ParamRef) string {
 	return r.Namespace + "/" + r.Name
 }
 
-var flowSchemaColumns = columns("Name", "PriorityLevel@spec.priorityLevelConfiguration.name", "MatchingPrecedence@spec.matchingPrecedence", "DistinguisherMethod@spec.distinguisherMethod", "Age",
+var flowSchemaColumns = columns.Define("Name", "PriorityLevel@spec.priorityLevelConfiguration.name", "MatchingPrecedence@spec.matchingPrecedence", "DistinguisherMethod@spec.distinguisherMethod", "Age",
 	"MissingPL=references a broken or non-existent PriorityLevelConfiguration")
 
 func flowSchemaRow(f *flowcontrolv1.FlowSchema, now metav1.Time) []any {
-	method, missing := none, "?"
+	method, missing := columns.None, "?"
 	if f.Spec.DistinguisherMethod != nil {
 		method = string(f.Spec.DistinguisherMethod.Type)
 	}
@@ -358,7 +342,7 @@ func flowSchemaRow(f *flowcontrolv1.FlowSchema, now metav1.Time) []any {
 			missing = string(c.Status)
 		}
 	}
-	return []any{f.Name, f.Spec.PriorityLevelConfiguration.Name, int64(f.Spec.MatchingPrecedence), method, ageOf(f, now), missing}
+	return []any{f.Name, f.Spec.PriorityLevelConfiguration.Name, int64(f.Spec.MatchingPrecedence), method, columns.AgeOf(f, now), missing}
 }
 
 // byPrecedence orders flow schemas as requests are matched against them.
@@ -366,21 +350,21 @@ func byPrecedence(a, b *flowcontrolv1.FlowSchema) int {
 	return cmp.Or(cmp.Compare(a.Spec.MatchingPrecedence, b.Spec.MatchingPrecedence), strings.Compare(a.Name, b.Name))
 }
 
-var priorityLevelColumns = columns("Name", "Type@spec.type", "NominalConcurrencyShares@spec.limited.nominalConcurrencyShares", "Queues@spec.limited.limitResponse.queuing.queues",
+var priorityLevelColumns = columns.Define("Name", "Type@spec.type", "NominalConcurrencyShares@spec.limited.nominalConcurrencyShares", "Queues@spec.limited.limitResponse.queuing.queues",
 	"HandSize@spec.limited.limitResponse.queuing.handSize", "QueueLengthLimit@spec.limited.limitResponse.queuing.queueLengthLimit", "Age")
 
 func priorityLevelRow(p *flowcontrolv1.PriorityLevelConfiguration, now metav1.Time) []any {
-	var shares, queues, hand, length any = none, none, none, none
+	var shares, queues, hand, length any = columns.None, columns.None, columns.None, columns.None
 	if l := p.Spec.Limited; l != nil {
-		shares = int64(deref(l.NominalConcurrencyShares))
+		shares = int64(validate.Deref(l.NominalConcurrencyShares))
 		if q := l.LimitResponse.Queuing; q != nil {
 			queues, hand, length = int64(q.Queues), int64(q.HandSize), int64(q.QueueLengthLimit)
 		}
 	}
-	return []any{p.Name, string(p.Spec.Type), shares, queues, hand, length, ageOf(p, now)}
+	return []any{p.Name, string(p.Spec.Type), shares, queues, hand, length, columns.AgeOf(p, now)}
 }
 
-var apiServiceColumns = columns("Name", "Service=The reference to the service that hosts this API endpoint.", "Available=Whether this service is available.", "Age")
+var apiServiceColumns = columns.Define("Name", "Service=The reference to the service that hosts this API endpoint.", "Available=Whether this service is available.", "Age")
 
 func apiServiceRow(a *apiregistrationv1.APIService, now metav1.Time) []any {
 	service, available := "Local", string(apiregistrationv1.ConditionUnknown)
@@ -395,10 +379,10 @@ func apiServiceRow(a *apiregistrationv1.APIService, now metav1.Time) []any {
 			}
 		}
 	}
-	return []any{a.Name, service, available, ageOf(a, now)}
+	return []any{a.Name, service, available, columns.AgeOf(a, now)}
 }
 
-var resourceClaimColumns = columns("Name", "State=A summary of the current state (allocated, pending, reserved, etc.).", "Age")
+var resourceClaimColumns = columns.Define("Name", "State=A summary of the current state (allocated, pending, reserved, etc.).", "Age")
 
 func resourceClaimRow(c *resourcev1.ResourceClaim, now metav1.Time) []any {
 	var states []string
@@ -415,11 +399,11 @@ func resourceClaimRow(c *resourcev1.ResourceClaim, now metav1.Time) []any {
 			states = append(states, "reserved")
 		}
 	}
-	return []any{c.Name, strings.Join(states, ","), ageOf(c, now)}
+	return []any{c.Name, strings.Join(states, ","), columns.AgeOf(c, now)}
 }
 
-var resourceSliceColumns = columns("Name", "Node@spec.nodeName", "Driver@spec.driver", "Pool@spec.pool.name", "Age")
+var resourceSliceColumns = columns.Define("Name", "Node@spec.nodeName", "Driver@spec.driver", "Pool@spec.pool.name", "Age")
 
 func resourceSliceRow(s *resourcev1.ResourceSlice, now metav1.Time) []any {
-	return []any{s.Name, deref(s.Spec.NodeName), s.Spec.Driver, s.Spec.Pool.Name, ageOf(s, now)}
+	return []any{s.Name, validate.Deref(s.Spec.NodeName), s.Spec.Driver, s.Spec.Pool.Name, columns.AgeOf(s, now)}
 }

@@ -6,9 +6,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/resource/columns"
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
-var podColumns = columns("Name", "Ready=The aggregate readiness state of this pod for accepting traffic.", "Status=The aggregate status of the containers in this pod.",
+var podColumns = columns.Define("Name", "Ready=The aggregate readiness state of this pod for accepting traffic.", "Status=The aggregate status of the containers in this pod.",
 	"Restarts=The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.", "Age",
 	"+IP@status.podIP", "+Node@spec.nodeName", "+Nominated Node@status.nominatedNodeName", "+Readiness Gates@spec.readinessGates")
 
@@ -16,13 +19,13 @@ func podRow(p *corev1.Pod, now metav1.Time) []any {
 	s := summarizePod(p)
 	restarts := strconv.Itoa(s.restarts)
 	if s.restarts > 0 && !s.lastRestart.IsZero() {
-		restarts = fmt.Sprintf("%d (%s ago)", s.restarts, Age(s.lastRestart, now))
+		restarts = fmt.Sprintf("%d (%s ago)", s.restarts, columns.Age(s.lastRestart, now))
 	}
 	ip := p.Status.PodIP
 	if len(p.Status.PodIPs) > 0 {
 		ip = p.Status.PodIPs[0].IP
 	}
-	gates := none
+	gates := columns.None
 	if n := len(p.Spec.ReadinessGates); n > 0 {
 		passed := 0
 		for _, g := range p.Spec.ReadinessGates {
@@ -33,8 +36,8 @@ func podRow(p *corev1.Pod, now metav1.Time) []any {
 		gates = fmt.Sprintf("%d/%d", passed, n)
 	}
 	return []any{
-		p.Name, fmt.Sprintf("%d/%d", s.ready, s.total), s.status, restarts, ageOf(p, now),
-		orNone(ip), orNone(p.Spec.NodeName), orNone(p.Status.NominatedNodeName), gates,
+		p.Name, fmt.Sprintf("%d/%d", s.ready, s.total), s.status, restarts, columns.AgeOf(p, now),
+		columns.OrNone(ip), columns.OrNone(p.Spec.NodeName), columns.OrNone(p.Status.NominatedNodeName), gates,
 	}
 }
 
@@ -85,7 +88,7 @@ func sidecars(p *corev1.Pod) map[string]bool {
 	names := map[string]bool{}
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
-		if deref(c.RestartPolicy) == corev1.ContainerRestartPolicyAlways {
+		if validate.Deref(c.RestartPolicy) == corev1.ContainerRestartPolicyAlways {
 			names[c.Name] = true
 		}
 	}
@@ -103,7 +106,7 @@ func (s *podSummary) addInitContainers(p *corev1.Pod) bool {
 		switch {
 		case terminated != nil && terminated.ExitCode == 0:
 			continue
-		case sidecar[c.Name] && deref(c.Started):
+		case sidecar[c.Name] && validate.Deref(c.Started):
 			if c.Ready {
 				s.ready++
 			}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/resource/columns"
 )
 
 var now = metav1.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -127,11 +128,11 @@ func TestServicesAsPeopleSeeThem(t *testing.T) {
 		external, ips string
 		ports         string
 	}{
-		{"cluster IP", corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 80, Protocol: "TCP"}}}}, none, "10.0.0.1", "80/TCP"},
-		{"headless", corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "None"}}, none, "None", none},
-		{"node port", corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080, Protocol: "TCP"}, {Port: 53, NodePort: 30053, Protocol: "UDP"}}}}, none, "10.0.0.1", "80:30080/TCP,53:30053/UDP"},
-		{"load balancer without address", corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.0.0.1"}}, "<pending>", "10.0.0.1", none},
-		{"external name", corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "a.example"}}, "a.example", none, none},
+		{"cluster IP", corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 80, Protocol: "TCP"}}}}, columns.None, "10.0.0.1", "80/TCP"},
+		{"headless", corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "None"}}, columns.None, "None", columns.None},
+		{"node port", corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080, Protocol: "TCP"}, {Port: 53, NodePort: 30053, Protocol: "UDP"}}}}, columns.None, "10.0.0.1", "80:30080/TCP,53:30053/UDP"},
+		{"load balancer without address", corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.0.0.1"}}, "<pending>", "10.0.0.1", columns.None},
+		{"external name", corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "a.example"}}, "a.example", columns.None, columns.None},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -152,15 +153,15 @@ func TestWhatIsNotKnownHasItsOwnCell(t *testing.T) {
 	}{
 		{"a machine of which only the architecture is known", "apiVersion: v1\nkind: Node\nstatus: {nodeInfo: {architecture: arm64}}\n", 8, "<unknown> (arm64)"},
 		{"a machine of which only the kernel is known", "apiVersion: v1\nkind: Node\nstatus: {nodeInfo: {kernelVersion: '6'}}\n", 8, "6"},
-		{"a machine of which nothing is known", "apiVersion: v1\nkind: Node\n", 8, unknown},
-		{"no endpoints", "apiVersion: v1\nkind: Endpoints\n", 1, none},
+		{"a machine of which nothing is known", "apiVersion: v1\nkind: Node\n", 8, columns.Unknown},
+		{"no endpoints", "apiVersion: v1\nkind: Endpoints\n", 1, columns.None},
 		{"endpoints that are not ready", "apiVersion: v1\nkind: Endpoints\nsubsets: [{notReadyAddresses: [{ip: 1.1.1.1}], ports: [{port: 80}]}]\n", 1, ""},
 		{"endpoints of two ports", "apiVersion: v1\nkind: Endpoints\nsubsets: [{addresses: [{ip: 1.1.1.1}, {ip: 1.1.1.2}], ports: [{port: 80}, {port: 81}]}]\n", 1, "1.1.1.1:80,1.1.1.2:80,1.1.1.1:81 + 1 more..."},
-		{"a slice without ports", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\n", 2, unset},
-		{"a slice with a port of which nothing is said", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nports: [{}]\n", 2, unset},
+		{"a slice without ports", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\n", 2, columns.Unset},
+		{"a slice with a port of which nothing is said", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nports: [{}]\n", 2, columns.Unset},
 		{"a parameter of whichever namespace is written to", "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nspec: {paramRef: {name: a}}\n", 2, "*/a"},
 		{"parameters by their labels", "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicyBinding\nspec: {paramRef: {selector: {matchLabels: {a: b}}}}\n", 2, "a=b"},
-		{"a level without limits", "apiVersion: flowcontrol.apiserver.k8s.io/v1\nkind: PriorityLevelConfiguration\nspec: {type: Exempt, exempt: {nominalConcurrencyShares: 5}}\n", 2, none},
+		{"a level without limits", "apiVersion: flowcontrol.apiserver.k8s.io/v1\nkind: PriorityLevelConfiguration\nspec: {type: Exempt, exempt: {nominalConcurrencyShares: 5}}\n", 2, columns.None},
 		{"a slice with such a port and others", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nports: [{}, {name: x}, {name: w, port: 80}]\n", 2, ",x,80"},
 	}
 	for _, c := range cases {

@@ -5,15 +5,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+
+	"github.com/knarr-project/knarr/internal/resource/columns"
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
 // Columns of virtual kinds, which are not stored under their own name.
 
-func componentStatusStrategy() *Strategy {
-	return show(&Strategy{}, componentStatusColumns, componentStatusRow)
+func componentStatusStrategy() *strategy.Strategy {
+	return strategy.Show(&strategy.Strategy{}, componentStatusColumns, componentStatusRow)
 }
 
-var componentStatusColumns = columns("Name", "Status=Status of the component conditions", "Message=Message of the component conditions", "Error=Error of the component conditions")
+var componentStatusColumns = columns.Define("Name", "Status=Status of the component conditions", "Message=Message of the component conditions", "Error=Error of the component conditions")
 
 func componentStatusRow(s *corev1.ComponentStatus, _ metav1.Time) []any {
 	status, message, failure := "Unknown", "", ""
@@ -29,24 +32,30 @@ func componentStatusRow(s *corev1.ComponentStatus, _ metav1.Time) []any {
 	return []any{s.Name, status, message, failure}
 }
 
-func scaleStrategy() *Strategy { return show(&Strategy{}, scaleColumns, scaleRow) }
+func scaleStrategy() *strategy.Strategy {
+	return strategy.Show(&strategy.Strategy{}, scaleColumns, scaleRow)
+}
 
 // As upstream, the name column of a Scale does not have the format of a name.
 var scaleColumns = func() []metav1.TableColumnDefinition {
-	list := columns("Name", "Desired:integer@spec.replicas", "Available:integer@status.replicas", "Age")
+	list := columns.Define("Name", "Desired:integer@spec.replicas", "Available:integer@status.replicas", "Age")
 	list[0].Format = ""
 	return list
 }()
 
 func scaleRow(s *autoscalingv1.Scale, now metav1.Time) []any {
-	return []any{s.Name, int64(s.Spec.Replicas), int64(s.Status.Replicas), ageOf(s, now)}
+	return []any{s.Name, int64(s.Spec.Replicas), int64(s.Status.Replicas), columns.AgeOf(s, now)}
 }
 
-func nodeMetricsStrategy() *Strategy { return show(&Strategy{}, nodeMetricsColumns, nodeMetricsRow) }
+func nodeMetricsStrategy() *strategy.Strategy {
+	return strategy.Show(&strategy.Strategy{}, nodeMetricsColumns, nodeMetricsRow)
+}
 
-func podMetricsStrategy() *Strategy { return show(&Strategy{}, podMetricsColumns, podMetricsRow) }
+func podMetricsStrategy() *strategy.Strategy {
+	return strategy.Show(&strategy.Strategy{}, podMetricsColumns, podMetricsRow)
+}
 
-var nodeMetricsColumns = columns("Name", "CPU=How much CPU was used in the window", "Memory=How much memory is used", "Window=The time in which the use of CPU was measured")
+var nodeMetricsColumns = columns.Define("Name", "CPU=How much CPU was used in the window", "Memory=How much memory is used", "Window=The time in which the use of CPU was measured")
 
 func nodeMetricsRow(m *metricsv1beta1.NodeMetrics, _ metav1.Time) []any {
 	return usageRow(m.Name, m.Usage, m.Window)

@@ -13,42 +13,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/knarr-project/knarr/internal/resource/columns"
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
-// selectorText writes a selector in the form of the command line; an invalid selector becomes its
-// error.
-func selectorText(s *metav1.LabelSelector) string {
-	if s == nil {
-		return ""
-	}
-	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		return "<invalid>"
-	}
-	return selector.String()
-}
-
-var deploymentColumns = columns("Name", "Ready=Number of the pod with ready state", "Up-to-date@status.updatedReplicas", "Available@status.availableReplicas", "Age",
+var deploymentColumns = columns.Define("Name", "Ready=Number of the pod with ready state", "Up-to-date@status.updatedReplicas", "Available@status.availableReplicas", "Age",
 	"+Containers=Names of each container in the template.", "+Images=Images referenced by each container in the template.", "+Selector@spec.selector")
 
 func deploymentRow(d *appsv1.Deployment, now metav1.Time) []any {
 	return []any{
-		d.Name, fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, deref(d.Spec.Replicas)), int64(d.Status.UpdatedReplicas), int64(d.Status.AvailableReplicas), ageOf(d, now),
-		containerNames(&d.Spec.Template.Spec), containerImages(&d.Spec.Template.Spec), selectorText(d.Spec.Selector),
+		d.Name, fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, validate.Deref(d.Spec.Replicas)), int64(d.Status.UpdatedReplicas), int64(d.Status.AvailableReplicas), columns.AgeOf(d, now),
+		containerNames(&d.Spec.Template.Spec), containerImages(&d.Spec.Template.Spec), columns.SelectorText(d.Spec.Selector),
 	}
 }
 
-var replicaSetColumns = columns("Name", "Desired:integer@spec.replicas", "Current:integer@status.replicas", "Ready:integer@status.readyReplicas", "Age",
+var replicaSetColumns = columns.Define("Name", "Desired:integer@spec.replicas", "Current:integer@status.replicas", "Ready:integer@status.readyReplicas", "Age",
 	"+Containers=Names of each container in the template.", "+Images=Images referenced by each container in the template.", "+Selector@spec.selector")
 
 func replicaSetRow(r *appsv1.ReplicaSet, now metav1.Time) []any {
 	return []any{
-		r.Name, int64(deref(r.Spec.Replicas)), int64(r.Status.Replicas), int64(r.Status.ReadyReplicas), ageOf(r, now),
-		containerNames(&r.Spec.Template.Spec), containerImages(&r.Spec.Template.Spec), selectorText(r.Spec.Selector),
+		r.Name, int64(validate.Deref(r.Spec.Replicas)), int64(r.Status.Replicas), int64(r.Status.ReadyReplicas), columns.AgeOf(r, now),
+		containerNames(&r.Spec.Template.Spec), containerImages(&r.Spec.Template.Spec), columns.SelectorText(r.Spec.Selector),
 	}
 }
 
-var daemonSetColumns = columns("Name", "Desired:integer@status.desiredNumberScheduled", "Current:integer@status.currentNumberScheduled", "Ready:integer@status.numberReady",
+var daemonSetColumns = columns.Define("Name", "Desired:integer@status.desiredNumberScheduled", "Current:integer@status.currentNumberScheduled", "Ready:integer@status.numberReady",
 	"Up-to-date:integer@status.updatedNumberScheduled", "Available:integer@status.numberAvailable", "Node Selector@spec.template.spec.nodeSelector", "Age",
 	"+Containers=Names of each container in the template.", "+Images=Images referenced by each container in the template.", "+Selector@spec.selector")
 
@@ -56,24 +46,24 @@ func daemonSetRow(d *appsv1.DaemonSet, now metav1.Time) []any {
 	s := &d.Status
 	return []any{
 		d.Name, int64(s.DesiredNumberScheduled), int64(s.CurrentNumberScheduled), int64(s.NumberReady), int64(s.UpdatedNumberScheduled), int64(s.NumberAvailable),
-		labels.FormatLabels(d.Spec.Template.Spec.NodeSelector), ageOf(d, now),
-		containerNames(&d.Spec.Template.Spec), containerImages(&d.Spec.Template.Spec), selectorText(d.Spec.Selector),
+		labels.FormatLabels(d.Spec.Template.Spec.NodeSelector), columns.AgeOf(d, now),
+		containerNames(&d.Spec.Template.Spec), containerImages(&d.Spec.Template.Spec), columns.SelectorText(d.Spec.Selector),
 	}
 }
 
-var statefulSetColumns = columns("Name", "Ready=Number of the pod with ready state", "Age", "+Containers=Names of each container in the template.", "+Images=Images referenced by each container in the template.")
+var statefulSetColumns = columns.Define("Name", "Ready=Number of the pod with ready state", "Age", "+Containers=Names of each container in the template.", "+Images=Images referenced by each container in the template.")
 
 func statefulSetRow(s *appsv1.StatefulSet, now metav1.Time) []any {
 	return []any{
-		s.Name, fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, deref(s.Spec.Replicas)), ageOf(s, now),
+		s.Name, fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, validate.Deref(s.Spec.Replicas)), columns.AgeOf(s, now),
 		containerNames(&s.Spec.Template.Spec), containerImages(&s.Spec.Template.Spec),
 	}
 }
 
-var controllerRevisionColumns = columns("Name", "Controller=Controller of the object", "Revision@revision", "Age")
+var controllerRevisionColumns = columns.Define("Name", "Controller=Controller of the object", "Revision@revision", "Age")
 
 func controllerRevisionRow(r *appsv1.ControllerRevision, now metav1.Time) []any {
-	controller := none
+	controller := columns.None
 	if ref := metav1.GetControllerOf(r); ref != nil {
 		group, _, grouped := strings.Cut(ref.APIVersion, "/")
 		controller = strings.ToLower(ref.Kind)
@@ -82,15 +72,15 @@ func controllerRevisionRow(r *appsv1.ControllerRevision, now metav1.Time) []any 
 		}
 		controller += "/" + ref.Name
 	}
-	return []any{r.Name, controller, r.Revision, ageOf(r, now)}
+	return []any{r.Name, controller, r.Revision, columns.AgeOf(r, now)}
 }
 
-var jobColumns = columns("Name", "Status=Status of the job.", "Completions@status.succeeded", "Duration=Time required to complete the job.", "Age",
+var jobColumns = columns.Define("Name", "Status=Status of the job.", "Completions@status.succeeded", "Duration=Time required to complete the job.", "Age",
 	"+Containers=Names of each container in the template.", "+Images=Images referenced by each container in the template.", "+Selector@spec.selector")
 
 func jobRow(j *batchv1.Job, now metav1.Time) []any {
 	var completions string
-	parallelism := deref(j.Spec.Parallelism)
+	parallelism := validate.Deref(j.Spec.Parallelism)
 	switch {
 	case j.Spec.Completions != nil:
 		completions = fmt.Sprintf("%d/%d", j.Status.Succeeded, *j.Spec.Completions)
@@ -108,8 +98,8 @@ func jobRow(j *batchv1.Job, now metav1.Time) []any {
 		took = duration.HumanDuration(end.Sub(start.Time))
 	}
 	return []any{
-		j.Name, jobStatus(j), completions, took, ageOf(j, now),
-		containerNames(&j.Spec.Template.Spec), containerImages(&j.Spec.Template.Spec), selectorText(j.Spec.Selector),
+		j.Name, jobStatus(j), completions, took, columns.AgeOf(j, now),
+		containerNames(&j.Spec.Template.Spec), containerImages(&j.Spec.Template.Spec), columns.SelectorText(j.Spec.Selector),
 	}
 }
 
@@ -139,30 +129,22 @@ func jobStatus(j *batchv1.Job) string {
 	return "Running"
 }
 
-var cronJobColumns = columns("Name", "Schedule@spec.schedule", "Timezone@spec.timeZone", "Suspend:boolean@spec.suspend", "Active:integer@status.active", "Last Schedule@status.lastScheduleTime", "Age",
+var cronJobColumns = columns.Define("Name", "Schedule@spec.schedule", "Timezone@spec.timeZone", "Suspend:boolean@spec.suspend", "Active:integer@status.active", "Last Schedule@status.lastScheduleTime", "Age",
 	"+Containers=Names of each container in the template.", "+Images=Images referenced by each container in the template.", "+Selector@spec.jobTemplate.spec.selector")
 
 func cronJobRow(c *batchv1.CronJob, now metav1.Time) []any {
-	last := none
+	last := columns.None
 	if t := c.Status.LastScheduleTime; t != nil {
-		last = Age(*t, now)
+		last = columns.Age(*t, now)
 	}
 	job := &c.Spec.JobTemplate.Spec
 	return []any{
-		c.Name, c.Spec.Schedule, orNone(deref(c.Spec.TimeZone)), title(deref(c.Spec.Suspend)), int64(len(c.Status.Active)), last, ageOf(c, now),
-		containerNames(&job.Template.Spec), containerImages(&job.Template.Spec), orNone(selectorText(job.Selector)),
+		c.Name, c.Spec.Schedule, columns.OrNone(validate.Deref(c.Spec.TimeZone)), columns.Title(validate.Deref(c.Spec.Suspend)), int64(len(c.Status.Active)), last, columns.AgeOf(c, now),
+		containerNames(&job.Template.Spec), containerImages(&job.Template.Spec), columns.OrNone(columns.SelectorText(job.Selector)),
 	}
 }
 
-// title writes a boolean as "True" or "False".
-func title(b bool) string {
-	if b {
-		return "True"
-	}
-	return "False"
-}
-
-var disruptionBudgetColumns = columns("Name", "Min Available=The minimum number of pods that must be available.", "Max Unavailable=The maximum number of pods that may be unavailable.",
+var disruptionBudgetColumns = columns.Define("Name", "Min Available=The minimum number of pods that must be available.", "Max Unavailable=The maximum number of pods that may be unavailable.",
 	"Allowed Disruptions:integer=Calculated number of pods that may be disrupted at this time.", "Age")
 
 func disruptionBudgetRow(p *policyv1.PodDisruptionBudget, now metav1.Time) []any {
@@ -173,19 +155,19 @@ func disruptionBudgetRow(p *policyv1.PodDisruptionBudget, now metav1.Time) []any
 	if p.Spec.MaxUnavailable != nil {
 		most = p.Spec.MaxUnavailable.String()
 	}
-	return []any{p.Name, least, most, int64(p.Status.DisruptionsAllowed), ageOf(p, now)}
+	return []any{p.Name, least, most, int64(p.Status.DisruptionsAllowed), columns.AgeOf(p, now)}
 }
 
-var autoscalerColumns = columns("Name", "Reference@spec.scaleTargetRef", "Targets@spec.metrics", "MinPods@spec.minReplicas", "MaxPods@spec.maxReplicas", "Replicas@status.currentReplicas", "Age")
+var autoscalerColumns = columns.Define("Name", "Reference@spec.scaleTargetRef", "Targets@spec.metrics", "MinPods@spec.minReplicas", "MaxPods@spec.maxReplicas", "Replicas@status.currentReplicas", "Age")
 
 func autoscalerRow(h *autoscalingv2.HorizontalPodAutoscaler, now metav1.Time) []any {
-	least := unset
+	least := columns.Unset
 	if h.Spec.MinReplicas != nil {
 		least = strconv.Itoa(int(*h.Spec.MinReplicas))
 	}
 	return []any{
 		h.Name, h.Spec.ScaleTargetRef.Kind + "/" + h.Spec.ScaleTargetRef.Name, autoscalerTargets(h), least,
-		int64(h.Spec.MaxReplicas), int64(h.Status.CurrentReplicas), ageOf(h, now),
+		int64(h.Spec.MaxReplicas), int64(h.Status.CurrentReplicas), columns.AgeOf(h, now),
 	}
 }
 
@@ -193,7 +175,7 @@ func autoscalerRow(h *autoscalingv2.HorizontalPodAutoscaler, now metav1.Time) []
 func autoscalerTargets(h *autoscalingv2.HorizontalPodAutoscaler) string {
 	const limit = 2
 	if len(h.Spec.Metrics) == 0 {
-		return none
+		return columns.None
 	}
 	var list []string
 	for i := range h.Spec.Metrics {
@@ -242,7 +224,7 @@ func metricText(m *autoscalingv2.MetricSpec, current *autoscalingv2.MetricStatus
 	default:
 		return "<unknown type>"
 	}
-	is := unknown
+	is := columns.Unknown
 	switch {
 	case target.AverageUtilization != nil:
 		if value != nil && value.AverageUtilization != nil {

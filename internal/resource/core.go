@@ -11,32 +11,36 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/columns"
+	"github.com/knarr-project/knarr/internal/resource/strategy"
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
-func namespaceStrategy() *Strategy {
-	s := &Strategy{
+func namespaceStrategy() *strategy.Strategy {
+	s := &strategy.Strategy{
 		AllowUnconditionalUpdate: true,
-		Default:                  on(defaultNamespace),
-		PrepareCreate: on(func(ns *corev1.Namespace) {
+		Default:                  strategy.On(defaultNamespace),
+		PrepareCreate: strategy.On(func(ns *corev1.Namespace) {
 			defaultNamespace(ns) // generateName may have made the name after the first defaulting
 			ns.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
 			if !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 				ns.Spec.Finalizers = append(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
 			}
 		}),
-		PrepareUpdate: onBoth(func(ns, old *corev1.Namespace) {
+		PrepareUpdate: strategy.OnBoth(func(ns, old *corev1.Namespace) {
 			ns.Spec.Finalizers = slices.Clone(old.Spec.Finalizers)
 			ns.Status = *old.Status.DeepCopy()
 		}),
-		PrepareStatus: onBoth(func(ns, old *corev1.Namespace) { ns.Spec.Finalizers = slices.Clone(old.Spec.Finalizers) }),
-		Subresource: map[string]UpdateStrategy{
+		PrepareStatus: strategy.OnBoth(func(ns, old *corev1.Namespace) { ns.Spec.Finalizers = slices.Clone(old.Spec.Finalizers) }),
+		Subresource: map[string]strategy.UpdateStrategy{
 			"finalize": {
-				Prepare:  onBoth(func(ns, old *corev1.Namespace) { ns.Status = *old.Status.DeepCopy() }),
-				Validate: checksBoth(validateNamespaceFinalize),
+				Prepare:  strategy.OnBoth(func(ns, old *corev1.Namespace) { ns.Status = *old.Status.DeepCopy() }),
+				Validate: strategy.ChecksBoth(validateNamespaceFinalize),
 			},
 		},
-		ValidateCreate: checks(validateNamespace),
-		ValidateStatus: checksBoth(validateNamespaceStatus),
+		ValidateCreate: strategy.Checks(validateNamespace),
+		ValidateStatus: strategy.ChecksBoth(validateNamespaceStatus),
 		ValidateName:   apivalidation.ValidateNamespaceName,
 		FieldNames:     []string{"status.phase"},
 		FieldAliases:   map[string]string{"name": "metadata.name"},
@@ -44,22 +48,22 @@ func namespaceStrategy() *Strategy {
 			return fields.Set{"status.phase": string(obj.(*corev1.Namespace).Status.Phase)}
 		},
 	}
-	return show(renames(s), namespaceColumns, namespaceRow)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), namespaceColumns, namespaceRow)
 }
 
-func nodeStrategy() *Strategy {
-	s := &Strategy{
+func nodeStrategy() *strategy.Strategy {
+	s := &strategy.Strategy{
 		AllowUnconditionalUpdate: true,
-		Default:                  on(defaultNode),
+		Default:                  strategy.On(defaultNode),
 		// A create keeps the status: a kubelet registers its Node with it.
-		PrepareUpdate: onBoth(func(n, old *corev1.Node) { n.Status = *old.Status.DeepCopy() }),
-		PrepareStatus: onBoth(func(n, old *corev1.Node) {
+		PrepareUpdate: strategy.OnBoth(func(n, old *corev1.Node) { n.Status = *old.Status.DeepCopy() }),
+		PrepareStatus: strategy.OnBoth(func(n, old *corev1.Node) {
 			n.Spec = *old.Spec.DeepCopy()
 			n.Status.Config = nil
 		}),
-		ValidateCreate: checks(validateNode),
-		ValidateUpdate: checksBoth(validateNodeUpdate),
-		ValidateStatus: checksBoth(validateNodeStatus),
+		ValidateCreate: strategy.Checks(validateNode),
+		ValidateUpdate: strategy.ChecksBoth(validateNodeUpdate),
+		ValidateStatus: strategy.ChecksBoth(validateNodeStatus),
 		FieldNames:     []string{"spec.unschedulable"},
 		Fields: func(obj runtime.Object) fields.Set {
 			return fields.Set{"spec.unschedulable": strconv.FormatBool(obj.(*corev1.Node).Spec.Unschedulable)}
@@ -67,19 +71,19 @@ func nodeStrategy() *Strategy {
 	}
 	s.Warnings = nodeWarnings
 	// Kubelets no longer read their configuration from the API.
-	s.dropping(func(obj, _ runtime.Object) {
+	s.DropFields(func(obj, _ runtime.Object) {
 		n := obj.(*corev1.Node)
 		n.Spec.ConfigSource, n.Status.Config = nil, nil
 	})
-	return show(renames(s), nodeColumns, nodeRow)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), nodeColumns, nodeRow)
 }
 
-func eventStrategy() *Strategy {
-	s := plain(true)
+func eventStrategy() *strategy.Strategy {
+	s := strategy.Plain(true)
 	s.AllowCreateOnUpdate = true
-	s.ValidateName, s.LateMeta = pathSegment, true
-	s.ValidateCreate = checks(validateEvent)
-	s.ValidateUpdate = checksBoth(validateEventUpdate)
+	s.ValidateName, s.LateMeta = strategy.PathSegment, true
+	s.ValidateCreate = strategy.Checks(validateEvent)
+	s.ValidateUpdate = strategy.ChecksBoth(validateEventUpdate)
 	s.FieldNames = []string{
 		"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion",
 		"involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type",
@@ -104,15 +108,15 @@ func eventStrategy() *Strategy {
 			"type":                           e.Type,
 		}
 	}
-	return show(loose(s), eventColumns, eventRow)
+	return strategy.Show(strategy.WithLooseFinalizers(s), eventColumns, eventRow)
 }
 
 // newEventStrategy is for Events in the form of events.k8s.io.
-func newEventStrategy() *Strategy {
+func newEventStrategy() *strategy.Strategy {
 	s := eventStrategy()
 	s.ValidateName, s.LateMeta, s.LooseFinalizers = nil, false, false // events.k8s.io names Events as other objects are named
-	s.ValidateCreate = checks(validateEventsEvent)
-	s.ValidateUpdate = checksBoth(validateEventsEventUpdate)
+	s.ValidateCreate = strategy.Checks(validateEventsEvent)
+	s.ValidateUpdate = strategy.ChecksBoth(validateEventsEventUpdate)
 	s.FieldAliases = map[string]string{"reportingController": "reportingComponent"}
 	for _, name := range []string{"kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"} {
 		s.FieldAliases["regarding."+name] = "involvedObject." + name
@@ -120,11 +124,11 @@ func newEventStrategy() *Strategy {
 	return s
 }
 
-func secretStrategy() *Strategy {
-	s := plain(true)
-	s.Default = on(defaultSecret)
-	s.ValidateCreate = checks(validateSecret)
-	s.ValidateUpdate = checksBoth(validateSecretUpdate)
+func secretStrategy() *strategy.Strategy {
+	s := strategy.Plain(true)
+	s.Default = strategy.On(defaultSecret)
+	s.ValidateCreate = strategy.Checks(validateSecret)
+	s.ValidateUpdate = strategy.ChecksBoth(validateSecretUpdate)
 	s.Warnings = func(obj, _ runtime.Object) []string {
 		secret := obj.(*corev1.Secret)
 		if secret.Type != corev1.SecretTypeTLS {
@@ -139,18 +143,18 @@ func secretStrategy() *Strategy {
 	s.Fields = func(obj runtime.Object) fields.Set {
 		return fields.Set{"type": string(obj.(*corev1.Secret).Type)}
 	}
-	return show(renames(s), secretColumns, secretRow)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), secretColumns, secretRow)
 }
 
-func configMapStrategy() *Strategy {
-	s := plain(true)
-	s.ValidateCreate = checks(validateConfigMap)
-	s.ValidateUpdate = checksBoth(validateConfigMapUpdate)
-	return show(renames(s), configMapColumns, configMapRow)
+func configMapStrategy() *strategy.Strategy {
+	s := strategy.Plain(true)
+	s.ValidateCreate = strategy.Checks(validateConfigMap)
+	s.ValidateUpdate = strategy.ChecksBoth(validateConfigMapUpdate)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), configMapColumns, configMapRow)
 }
 
-func serviceAccountStrategy() *Strategy {
-	s := plain(true)
+func serviceAccountStrategy() *strategy.Strategy {
+	s := strategy.Plain(true)
 	// Of references to secrets, only the names are kept.
 	clean := func(a *corev1.ServiceAccount) {
 		for i, ref := range a.Secrets {
@@ -159,89 +163,89 @@ func serviceAccountStrategy() *Strategy {
 			}
 		}
 	}
-	s.PrepareCreate = on(clean)
-	s.PrepareUpdate = onBoth(func(a, _ *corev1.ServiceAccount) { clean(a) })
+	s.PrepareCreate = strategy.On(clean)
+	s.PrepareUpdate = strategy.OnBoth(func(a, _ *corev1.ServiceAccount) { clean(a) })
 	s.ValidateName = apivalidation.ValidateServiceAccountName
 	s.Warnings = serviceAccountWarnings
-	return show(renames(s), serviceAccountColumns, serviceAccountRow)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), serviceAccountColumns, serviceAccountRow)
 }
 
-func endpointsStrategy() *Strategy {
-	s := plain(true)
+func endpointsStrategy() *strategy.Strategy {
+	s := strategy.Plain(true)
 	s.AllowCreateOnUpdate = true
-	s.Default = on(defaultEndpoints)
-	s.ValidateCreate = checks(validateEndpoints)
-	s.ValidateUpdate = checksBoth(validateEndpointsUpdate)
+	s.Default = strategy.On(defaultEndpoints)
+	s.ValidateCreate = strategy.Checks(validateEndpoints)
+	s.ValidateUpdate = strategy.ChecksBoth(validateEndpointsUpdate)
 	s.Warnings = endpointsWarnings
-	return show(renames(s), endpointsColumns, endpointsRow)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), endpointsColumns, endpointsRow)
 }
 
-func limitRangeStrategy() *Strategy {
-	s := plain(true)
+func limitRangeStrategy() *strategy.Strategy {
+	s := strategy.Plain(true)
 	s.AllowCreateOnUpdate = true
-	s.Default = on(defaultLimitRange)
-	s.PrepareCreate = on(func(l *corev1.LimitRange) {
+	s.Default = strategy.On(defaultLimitRange)
+	s.PrepareCreate = strategy.On(func(l *corev1.LimitRange) {
 		if l.Name == "" && l.GenerateName == "" {
 			l.Name = string(l.UID) // the only kind that needs no name
 		}
 	})
-	s.ValidateCreate = checks(validateLimitRange)
-	s.ValidateUpdate = checksBoth(func(l, _ *corev1.LimitRange) field.ErrorList { return validateLimitRange(l) })
-	return showAny(renames(s), createdColumns, createdRow)
+	s.ValidateCreate = strategy.Checks(validateLimitRange)
+	s.ValidateUpdate = strategy.ChecksBoth(func(l, _ *corev1.LimitRange) field.ErrorList { return validateLimitRange(l) })
+	return strategy.ShowAny(strategy.WithNameRuleOnUpdate(s), columns.Created, columns.CreatedRow)
 }
 
-func resourceQuotaStrategy() *Strategy {
-	s := withStatus(true)
-	s.Default = on(defaultResourceQuota)
-	s.ValidateCreate = checks(validateResourceQuota)
-	s.ValidateUpdate = checksBoth(validateResourceQuotaUpdate)
-	s.ValidateStatus = checksBoth(validateResourceQuotaStatus)
-	s.Warnings = warnsOfNew(warnResourceQuota)
-	return show(s, resourceQuotaColumns, resourceQuotaRow)
+func resourceQuotaStrategy() *strategy.Strategy {
+	s := strategy.WithStatus(true)
+	s.Default = strategy.On(defaultResourceQuota)
+	s.ValidateCreate = strategy.Checks(validateResourceQuota)
+	s.ValidateUpdate = strategy.ChecksBoth(validateResourceQuotaUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validateResourceQuotaStatus)
+	s.Warnings = strategy.WarnsOfNew(warnResourceQuota)
+	return strategy.Show(s, resourceQuotaColumns, resourceQuotaRow)
 }
 
-func podTemplateStrategy() *Strategy {
-	s := plain(true)
-	s.Default = on(func(t *corev1.PodTemplate) { defaultTemplate(&t.Template) })
+func podTemplateStrategy() *strategy.Strategy {
+	s := strategy.Plain(true)
+	s.Default = strategy.On(func(t *corev1.PodTemplate) { defaultTemplate(&t.Template) })
 	template := func(t *corev1.PodTemplate) field.ErrorList {
 		return validatePodTemplate(&t.Template, field.NewPath("template"))
 	}
-	s.ValidateCreate = checks(template)
-	s.ValidateUpdate = checksBoth(func(t, _ *corev1.PodTemplate) field.ErrorList { return template(t) })
-	s.PrepareCreate = on(func(t *corev1.PodTemplate) { t.Generation = 1 })
-	s.PrepareUpdate = onBoth(func(t, old *corev1.PodTemplate) { setGeneration(t, old, !same(t, old, "Template")) })
-	return show(makesPods(s), podTemplateColumns, podTemplateRow)
+	s.ValidateCreate = strategy.Checks(template)
+	s.ValidateUpdate = strategy.ChecksBoth(func(t, _ *corev1.PodTemplate) field.ErrorList { return template(t) })
+	s.PrepareCreate = strategy.On(func(t *corev1.PodTemplate) { t.Generation = 1 })
+	s.PrepareUpdate = strategy.OnBoth(func(t, old *corev1.PodTemplate) { strategy.SetGeneration(t, old, !strategy.Same(t, old, "Template")) })
+	return strategy.Show(makesPods(s), podTemplateColumns, podTemplateRow)
 }
 
-func replicationControllerStrategy() *Strategy {
-	s := withStatusAndGeneration(true)
-	s.Default = on(defaultReplicationController)
-	s.ValidateName = declaredSubdomain
-	s.ValidateCreate = checks(validateReplicationController)
-	s.ValidateUpdate = checksBoth(validateReplicationControllerUpdate)
-	s.ValidateStatus = checksBoth(validateReplicationControllerStatus)
+func replicationControllerStrategy() *strategy.Strategy {
+	s := strategy.WithStatusAndGeneration(true)
+	s.Default = strategy.On(defaultReplicationController)
+	s.ValidateName = strategy.DeclaredSubdomain
+	s.ValidateCreate = strategy.Checks(validateReplicationController)
+	s.ValidateUpdate = strategy.ChecksBoth(validateReplicationControllerUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validateReplicationControllerStatus)
 	s.DefaultPropagation = metav1.DeletePropagationOrphan
 	s.FieldNames = []string{"status.replicas"}
 	s.FieldAliases = map[string]string{"name": "metadata.name"}
 	s.Fields = func(obj runtime.Object) fields.Set {
 		return fields.Set{"status.replicas": strconv.Itoa(int(obj.(*corev1.ReplicationController).Status.Replicas))}
 	}
-	return show(makesPods(s), replicationControllerColumns, replicationControllerRow)
+	return strategy.Show(makesPods(s), replicationControllerColumns, replicationControllerRow)
 }
 
-func claimStrategy() *Strategy {
-	s := withStatus(true)
-	s.Default = on(defaultClaim)
-	s.ValidateCreate = checks(validateClaim)
-	s.ValidateUpdate = checksBoth(validateClaimUpdate)
-	s.ValidateStatus = checksBoth(validateClaimStatus)
+func claimStrategy() *strategy.Strategy {
+	s := strategy.WithStatus(true)
+	s.Default = strategy.On(defaultClaim)
+	s.ValidateCreate = strategy.Checks(validateClaim)
+	s.ValidateUpdate = strategy.ChecksBoth(validateClaimUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validateClaimStatus)
 	s.Warnings = claimWarnings
-	s.PrepareCreate = on(func(c *corev1.PersistentVolumeClaim) {
+	s.PrepareCreate = strategy.On(func(c *corev1.PersistentVolumeClaim) {
 		c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
 		dropDataSources(&c.Spec)
 		pairDataSources(&c.Spec)
 	})
-	s.PrepareUpdate = onBoth(func(c, old *corev1.PersistentVolumeClaim) {
+	s.PrepareUpdate = strategy.OnBoth(func(c, old *corev1.PersistentVolumeClaim) {
 		c.Status = *old.Status.DeepCopy()
 		// Otherwise validation reports an illegal change.
 		if old.Spec.DataSource == nil && old.Spec.DataSourceRef == nil {
@@ -249,17 +253,17 @@ func claimStrategy() *Strategy {
 		}
 		pairDataSources(&c.Spec)
 	})
-	return show(renames(s), claimColumns, claimRow)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), claimColumns, claimRow)
 }
 
 // dropDataSources clears data sources that are not allowed. dataSource may name claims and
 // snapshots only. A reference to another namespace needs a feature that is off (KEP-1495,
 // KEP-3294).
 func dropDataSources(s *corev1.PersistentVolumeClaimSpec) {
-	if d := s.DataSource; d != nil && (deref(d.APIGroup) != "" || d.Kind != "PersistentVolumeClaim") && (deref(d.APIGroup) != "snapshot.storage.k8s.io" || d.Kind != "VolumeSnapshot") {
+	if d := s.DataSource; d != nil && (validate.Deref(d.APIGroup) != "" || d.Kind != "PersistentVolumeClaim") && (validate.Deref(d.APIGroup) != "snapshot.storage.k8s.io" || d.Kind != "VolumeSnapshot") {
 		s.DataSource = nil
 	}
-	if r := s.DataSourceRef; r != nil && deref(r.Namespace) != "" {
+	if r := s.DataSourceRef; r != nil && validate.Deref(r.Namespace) != "" {
 		s.DataSourceRef = nil
 	}
 }
@@ -275,20 +279,20 @@ func pairDataSources(s *corev1.PersistentVolumeClaimSpec) {
 	}
 }
 
-func persistentVolumeStrategy() *Strategy {
-	s := withStatus(true)
-	s.Default = on(defaultPersistentVolume)
-	s.ValidateCreate = checks(validatePersistentVolume)
-	s.ValidateUpdate = checksBoth(validatePersistentVolumeUpdate)
-	s.ValidateStatus = checksBoth(validatePersistentVolumeStatus)
-	s.PrepareCreate = on(func(v *corev1.PersistentVolume) {
+func persistentVolumeStrategy() *strategy.Strategy {
+	s := strategy.WithStatus(true)
+	s.Default = strategy.On(defaultPersistentVolume)
+	s.ValidateCreate = strategy.Checks(validatePersistentVolume)
+	s.ValidateUpdate = strategy.ChecksBoth(validatePersistentVolumeUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validatePersistentVolumeStatus)
+	s.PrepareCreate = strategy.On(func(v *corev1.PersistentVolume) {
 		v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending}
 		if created := v.CreationTimestamp; !created.IsZero() {
 			v.Status.LastPhaseTransitionTime = &created
 		}
 	})
 	s.Warnings = persistentVolumeWarnings
-	s.PrepareStatus = onBoth(func(v, old *corev1.PersistentVolume) {
+	s.PrepareStatus = strategy.OnBoth(func(v, old *corev1.PersistentVolume) {
 		v.Spec = *old.Spec.DeepCopy()
 		if v.Status.LastPhaseTransitionTime == nil {
 			v.Status.LastPhaseTransitionTime = old.Status.LastPhaseTransitionTime.DeepCopy()
@@ -301,5 +305,5 @@ func persistentVolumeStrategy() *Strategy {
 		}
 	}
 	s.FieldAliases = map[string]string{"name": "metadata.name"}
-	return show(renames(s), persistentVolumeColumns, persistentVolumeRow)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), persistentVolumeColumns, persistentVolumeRow)
 }

@@ -15,22 +15,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/knarr-project/knarr/internal/resource/columns"
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
-func customResourceDefinitionStrategy() *Strategy {
-	s := withStatusAndGeneration(false)
-	s.Default = on(defaultCustomResourceDefinition)
-	s.PrepareCreate = on(func(c *apiextensionsv1.CustomResourceDefinition) {
+func customResourceDefinitionStrategy() *strategy.Strategy {
+	s := strategy.WithStatusAndGeneration(false)
+	s.Default = strategy.On(defaultCustomResourceDefinition)
+	s.PrepareCreate = strategy.On(func(c *apiextensionsv1.CustomResourceDefinition) {
 		c.Status = apiextensionsv1.CustomResourceDefinitionStatus{StoredVersions: []string{}}
 		c.Generation = 1
 		noteStorageVersion(c)
 	})
-	s.PrepareUpdate = onBoth(func(c, old *apiextensionsv1.CustomResourceDefinition) {
+	s.PrepareUpdate = strategy.OnBoth(func(c, old *apiextensionsv1.CustomResourceDefinition) {
 		c.Status = *old.Status.DeepCopy()
-		setGeneration(c, old, !apiequality.Semantic.DeepEqual(c.Spec, old.Spec))
+		strategy.SetGeneration(c, old, !apiequality.Semantic.DeepEqual(c.Spec, old.Spec))
 		noteStorageVersion(c)
 	})
-	s.PrepareStatus = onBoth(func(c, old *apiextensionsv1.CustomResourceDefinition) {
+	s.PrepareStatus = strategy.OnBoth(func(c, old *apiextensionsv1.CustomResourceDefinition) {
 		c.Spec = *old.Spec.DeepCopy() // a status update may change metadata as well
 	})
 	// The library checks that the name is PLURAL.GROUP.
@@ -51,7 +54,7 @@ func customResourceDefinitionStrategy() *Strategy {
 	s.Warnings = func(obj, _ runtime.Object) []string {
 		return unknownFormats(obj.(*apiextensionsv1.CustomResourceDefinition))
 	}
-	return showAny(loose(s), createdColumns, createdRow)
+	return strategy.ShowAny(strategy.WithLooseFinalizers(s), columns.Created, columns.CreatedRow)
 }
 
 // withInternal validates with the published library, which works on its own internal type. Of

@@ -2,35 +2,37 @@ package resource
 
 import (
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
 func defaultService(s *corev1.Service) {
 	spec := &s.Spec
-	setDefault(&spec.SessionAffinity, corev1.ServiceAffinityNone)
+	strategy.SetDefault(&spec.SessionAffinity, corev1.ServiceAffinityNone)
 	if spec.SessionAffinity == corev1.ServiceAffinityNone {
 		spec.SessionAffinityConfig = nil
 	}
 	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-		setPointer(&spec.SessionAffinityConfig, corev1.SessionAffinityConfig{})
-		setPointer(&spec.SessionAffinityConfig.ClientIP, corev1.ClientIPConfig{})
-		setPointer(&spec.SessionAffinityConfig.ClientIP.TimeoutSeconds, corev1.DefaultClientIPServiceAffinitySeconds)
+		strategy.SetPointer(&spec.SessionAffinityConfig, corev1.SessionAffinityConfig{})
+		strategy.SetPointer(&spec.SessionAffinityConfig.ClientIP, corev1.ClientIPConfig{})
+		strategy.SetPointer(&spec.SessionAffinityConfig.ClientIP.TimeoutSeconds, corev1.DefaultClientIPServiceAffinitySeconds)
 	}
-	setDefault(&spec.Type, corev1.ServiceTypeClusterIP)
+	strategy.SetDefault(&spec.Type, corev1.ServiceTypeClusterIP)
 	for i := range spec.Ports {
-		setDefault(&spec.Ports[i].Protocol, corev1.ProtocolTCP)
+		strategy.SetDefault(&spec.Ports[i].Protocol, corev1.ProtocolTCP)
 		defaultTargetPort(&spec.Ports[i].TargetPort, spec.Ports[i].Port)
 	}
 	if externallyAccessible(s) {
-		setDefault(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
+		strategy.SetDefault(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 	}
 	if spec.Type != corev1.ServiceTypeExternalName && isServiceType(spec.Type) {
-		setPointer(&spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
+		strategy.SetPointer(&spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
 	}
 	if spec.Type == corev1.ServiceTypeLoadBalancer {
-		setPointer(&spec.AllocateLoadBalancerNodePorts, true)
+		strategy.SetPointer(&spec.AllocateLoadBalancerNodePorts, true)
 		for i := range s.Status.LoadBalancer.Ingress {
 			if in := &s.Status.LoadBalancer.Ingress[i]; in.IP != "" {
-				setPointer(&in.IPMode, corev1.LoadBalancerIPModeVIP)
+				strategy.SetPointer(&in.IPMode, corev1.LoadBalancerIPModeVIP)
 			}
 		}
 	}
@@ -60,7 +62,7 @@ func defaultReplicationController(rc *corev1.ReplicationController) {
 		}
 		defaultTemplate(t)
 	}
-	setPointer(&rc.Spec.Replicas, 1)
+	strategy.SetPointer(&rc.Spec.Replicas, 1)
 }
 
 func defaultNamespace(ns *corev1.Namespace) {
@@ -72,7 +74,7 @@ func defaultNamespace(ns *corev1.Namespace) {
 		}
 		ns.Labels[corev1.LabelMetadataName] = ns.Name
 	}
-	setDefault(&ns.Status.Phase, corev1.NamespaceActive)
+	strategy.SetDefault(&ns.Status.Phase, corev1.NamespaceActive)
 }
 
 func defaultNode(n *corev1.Node) {
@@ -80,8 +82,8 @@ func defaultNode(n *corev1.Node) {
 	if len(n.Status.Allocatable) == 0 && n.Status.Capacity != nil {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}
-	roundResources(n.Status.Capacity)
-	roundResources(n.Status.Allocatable)
+	strategy.RoundResources(n.Status.Capacity)
+	strategy.RoundResources(n.Status.Allocatable)
 	// podCIDR and podCIDRs have the same meaning; podCIDR wins.
 	switch spec := &n.Spec; {
 	case spec.PodCIDR != "" && (len(spec.PodCIDRs) == 0 || spec.PodCIDRs[0] != spec.PodCIDR):
@@ -94,7 +96,7 @@ func defaultNode(n *corev1.Node) {
 func defaultEndpoints(e *corev1.Endpoints) {
 	for i := range e.Subsets {
 		for j := range e.Subsets[i].Ports {
-			setDefault(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
+			strategy.SetDefault(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
 		}
 	}
 }
@@ -102,7 +104,7 @@ func defaultEndpoints(e *corev1.Endpoints) {
 // defaultSecret moves the write-only field stringData into data; stringData wins (API reference,
 // Secret).
 func defaultSecret(s *corev1.Secret) {
-	setDefault(&s.Type, corev1.SecretTypeOpaque)
+	strategy.SetDefault(&s.Type, corev1.SecretTypeOpaque)
 	if len(s.StringData) > 0 && s.Data == nil {
 		s.Data = make(map[string][]byte, len(s.StringData))
 	}
@@ -121,7 +123,7 @@ func defaultLimitRange(l *corev1.LimitRange) {
 			fillResources(&item.DefaultRequest, item.Min)
 		}
 		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio} {
-			roundResources(list)
+			strategy.RoundResources(list)
 		}
 	}
 }
@@ -140,7 +142,7 @@ func fillResources(list *corev1.ResourceList, from corev1.ResourceList) {
 }
 
 func defaultResourceQuota(q *corev1.ResourceQuota) {
-	roundResources(q.Spec.Hard)
-	roundResources(q.Status.Hard)
-	roundResources(q.Status.Used)
+	strategy.RoundResources(q.Spec.Hard)
+	strategy.RoundResources(q.Status.Hard)
+	strategy.RoundResources(q.Status.Used)
 }

@@ -15,12 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
 // DefaultBody sets the defaults of a subresource's request body that has no strategy of its own.
 func DefaultBody(obj runtime.Object) {
 	if t, ok := obj.(*authenticationv1.TokenRequest); ok {
-		setPointer(&t.Spec.ExpirationSeconds, defaultTokenSeconds)
+		strategy.SetPointer(&t.Spec.ExpirationSeconds, defaultTokenSeconds)
 	}
 }
 
@@ -41,20 +43,20 @@ func defaultNetworkPolicy(p *networkingv1.NetworkPolicy) {
 
 func defaultPolicyPorts(ports []networkingv1.NetworkPolicyPort) {
 	for i := range ports {
-		setPointer(&ports[i].Protocol, corev1.ProtocolTCP)
+		strategy.SetPointer(&ports[i].Protocol, corev1.ProtocolTCP)
 	}
 }
 
 func defaultIngressClass(c *networkingv1.IngressClass) {
 	if c.Spec.Parameters != nil {
-		setPointer(&c.Spec.Parameters.Scope, networkingv1.IngressClassParametersReferenceScopeCluster)
+		strategy.SetPointer(&c.Spec.Parameters.Scope, networkingv1.IngressClassParametersReferenceScopeCluster)
 	}
 }
 
 func defaultEndpointSlice(s *discoveryv1.EndpointSlice) {
 	for i := range s.Ports {
-		setPointer(&s.Ports[i].Name, "")
-		setPointer(&s.Ports[i].Protocol, corev1.ProtocolTCP)
+		strategy.SetPointer(&s.Ports[i].Name, "")
+		strategy.SetPointer(&s.Ports[i].Protocol, corev1.ProtocolTCP)
 	}
 }
 
@@ -63,29 +65,29 @@ func defaultRoleBinding(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Su
 func defaultClusterRoleBinding(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }
 
 func defaultBinding(ref *rbacv1.RoleRef, subjects []rbacv1.Subject) {
-	setDefault(&ref.APIGroup, rbacv1.GroupName)
+	strategy.SetDefault(&ref.APIGroup, rbacv1.GroupName)
 	for i := range subjects {
 		if s := &subjects[i]; s.Kind == rbacv1.UserKind || s.Kind == rbacv1.GroupKind {
-			setDefault(&s.APIGroup, rbacv1.GroupName)
+			strategy.SetDefault(&s.APIGroup, rbacv1.GroupName)
 		}
 	}
 }
 
 func defaultStorageClass(c *storagev1.StorageClass) {
-	setPointer(&c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)
-	setPointer(&c.VolumeBindingMode, storagev1.VolumeBindingImmediate)
+	strategy.SetPointer(&c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)
+	strategy.SetPointer(&c.VolumeBindingMode, storagev1.VolumeBindingImmediate)
 }
 
 func defaultCSIDriver(d *storagev1.CSIDriver) {
-	setPointer(&d.Spec.AttachRequired, true)
-	setPointer(&d.Spec.PodInfoOnMount, false)
-	setPointer(&d.Spec.StorageCapacity, false)
-	setPointer(&d.Spec.FSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
+	strategy.SetPointer(&d.Spec.AttachRequired, true)
+	strategy.SetPointer(&d.Spec.PodInfoOnMount, false)
+	strategy.SetPointer(&d.Spec.StorageCapacity, false)
+	strategy.SetPointer(&d.Spec.FSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
 	if len(d.Spec.VolumeLifecycleModes) == 0 {
 		d.Spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
 	}
-	setPointer(&d.Spec.RequiresRepublish, false)
-	setPointer(&d.Spec.SELinuxMount, false)
+	strategy.SetPointer(&d.Spec.RequiresRepublish, false)
+	strategy.SetPointer(&d.Spec.SELinuxMount, false)
 }
 
 func defaultVolumeAttachment(a *storagev1.VolumeAttachment) {
@@ -97,17 +99,17 @@ func defaultVolumeAttachment(a *storagev1.VolumeAttachment) {
 }
 
 func defaultPriorityClass(c *schedulingv1.PriorityClass) {
-	setPointer(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
+	strategy.SetPointer(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
 }
 
 func defaultValidatingWebhooks(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
-		setPointer(&w.FailurePolicy, admissionregistrationv1.Fail)
-		setPointer(&w.MatchPolicy, admissionregistrationv1.Equivalent)
-		setPointer(&w.NamespaceSelector, metav1.LabelSelector{})
-		setPointer(&w.ObjectSelector, metav1.LabelSelector{})
-		setPointer(&w.TimeoutSeconds, 10)
+		strategy.SetPointer(&w.FailurePolicy, admissionregistrationv1.Fail)
+		strategy.SetPointer(&w.MatchPolicy, admissionregistrationv1.Equivalent)
+		strategy.SetPointer(&w.NamespaceSelector, metav1.LabelSelector{})
+		strategy.SetPointer(&w.ObjectSelector, metav1.LabelSelector{})
+		strategy.SetPointer(&w.TimeoutSeconds, 10)
 		defaultWebhookClient(&w.ClientConfig)
 		defaultWebhookRules(w.Rules)
 	}
@@ -116,12 +118,12 @@ func defaultValidatingWebhooks(c *admissionregistrationv1.ValidatingWebhookConfi
 func defaultMutatingWebhooks(c *admissionregistrationv1.MutatingWebhookConfiguration) {
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
-		setPointer(&w.FailurePolicy, admissionregistrationv1.Fail)
-		setPointer(&w.MatchPolicy, admissionregistrationv1.Equivalent)
-		setPointer(&w.NamespaceSelector, metav1.LabelSelector{})
-		setPointer(&w.ObjectSelector, metav1.LabelSelector{})
-		setPointer(&w.TimeoutSeconds, 10)
-		setPointer(&w.ReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)
+		strategy.SetPointer(&w.FailurePolicy, admissionregistrationv1.Fail)
+		strategy.SetPointer(&w.MatchPolicy, admissionregistrationv1.Equivalent)
+		strategy.SetPointer(&w.NamespaceSelector, metav1.LabelSelector{})
+		strategy.SetPointer(&w.ObjectSelector, metav1.LabelSelector{})
+		strategy.SetPointer(&w.TimeoutSeconds, 10)
+		strategy.SetPointer(&w.ReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)
 		defaultWebhookClient(&w.ClientConfig)
 		defaultWebhookRules(w.Rules)
 	}
@@ -129,13 +131,13 @@ func defaultMutatingWebhooks(c *admissionregistrationv1.MutatingWebhookConfigura
 
 func defaultWebhookClient(c *admissionregistrationv1.WebhookClientConfig) {
 	if c.Service != nil {
-		setPointer(&c.Service.Port, 443)
+		strategy.SetPointer(&c.Service.Port, 443)
 	}
 }
 
 func defaultWebhookRules(rules []admissionregistrationv1.RuleWithOperations) {
 	for i := range rules {
-		setPointer(&rules[i].Scope, admissionregistrationv1.AllScopes)
+		strategy.SetPointer(&rules[i].Scope, admissionregistrationv1.AllScopes)
 	}
 }
 
@@ -143,18 +145,18 @@ func defaultMatchResources(m *admissionregistrationv1.MatchResources) {
 	if m == nil {
 		return
 	}
-	setPointer(&m.MatchPolicy, admissionregistrationv1.Equivalent)
-	setPointer(&m.NamespaceSelector, metav1.LabelSelector{})
-	setPointer(&m.ObjectSelector, metav1.LabelSelector{})
+	strategy.SetPointer(&m.MatchPolicy, admissionregistrationv1.Equivalent)
+	strategy.SetPointer(&m.NamespaceSelector, metav1.LabelSelector{})
+	strategy.SetPointer(&m.ObjectSelector, metav1.LabelSelector{})
 	for _, rules := range [][]admissionregistrationv1.NamedRuleWithOperations{m.ResourceRules, m.ExcludeResourceRules} {
 		for i := range rules {
-			setPointer(&rules[i].Scope, admissionregistrationv1.AllScopes)
+			strategy.SetPointer(&rules[i].Scope, admissionregistrationv1.AllScopes)
 		}
 	}
 }
 
 func defaultValidatingPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
-	setPointer(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
+	strategy.SetPointer(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 	defaultMatchResources(p.Spec.MatchConstraints)
 }
 
@@ -163,7 +165,7 @@ func defaultValidatingPolicyBinding(b *admissionregistrationv1.ValidatingAdmissi
 }
 
 func defaultMutatingPolicy(p *admissionregistrationv1.MutatingAdmissionPolicy) {
-	setPointer(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
+	strategy.SetPointer(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 	defaultMatchResources(p.Spec.MatchConstraints)
 }
 
@@ -171,21 +173,23 @@ func defaultMutatingPolicyBinding(b *admissionregistrationv1.MutatingAdmissionPo
 	defaultMatchResources(b.Spec.MatchResources)
 }
 
-func defaultFlowSchema(f *flowcontrolv1.FlowSchema) { setDefault(&f.Spec.MatchingPrecedence, 1000) }
+func defaultFlowSchema(f *flowcontrolv1.FlowSchema) {
+	strategy.SetDefault(&f.Spec.MatchingPrecedence, 1000)
+}
 
 func defaultPriorityLevel(p *flowcontrolv1.PriorityLevelConfiguration) {
 	if l := p.Spec.Limited; l != nil {
-		setPointer(&l.NominalConcurrencyShares, 30)
-		setPointer(&l.LendablePercent, 0)
+		strategy.SetPointer(&l.NominalConcurrencyShares, 30)
+		strategy.SetPointer(&l.LendablePercent, 0)
 		if q := l.LimitResponse.Queuing; q != nil {
-			setDefault(&q.Queues, 64)
-			setDefault(&q.HandSize, 8)
-			setDefault(&q.QueueLengthLimit, 50)
+			strategy.SetDefault(&q.Queues, 64)
+			strategy.SetDefault(&q.HandSize, 8)
+			strategy.SetDefault(&q.QueueLengthLimit, 50)
 		}
 	}
 	if e := p.Spec.Exempt; e != nil {
-		setPointer(&e.NominalConcurrencyShares, 0)
-		setPointer(&e.LendablePercent, 0)
+		strategy.SetPointer(&e.NominalConcurrencyShares, 0)
+		strategy.SetPointer(&e.LendablePercent, 0)
 	}
 }
 
@@ -202,12 +206,12 @@ func defaultClaimRequests(requests []resourcev1.DeviceRequest) {
 }
 
 func defaultAllocation(mode *resourcev1.DeviceAllocationMode, count *int64, tolerations []resourcev1.DeviceToleration) {
-	setDefault(mode, resourcev1.DeviceAllocationModeExactCount)
+	strategy.SetDefault(mode, resourcev1.DeviceAllocationModeExactCount)
 	if *mode == resourcev1.DeviceAllocationModeExactCount {
-		setDefault(count, 1)
+		strategy.SetDefault(count, 1)
 	}
 	for i := range tolerations {
-		setDefault(&tolerations[i].Operator, resourcev1.DeviceTolerationOpEqual)
+		strategy.SetDefault(&tolerations[i].Operator, resourcev1.DeviceTolerationOpEqual)
 	}
 }
 
@@ -217,7 +221,7 @@ func defaultResourceClaim(c *resourcev1.ResourceClaim) {
 		for i := range a.Devices.Results {
 			tolerations := a.Devices.Results[i].Tolerations
 			for j := range tolerations {
-				setDefault(&tolerations[j].Operator, resourcev1.DeviceTolerationOpEqual)
+				strategy.SetDefault(&tolerations[j].Operator, resourcev1.DeviceTolerationOpEqual)
 			}
 		}
 	}
@@ -242,6 +246,6 @@ func defaultCustomResourceDefinition(c *apiextensionsv1.CustomResourceDefinition
 
 func defaultAPIService(a *apiregistrationv1.APIService) {
 	if a.Spec.Service != nil {
-		setPointer(&a.Spec.Service.Port, 443)
+		strategy.SetPointer(&a.Spec.Service.Port, 443)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
 // defaultPod sets the defaults that only pods get, then those that pods share with templates.
@@ -21,7 +23,7 @@ func defaultPod(pod *corev1.Pod) {
 		requestLimits(&spec.InitContainers[i].Resources)
 	}
 	DefaultPodLevelRequests(pod)
-	setPointer(&spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
+	strategy.SetPointer(&spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
 	if spec.HostNetwork {
 		defaultHostPorts(spec.Containers)
 		defaultHostPorts(spec.InitContainers)
@@ -30,10 +32,10 @@ func defaultPod(pod *corev1.Pod) {
 	reconcilePodIPs(&pod.Status)
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
 		for i := range statuses {
-			roundResources(statuses[i].AllocatedResources)
+			strategy.RoundResources(statuses[i].AllocatedResources)
 			if r := statuses[i].Resources; r != nil {
-				roundResources(r.Limits)
-				roundResources(r.Requests)
+				strategy.RoundResources(r.Limits)
+				strategy.RoundResources(r.Requests)
 			}
 		}
 	}
@@ -81,7 +83,7 @@ func defaultHostPorts(containers []corev1.Container) {
 	for i := range containers {
 		for j := range containers[i].Ports {
 			p := &containers[i].Ports[j]
-			setDefault(&p.HostPort, p.ContainerPort)
+			strategy.SetDefault(&p.HostPort, p.ContainerPort)
 		}
 	}
 }
@@ -100,20 +102,20 @@ func reconcilePodIPs(status *corev1.PodStatus) {
 func defaultTemplate(t *corev1.PodTemplateSpec) { defaultPodSpec(&t.Spec) }
 
 func defaultPodSpec(spec *corev1.PodSpec) {
-	setDefault(&spec.DNSPolicy, corev1.DNSClusterFirst)
-	setDefault(&spec.RestartPolicy, corev1.RestartPolicyAlways)
-	setPointer(&spec.SecurityContext, corev1.PodSecurityContext{})
-	setPointer(&spec.TerminationGracePeriodSeconds, int64(corev1.DefaultTerminationGracePeriodSeconds))
-	setDefault(&spec.SchedulerName, corev1.DefaultSchedulerName)
+	strategy.SetDefault(&spec.DNSPolicy, corev1.DNSClusterFirst)
+	strategy.SetDefault(&spec.RestartPolicy, corev1.RestartPolicyAlways)
+	strategy.SetPointer(&spec.SecurityContext, corev1.PodSecurityContext{})
+	strategy.SetPointer(&spec.TerminationGracePeriodSeconds, int64(corev1.DefaultTerminationGracePeriodSeconds))
+	strategy.SetDefault(&spec.SchedulerName, corev1.DefaultSchedulerName)
 	// serviceAccount is the old name of serviceAccountName and always has the same value.
-	setDefault(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
+	strategy.SetDefault(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	if spec.DeprecatedServiceAccount != spec.ServiceAccountName {
 		spec.DeprecatedServiceAccount = spec.ServiceAccountName
 	}
-	roundResources(spec.Overhead)
+	strategy.RoundResources(spec.Overhead)
 	if spec.Resources != nil {
-		roundResources(spec.Resources.Limits)
-		roundResources(spec.Resources.Requests)
+		strategy.RoundResources(spec.Resources.Limits)
+		strategy.RoundResources(spec.Resources.Requests)
 	}
 	for i := range spec.Volumes {
 		defaultVolume(&spec.Volumes[i])
@@ -134,22 +136,22 @@ func defaultPodSpec(spec *corev1.PodSpec) {
 }
 
 func defaultContainer(c *corev1.Container) {
-	setDefault(&c.ImagePullPolicy, defaultPullPolicy(c.Image))
-	setDefault(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
-	setDefault(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
+	strategy.SetDefault(&c.ImagePullPolicy, defaultPullPolicy(c.Image))
+	strategy.SetDefault(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
+	strategy.SetDefault(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
 	for i := range c.Ports {
-		setDefault(&c.Ports[i].Protocol, corev1.ProtocolTCP)
+		strategy.SetDefault(&c.Ports[i].Protocol, corev1.ProtocolTCP)
 	}
 	for i := range c.Env {
 		if from := c.Env[i].ValueFrom; from != nil {
 			defaultFieldRef(from.FieldRef)
 			if from.FileKeyRef != nil {
-				setPointer(&from.FileKeyRef.Optional, false)
+				strategy.SetPointer(&from.FileKeyRef.Optional, false)
 			}
 		}
 	}
-	roundResources(c.Resources.Limits)
-	roundResources(c.Resources.Requests)
+	strategy.RoundResources(c.Resources.Limits)
+	strategy.RoundResources(c.Resources.Requests)
 	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
 		defaultProbe(p)
 	}
@@ -188,13 +190,13 @@ func defaultProbe(p *corev1.Probe) {
 	if p == nil {
 		return
 	}
-	setDefault(&p.TimeoutSeconds, 1)
-	setDefault(&p.PeriodSeconds, 10)
-	setDefault(&p.SuccessThreshold, 1)
-	setDefault(&p.FailureThreshold, 3)
+	strategy.SetDefault(&p.TimeoutSeconds, 1)
+	strategy.SetDefault(&p.PeriodSeconds, 10)
+	strategy.SetDefault(&p.SuccessThreshold, 1)
+	strategy.SetDefault(&p.FailureThreshold, 3)
 	defaultHTTPGet(p.HTTPGet)
 	if p.GRPC != nil {
-		setPointer(&p.GRPC.Service, "")
+		strategy.SetPointer(&p.GRPC.Service, "")
 	}
 }
 
@@ -202,23 +204,13 @@ func defaultHTTPGet(h *corev1.HTTPGetAction) {
 	if h == nil {
 		return
 	}
-	setDefault(&h.Path, "/")
-	setDefault(&h.Scheme, corev1.URISchemeHTTP)
+	strategy.SetDefault(&h.Path, "/")
+	strategy.SetDefault(&h.Scheme, corev1.URISchemeHTTP)
 }
 
 func defaultFieldRef(f *corev1.ObjectFieldSelector) {
 	if f != nil {
-		setDefault(&f.APIVersion, "v1")
-	}
-}
-
-// roundResources rounds quantities up to thousandths, the finest accounted unit. It writes to the
-// map only where a quantity changes, because the map may be shared.
-func roundResources(list corev1.ResourceList) {
-	for name, q := range list {
-		if rounded := q.DeepCopy(); !rounded.RoundUp(resource.Milli) {
-			list[name] = rounded
-		}
+		strategy.SetDefault(&f.APIVersion, "v1")
 	}
 }
 

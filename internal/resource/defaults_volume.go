@@ -2,6 +2,8 @@ package resource
 
 import (
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
 const (
@@ -26,41 +28,41 @@ func defaultVolume(v *corev1.Volume) {
 	defaultHostPath(v.HostPath)
 	defaultAzureDisk(v.AzureDisk)
 	if s := v.Secret; s != nil {
-		setPointer(&s.DefaultMode, defaultFileMode)
+		strategy.SetPointer(&s.DefaultMode, defaultFileMode)
 	}
 	if s := v.ConfigMap; s != nil {
-		setPointer(&s.DefaultMode, defaultFileMode)
+		strategy.SetPointer(&s.DefaultMode, defaultFileMode)
 	}
 	if s := v.DownwardAPI; s != nil {
-		setPointer(&s.DefaultMode, defaultFileMode)
+		strategy.SetPointer(&s.DefaultMode, defaultFileMode)
 		defaultDownwardItems(s.Items)
 	}
 	if s := v.Projected; s != nil {
 		defaultProjected(s)
 	}
 	if s := v.ISCSI; s != nil {
-		setDefault(&s.ISCSIInterface, defaultISCSIInterface)
+		strategy.SetDefault(&s.ISCSIInterface, defaultISCSIInterface)
 	}
 	if s := v.RBD; s != nil {
-		setDefault(&s.RBDPool, defaultRBDPool)
-		setDefault(&s.RadosUser, defaultRBDUser)
-		setDefault(&s.Keyring, defaultRBDKeyring)
+		strategy.SetDefault(&s.RBDPool, defaultRBDPool)
+		strategy.SetDefault(&s.RadosUser, defaultRBDUser)
+		strategy.SetDefault(&s.Keyring, defaultRBDKeyring)
 	}
 	if s := v.ScaleIO; s != nil {
-		setDefault(&s.StorageMode, defaultScaleIOMode)
-		setDefault(&s.FSType, defaultScaleIOFSType)
+		strategy.SetDefault(&s.StorageMode, defaultScaleIOMode)
+		strategy.SetDefault(&s.FSType, defaultScaleIOFSType)
 	}
 	if s := v.Ephemeral; s != nil && s.VolumeClaimTemplate != nil {
 		defaultClaimSpec(&s.VolumeClaimTemplate.Spec)
 	}
 	if s := v.Image; s != nil {
-		setDefault(&s.PullPolicy, defaultPullPolicy(s.Reference))
+		strategy.SetDefault(&s.PullPolicy, defaultPullPolicy(s.Reference))
 	}
 }
 
 func defaultHostPath(s *corev1.HostPathVolumeSource) {
 	if s != nil {
-		setPointer(&s.Type, corev1.HostPathUnset)
+		strategy.SetPointer(&s.Type, corev1.HostPathUnset)
 	}
 }
 
@@ -68,20 +70,20 @@ func defaultAzureDisk(s *corev1.AzureDiskVolumeSource) {
 	if s == nil {
 		return
 	}
-	setPointer(&s.CachingMode, corev1.AzureDataDiskCachingReadWrite)
-	setPointer(&s.Kind, corev1.AzureSharedBlobDisk)
-	setPointer(&s.FSType, defaultAzureDiskFSType)
-	setPointer(&s.ReadOnly, false)
+	strategy.SetPointer(&s.CachingMode, corev1.AzureDataDiskCachingReadWrite)
+	strategy.SetPointer(&s.Kind, corev1.AzureSharedBlobDisk)
+	strategy.SetPointer(&s.FSType, defaultAzureDiskFSType)
+	strategy.SetPointer(&s.ReadOnly, false)
 }
 
 func defaultProjected(p *corev1.ProjectedVolumeSource) {
-	setPointer(&p.DefaultMode, defaultFileMode)
+	strategy.SetPointer(&p.DefaultMode, defaultFileMode)
 	for i := range p.Sources {
 		if s := p.Sources[i].DownwardAPI; s != nil {
 			defaultDownwardItems(s.Items)
 		}
 		if s := p.Sources[i].ServiceAccountToken; s != nil {
-			setPointer(&s.ExpirationSeconds, defaultTokenSeconds)
+			strategy.SetPointer(&s.ExpirationSeconds, defaultTokenSeconds)
 		}
 	}
 }
@@ -93,36 +95,36 @@ func defaultDownwardItems(items []corev1.DownwardAPIVolumeFile) {
 }
 
 func defaultClaim(c *corev1.PersistentVolumeClaim) {
-	setDefault(&c.Status.Phase, corev1.ClaimPending)
+	strategy.SetDefault(&c.Status.Phase, corev1.ClaimPending)
 	defaultClaimSpec(&c.Spec)
-	roundResources(c.Status.Capacity)
-	roundResources(c.Status.AllocatedResources)
+	strategy.RoundResources(c.Status.Capacity)
+	strategy.RoundResources(c.Status.AllocatedResources)
 }
 
 func defaultClaimSpec(s *corev1.PersistentVolumeClaimSpec) {
-	setPointer(&s.VolumeMode, corev1.PersistentVolumeFilesystem)
-	roundResources(s.Resources.Limits)
-	roundResources(s.Resources.Requests)
+	strategy.SetPointer(&s.VolumeMode, corev1.PersistentVolumeFilesystem)
+	strategy.RoundResources(s.Resources.Limits)
+	strategy.RoundResources(s.Resources.Requests)
 }
 
 func defaultPersistentVolume(v *corev1.PersistentVolume) {
-	setDefault(&v.Status.Phase, corev1.VolumePending)
-	setDefault(&v.Spec.PersistentVolumeReclaimPolicy, corev1.PersistentVolumeReclaimRetain)
-	setPointer(&v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
-	roundResources(v.Spec.Capacity)
+	strategy.SetDefault(&v.Status.Phase, corev1.VolumePending)
+	strategy.SetDefault(&v.Spec.PersistentVolumeReclaimPolicy, corev1.PersistentVolumeReclaimRetain)
+	strategy.SetPointer(&v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+	strategy.RoundResources(v.Spec.Capacity)
 	source := &v.Spec.PersistentVolumeSource
 	defaultHostPath(source.HostPath)
 	defaultAzureDisk(source.AzureDisk)
 	if s := source.ISCSI; s != nil {
-		setDefault(&s.ISCSIInterface, defaultISCSIInterface)
+		strategy.SetDefault(&s.ISCSIInterface, defaultISCSIInterface)
 	}
 	if s := source.RBD; s != nil {
-		setDefault(&s.RBDPool, defaultRBDPool)
-		setDefault(&s.RadosUser, defaultRBDUser)
-		setDefault(&s.Keyring, defaultRBDKeyring)
+		strategy.SetDefault(&s.RBDPool, defaultRBDPool)
+		strategy.SetDefault(&s.RadosUser, defaultRBDUser)
+		strategy.SetDefault(&s.Keyring, defaultRBDKeyring)
 	}
 	if s := source.ScaleIO; s != nil {
-		setDefault(&s.StorageMode, defaultScaleIOMode)
-		setDefault(&s.FSType, defaultScaleIOFSType)
+		strategy.SetDefault(&s.StorageMode, defaultScaleIOMode)
+		strategy.SetDefault(&s.FSType, defaultScaleIOFSType)
 	}
 }

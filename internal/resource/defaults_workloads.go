@@ -10,31 +10,32 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
 func defaultDeployment(d *appsv1.Deployment) {
 	spec := &d.Spec
-	setPointer(&spec.Replicas, 1)
-	setDefault(&spec.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
+	strategy.SetPointer(&spec.Replicas, 1)
+	strategy.SetDefault(&spec.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
 	if spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
-		setPointer(&spec.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
-		setPointer(&spec.Strategy.RollingUpdate.MaxUnavailable, intstr.FromString("25%"))
-		setPointer(&spec.Strategy.RollingUpdate.MaxSurge, intstr.FromString("25%"))
+		strategy.SetPointer(&spec.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
+		strategy.SetPointer(&spec.Strategy.RollingUpdate.MaxUnavailable, intstr.FromString("25%"))
+		strategy.SetPointer(&spec.Strategy.RollingUpdate.MaxSurge, intstr.FromString("25%"))
 	}
-	setPointer(&spec.RevisionHistoryLimit, 10)
-	setPointer(&spec.ProgressDeadlineSeconds, 600)
+	strategy.SetPointer(&spec.RevisionHistoryLimit, 10)
+	strategy.SetPointer(&spec.ProgressDeadlineSeconds, 600)
 	defaultTemplate(&spec.Template)
 }
 
 func defaultDaemonSet(d *appsv1.DaemonSet) {
 	spec := &d.Spec
-	setDefault(&spec.UpdateStrategy.Type, appsv1.RollingUpdateDaemonSetStrategyType)
+	strategy.SetDefault(&spec.UpdateStrategy.Type, appsv1.RollingUpdateDaemonSetStrategyType)
 	if spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
-		setPointer(&spec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
-		setPointer(&spec.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
-		setPointer(&spec.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
+		strategy.SetPointer(&spec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
+		strategy.SetPointer(&spec.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
+		strategy.SetPointer(&spec.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
 	}
-	setPointer(&spec.RevisionHistoryLimit, 10)
+	strategy.SetPointer(&spec.RevisionHistoryLimit, 10)
 	defaultTemplate(&spec.Template)
 	if d.Annotations[appsv1.DeprecatedTemplateGeneration] == "" {
 		setTemplateGeneration(d, 0) // every writer of the object defaults this field as well
@@ -43,19 +44,19 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 
 func defaultStatefulSet(s *appsv1.StatefulSet) {
 	spec := &s.Spec
-	setDefault(&spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
+	strategy.SetDefault(&spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
 	if spec.UpdateStrategy.Type == "" {
 		spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
-		setPointer(&spec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
+		strategy.SetPointer(&spec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
 	}
 	if spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType && spec.UpdateStrategy.RollingUpdate != nil {
-		setPointer(&spec.UpdateStrategy.RollingUpdate.Partition, 0)
+		strategy.SetPointer(&spec.UpdateStrategy.RollingUpdate.Partition, 0)
 	}
-	setPointer(&spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
-	setDefault(&spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
-	setDefault(&spec.PersistentVolumeClaimRetentionPolicy.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
-	setPointer(&spec.Replicas, 1)
-	setPointer(&spec.RevisionHistoryLimit, 10)
+	strategy.SetPointer(&spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
+	strategy.SetDefault(&spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	strategy.SetDefault(&spec.PersistentVolumeClaimRetentionPolicy.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	strategy.SetPointer(&spec.Replicas, 1)
+	strategy.SetPointer(&spec.RevisionHistoryLimit, 10)
 	defaultTemplate(&spec.Template)
 	for i := range spec.VolumeClaimTemplates {
 		c := &spec.VolumeClaimTemplates[i]
@@ -66,7 +67,7 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 }
 
 func defaultReplicaSet(r *appsv1.ReplicaSet) {
-	setPointer(&r.Spec.Replicas, 1)
+	strategy.SetPointer(&r.Spec.Replicas, 1)
 	defaultTemplate(&r.Spec.Template)
 }
 
@@ -75,46 +76,46 @@ func defaultJob(j *batchv1.Job) {
 	// Without completions and parallelism, one pod has to complete. With parallelism alone, the
 	// pods decide when the work is done (a work queue).
 	if spec.Completions == nil && spec.Parallelism == nil {
-		setPointer(&spec.Completions, 1)
+		strategy.SetPointer(&spec.Completions, 1)
 	}
-	setPointer(&spec.Parallelism, 1)
+	strategy.SetPointer(&spec.Parallelism, 1)
 	if spec.BackoffLimitPerIndex != nil {
-		setPointer(&spec.BackoffLimit, math.MaxInt32)
+		strategy.SetPointer(&spec.BackoffLimit, math.MaxInt32)
 	} else {
-		setPointer(&spec.BackoffLimit, 6)
+		strategy.SetPointer(&spec.BackoffLimit, 6)
 	}
 	if len(j.Labels) == 0 {
 		j.Labels = spec.Template.Labels
 	}
-	setPointer(&spec.CompletionMode, batchv1.NonIndexedCompletion)
-	setPointer(&spec.Suspend, false)
-	setPointer(&spec.ManualSelector, false)
+	strategy.SetPointer(&spec.CompletionMode, batchv1.NonIndexedCompletion)
+	strategy.SetPointer(&spec.Suspend, false)
+	strategy.SetPointer(&spec.ManualSelector, false)
 	if p := spec.PodFailurePolicy; p != nil {
-		setPointer(&spec.PodReplacementPolicy, batchv1.Failed)
+		strategy.SetPointer(&spec.PodReplacementPolicy, batchv1.Failed)
 		for i := range p.Rules {
 			for j := range p.Rules[i].OnPodConditions {
-				setDefault(&p.Rules[i].OnPodConditions[j].Status, corev1.ConditionTrue)
+				strategy.SetDefault(&p.Rules[i].OnPodConditions[j].Status, corev1.ConditionTrue)
 			}
 		}
 	} else {
-		setPointer(&spec.PodReplacementPolicy, batchv1.TerminatingOrFailed)
+		strategy.SetPointer(&spec.PodReplacementPolicy, batchv1.TerminatingOrFailed)
 	}
 	defaultTemplate(&spec.Template)
 }
 
 func defaultCronJob(c *batchv1.CronJob) {
 	spec := &c.Spec
-	setDefault(&spec.ConcurrencyPolicy, batchv1.AllowConcurrent)
-	setPointer(&spec.Suspend, false)
-	setPointer(&spec.SuccessfulJobsHistoryLimit, 3)
-	setPointer(&spec.FailedJobsHistoryLimit, 1)
+	strategy.SetDefault(&spec.ConcurrencyPolicy, batchv1.AllowConcurrent)
+	strategy.SetPointer(&spec.Suspend, false)
+	strategy.SetPointer(&spec.SuccessfulJobsHistoryLimit, 3)
+	strategy.SetPointer(&spec.FailedJobsHistoryLimit, 1)
 	// As upstream, the job of the template gets its defaults only when it is created; its pod
 	// template gets them here.
 	job := &spec.JobTemplate.Spec
 	if p := job.PodFailurePolicy; p != nil {
 		for i := range p.Rules {
 			for j := range p.Rules[i].OnPodConditions {
-				setDefault(&p.Rules[i].OnPodConditions[j].Status, corev1.ConditionTrue)
+				strategy.SetDefault(&p.Rules[i].OnPodConditions[j].Status, corev1.ConditionTrue)
 			}
 		}
 	}
@@ -123,7 +124,7 @@ func defaultCronJob(c *batchv1.CronJob) {
 
 func defaultAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) {
 	h.Annotations = api.WithoutConverted(h.Annotations)
-	setPointer(&h.Spec.MinReplicas, 1)
+	strategy.SetPointer(&h.Spec.MinReplicas, 1)
 	if len(h.Spec.Metrics) == 0 {
 		percent := int32(80)
 		h.Spec.Metrics = []autoscalingv2.MetricSpec{{
@@ -135,17 +136,17 @@ func defaultAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) {
 		}}
 	}
 	if b := h.Spec.Behavior; b != nil {
-		setPointer(&b.ScaleUp, autoscalingv2.HPAScalingRules{})
-		setPointer(&b.ScaleUp.StabilizationWindowSeconds, 0)
-		setPointer(&b.ScaleUp.SelectPolicy, autoscalingv2.MaxChangePolicySelect)
+		strategy.SetPointer(&b.ScaleUp, autoscalingv2.HPAScalingRules{})
+		strategy.SetPointer(&b.ScaleUp.StabilizationWindowSeconds, 0)
+		strategy.SetPointer(&b.ScaleUp.SelectPolicy, autoscalingv2.MaxChangePolicySelect)
 		if b.ScaleUp.Policies == nil {
 			b.ScaleUp.Policies = []autoscalingv2.HPAScalingPolicy{
 				{Type: autoscalingv2.PodsScalingPolicy, Value: 4, PeriodSeconds: 15},
 				{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: 15},
 			}
 		}
-		setPointer(&b.ScaleDown, autoscalingv2.HPAScalingRules{})
-		setPointer(&b.ScaleDown.SelectPolicy, autoscalingv2.MaxChangePolicySelect)
+		strategy.SetPointer(&b.ScaleDown, autoscalingv2.HPAScalingRules{})
+		strategy.SetPointer(&b.ScaleDown.SelectPolicy, autoscalingv2.MaxChangePolicySelect)
 		if b.ScaleDown.Policies == nil {
 			b.ScaleDown.Policies = []autoscalingv2.HPAScalingPolicy{
 				{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: 15},

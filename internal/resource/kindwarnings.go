@@ -2,50 +2,16 @@ package resource
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
-
-// warns adapts the warnings of one Go type to the signature in Strategy.
-func warns[T runtime.Object](f func(T) []string) func(obj, old runtime.Object) []string {
-	return func(obj, _ runtime.Object) []string { return f(obj.(T)) }
-}
-
-// warnsOfNew is warns for creates alone.
-func warnsOfNew[T runtime.Object](f func(T) []string) func(obj, old runtime.Object) []string {
-	return func(obj, old runtime.Object) []string {
-		if old != nil {
-			return nil
-		}
-		return f(obj.(T))
-	}
-}
-
-// warnLabelsOf warns of node labels that others have replaced; path returns the path of a label.
-func warnLabelsOf(labels map[string]string, path func(label string) *field.Path) (out []string) {
-	for _, label := range slices.Sorted(maps.Keys(labels)) {
-		out = append(out, warnOldLabelAt(label, path(label))...)
-	}
-	return out
-}
-
-// warnOldLabelAt is warnOldLabel for a path that contains the label.
-func warnOldLabelAt(label string, at *field.Path) []string {
-	for _, old := range oldLabels {
-		if old.name == label {
-			return []string{fmt.Sprintf("%s: deprecated since %s; use %q instead", at, old.since, old.instead)}
-		}
-	}
-	return nil
-}
 
 func warnIngress(i *networkingv1.Ingress) []string {
 	if _, ok := i.Annotations[ingressClassAnnotation]; ok && i.Spec.IngressClassName == nil {
@@ -64,7 +30,7 @@ func warnEndpointSlice(e *discoveryv1.EndpointSlice) []string {
 func warnStorageClass(c *storagev1.StorageClass) (out []string) {
 	for i, t := range c.AllowedTopologies {
 		for j, e := range t.MatchLabelExpressions {
-			out = append(out, warnOldLabelAt(e.Key, field.NewPath("allowedTopologies").Index(i).Child("matchLabelExpressions").Index(j).Child("key"))...)
+			out = append(out, validate.WarnOldLabelAt(e.Key, field.NewPath("allowedTopologies").Index(i).Child("matchLabelExpressions").Index(j).Child("key"))...)
 		}
 	}
 	return out
@@ -76,16 +42,16 @@ func warnCSIStorageCapacity(c *storagev1.CSIStorageCapacity) (out []string) {
 	}
 	at := field.NewPath("nodeTopology")
 	for i, e := range c.NodeTopology.MatchExpressions {
-		out = append(out, warnOldLabel(e.Key, at.Child("matchExpressions").Index(i).Child("key"))...)
+		out = append(out, validate.WarnOldLabel(e.Key, at.Child("matchExpressions").Index(i).Child("key"))...)
 	}
-	return append(out, warnLabelsOf(c.NodeTopology.MatchLabels, func(label string) *field.Path { return at.Child("matchLabels").Child(label) })...)
+	return append(out, validate.WarnLabelsOf(c.NodeTopology.MatchLabels, func(label string) *field.Path { return at.Child("matchLabels").Child(label) })...)
 }
 
 func warnRuntimeClass(c *nodev1.RuntimeClass) []string {
 	if c.Scheduling == nil {
 		return nil
 	}
-	return warnLabelsOf(c.Scheduling.NodeSelector, func(string) *field.Path { return field.NewPath("scheduling", "nodeSelector") })
+	return validate.WarnLabelsOf(c.Scheduling.NodeSelector, func(string) *field.Path { return field.NewPath("scheduling", "nodeSelector") })
 }
 
 // warnResourceQuota warns of a quota that allows more requests than limits. Requests can never use

@@ -11,6 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/strategy"
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // longList is the length of the lists below, which fits into a request body. Comparing every pair
@@ -86,7 +89,7 @@ func TestLongListsAreNotComparedEachWithEach(t *testing.T) {
 			t.Errorf("%s: %d errors of the type %s, want %d", name, n, c.kind, c.count)
 		}
 	}
-	if got := FinalizerWarnings(&metav1.ObjectMeta{Finalizers: append(names, "new")}, &metav1.ObjectMeta{Finalizers: names}); len(got) != 1 {
+	if got := strategy.FinalizerWarnings(&metav1.ObjectMeta{Finalizers: append(names, "new")}, &metav1.ObjectMeta{Finalizers: names}); len(got) != 1 {
 		t.Errorf("%d warnings of finalizers, want 1", len(got))
 	}
 }
@@ -114,7 +117,7 @@ func TestStatusesAreNotComparedEachWithEach(t *testing.T) {
 		return corev1.ContainerStatus{Name: text(i), State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}}
 	})
 	never := &corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever}
-	if errs := validateTransitions(statuses[1:], ended, never, containers, field.NewPath("x")); len(errs) != maxRepeated {
+	if errs := validateTransitions(statuses[1:], ended, never, containers, field.NewPath("x")); len(errs) != validate.MaxRepeated {
 		t.Errorf("%d errors of %d", len(errs), longList-1)
 	}
 	if errs := validateTransitions(ended, ended, never, containers, field.NewPath("x")); len(errs) != 0 {
@@ -124,7 +127,7 @@ func TestStatusesAreNotComparedEachWithEach(t *testing.T) {
 	for i := range ended {
 		ended[i].Name, statuses[i].Name = "a", "a"
 	}
-	if errs := validateTransitions(statuses, ended, never, containers, field.NewPath("x")); len(errs) != maxRepeated {
+	if errs := validateTransitions(statuses, ended, never, containers, field.NewPath("x")); len(errs) != validate.MaxRepeated {
 		t.Errorf("%d errors of %d times %d", len(errs), longList, longList)
 	}
 	now, before := metav1.Unix(1, 0), metav1.NewTime(time.Unix(2, 0))
@@ -150,8 +153,8 @@ func TestAQuotasScopesAreAskedOnceEach(t *testing.T) {
 	q.Spec.ScopeSelector.MatchExpressions = numbered(func(int) corev1.ScopedResourceSelectorRequirement {
 		return corev1.ScopedResourceSelectorRequirement{ScopeName: corev1.ResourceQuotaScopeBestEffort, Operator: corev1.ScopeSelectorOpExists}
 	})
-	if errs := append(validateQuotaScopes(q), validateQuotaSelector(q)...); len(errs) != 2*maxRepeated {
-		t.Errorf("%d errors, want %d of each", len(errs), maxRepeated)
+	if errs := append(validateQuotaScopes(q), validateQuotaSelector(q)...); len(errs) != 2*validate.MaxRepeated {
+		t.Errorf("%d errors, want %d of each", len(errs), validate.MaxRepeated)
 	}
 	q.Spec.Hard = corev1.ResourceList{"services": {}, "secrets": {}, "pods": {}}
 	q.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeTerminating}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
 func TestWhichFinalizersAreLetThrough(t *testing.T) {
@@ -30,7 +32,7 @@ func TestFinalizersThatOthersMightChooseAreWarnedOf(t *testing.T) {
 		`metadata.finalizers: "a.example": prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers`,
 		`metadata.finalizers: "x": prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers`,
 	}
-	if got := FinalizerWarnings(obj, &metav1.ObjectMeta{Finalizers: []string{"old"}}); !slices.Equal(got, want) {
+	if got := strategy.FinalizerWarnings(obj, &metav1.ObjectMeta{Finalizers: []string{"old"}}); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
 }

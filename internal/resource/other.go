@@ -18,143 +18,139 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/knarr-project/knarr/internal/resource/columns"
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
-// pathSegment accepts any name that fits into one segment of a URL path, such as RBAC's
-// "system:node".
-func pathSegment(name string, prefix bool) []string {
-	return path.ValidatePathSegmentName(name, prefix)
-}
-
-func rbacStrategy() *Strategy {
-	s := plain(true)
+func rbacStrategy() *strategy.Strategy {
+	s := strategy.Plain(true)
 	s.AllowCreateOnUpdate = true
-	s.ValidateName = pathSegment
+	s.ValidateName = strategy.PathSegment
 	return s
 }
 
-func roleStrategy() *Strategy {
+func roleStrategy() *strategy.Strategy {
 	s := rbacStrategy()
-	s.ValidateCreate = checks(validateRole)
-	s.ValidateUpdate = checksBoth(validateRoleUpdate)
-	return showAny(s, createdColumns, createdRow)
+	s.ValidateCreate = strategy.Checks(validateRole)
+	s.ValidateUpdate = strategy.ChecksBoth(validateRoleUpdate)
+	return strategy.ShowAny(s, columns.Created, columns.CreatedRow)
 }
 
-func clusterRoleStrategy() *Strategy {
+func clusterRoleStrategy() *strategy.Strategy {
 	s := rbacStrategy()
-	s.ValidateCreate = checks(validateClusterRole)
-	s.ValidateUpdate = checksBoth(validateClusterRoleUpdate)
-	return showAny(s, createdColumns, createdRow)
+	s.ValidateCreate = strategy.Checks(validateClusterRole)
+	s.ValidateUpdate = strategy.ChecksBoth(validateClusterRoleUpdate)
+	return strategy.ShowAny(s, columns.Created, columns.CreatedRow)
 }
 
-func roleBindingStrategy() *Strategy {
+func roleBindingStrategy() *strategy.Strategy {
 	s := rbacStrategy()
-	s.Default = on(defaultRoleBinding)
-	s.ValidateCreate = checks(validateRoleBinding)
-	s.ValidateUpdate = checksBoth(validateRoleBindingUpdate)
-	return show(s, roleBindingColumns, roleBindingRow)
+	s.Default = strategy.On(defaultRoleBinding)
+	s.ValidateCreate = strategy.Checks(validateRoleBinding)
+	s.ValidateUpdate = strategy.ChecksBoth(validateRoleBindingUpdate)
+	return strategy.Show(s, roleBindingColumns, roleBindingRow)
 }
 
-func clusterRoleBindingStrategy() *Strategy {
+func clusterRoleBindingStrategy() *strategy.Strategy {
 	s := rbacStrategy()
-	s.Default = on(defaultClusterRoleBinding)
-	s.ValidateCreate = checks(validateClusterRoleBinding)
-	s.ValidateUpdate = checksBoth(validateClusterRoleBindingUpdate)
-	return show(s, clusterRoleBindingColumns, clusterRoleBindingRow)
+	s.Default = strategy.On(defaultClusterRoleBinding)
+	s.ValidateCreate = strategy.Checks(validateClusterRoleBinding)
+	s.ValidateUpdate = strategy.ChecksBoth(validateClusterRoleBindingUpdate)
+	return strategy.Show(s, clusterRoleBindingColumns, clusterRoleBindingRow)
 }
 
-func ingressStrategy() *Strategy {
-	s := withStatusAndGeneration(true)
-	s.Warnings = warnsOfNew(warnIngress)
-	s.ValidateCreate = checks(validateIngressCreate)
-	s.ValidateUpdate = checksBoth(validateIngressUpdate)
-	s.ValidateStatus = checksBoth(validateIngressStatus)
-	return show(renames(s), ingressColumns, ingressRow)
+func ingressStrategy() *strategy.Strategy {
+	s := strategy.WithStatusAndGeneration(true)
+	s.Warnings = strategy.WarnsOfNew(warnIngress)
+	s.ValidateCreate = strategy.Checks(validateIngressCreate)
+	s.ValidateUpdate = strategy.ChecksBoth(validateIngressUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validateIngressStatus)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), ingressColumns, ingressRow)
 }
 
-func ingressClassStrategy() *Strategy {
-	s := withGeneration(true)
-	s.Default = on(defaultIngressClass)
-	s.ValidateCreate = checks(validateIngressClass)
-	s.ValidateUpdate = checksBoth(validateIngressClassUpdate)
-	return show(renames(s), ingressClassColumns, ingressClassRow)
+func ingressClassStrategy() *strategy.Strategy {
+	s := strategy.WithGeneration(true)
+	s.Default = strategy.On(defaultIngressClass)
+	s.ValidateCreate = strategy.Checks(validateIngressClass)
+	s.ValidateUpdate = strategy.ChecksBoth(validateIngressClassUpdate)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), ingressClassColumns, ingressClassRow)
 }
 
-func networkPolicyStrategy() *Strategy {
-	s := withGeneration(true)
-	s.Default = on(defaultNetworkPolicy)
-	s.PrepareUpdate = onBoth(func(p, old *networkingv1.NetworkPolicy) {
+func networkPolicyStrategy() *strategy.Strategy {
+	s := strategy.WithGeneration(true)
+	s.Default = strategy.On(defaultNetworkPolicy)
+	s.PrepareUpdate = strategy.OnBoth(func(p, old *networkingv1.NetworkPolicy) {
 		// An empty list in place of none counts as a change.
-		setGeneration(p, old, !reflect.DeepEqual(p.Spec, old.Spec))
+		strategy.SetGeneration(p, old, !reflect.DeepEqual(p.Spec, old.Spec))
 	})
-	s.ValidateCreate = checks(validateNetworkPolicy)
-	s.ValidateUpdate = checksBoth(validateNetworkPolicyUpdate)
-	return show(s, networkPolicyColumns, networkPolicyRow)
+	s.ValidateCreate = strategy.Checks(validateNetworkPolicy)
+	s.ValidateUpdate = strategy.ChecksBoth(validateNetworkPolicyUpdate)
+	return strategy.Show(s, networkPolicyColumns, networkPolicyRow)
 }
 
-func ipAddressStrategy() *Strategy {
-	s := plain(true)
+func ipAddressStrategy() *strategy.Strategy {
+	s := strategy.Plain(true)
 	s.ValidateName = canonicalIP
-	s.ValidateCreate = checks(validateIPAddress)
-	s.ValidateUpdate = checksBoth(validateIPAddressUpdate)
-	return show(renames(s), ipAddressColumns, ipAddressRow)
+	s.ValidateCreate = strategy.Checks(validateIPAddress)
+	s.ValidateUpdate = strategy.ChecksBoth(validateIPAddressUpdate)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), ipAddressColumns, ipAddressRow)
 }
 
-func serviceCIDRStrategy() *Strategy {
-	s := withStatus(true)
-	s.ValidateCreate = checks(validateServiceCIDR)
-	s.ValidateUpdate = checksBoth(validateServiceCIDRUpdate)
-	s.leavesMetadata()
-	return show(s, serviceCIDRColumns, serviceCIDRRow)
+func serviceCIDRStrategy() *strategy.Strategy {
+	s := strategy.WithStatus(true)
+	s.ValidateCreate = strategy.Checks(validateServiceCIDR)
+	s.ValidateUpdate = strategy.ChecksBoth(validateServiceCIDRUpdate)
+	s.KeepMetadataInStatus()
+	return strategy.Show(s, serviceCIDRColumns, serviceCIDRRow)
 }
 
-func endpointSliceStrategy() *Strategy {
-	s := plain(true)
-	s.Default = on(defaultEndpointSlice)
-	s.PrepareCreate = on(func(e *discoveryv1.EndpointSlice) { e.Generation = 1 })
-	s.dropping(func(obj, _ runtime.Object) {
+func endpointSliceStrategy() *strategy.Strategy {
+	s := strategy.Plain(true)
+	s.Default = strategy.On(defaultEndpointSlice)
+	s.PrepareCreate = strategy.On(func(e *discoveryv1.EndpointSlice) { e.Generation = 1 })
+	s.DropFields(func(obj, _ runtime.Object) {
 		endpoints := obj.(*discoveryv1.EndpointSlice).Endpoints
 		for i := range endpoints {
 			endpoints[i].DeprecatedTopology = nil // only v1beta1 could set it
 		}
 	})
 	drop := s.PrepareUpdate
-	s.PrepareUpdate = onBoth(func(e, old *discoveryv1.EndpointSlice) {
+	s.PrepareUpdate = strategy.OnBoth(func(e, old *discoveryv1.EndpointSlice) {
 		// A change of a dropped field counts as a change too.
 		changed := e.AddressType != old.AddressType || !apiequality.Semantic.DeepEqual(e.Endpoints, old.Endpoints) ||
 			!apiequality.Semantic.DeepEqual(e.Ports, old.Ports) || !apiequality.Semantic.DeepEqual(e.Labels, old.Labels)
 		drop(e, old)
-		setGeneration(e, old, changed)
+		strategy.SetGeneration(e, old, changed)
 	})
-	s.Warnings = warnsOfNew(warnEndpointSlice)
-	s.ValidateCreate = checks(validateEndpointSlice)
-	s.ValidateUpdate = checksBoth(validateEndpointSliceUpdate)
-	return show(renames(s), endpointSliceColumns, endpointSliceRow)
+	s.Warnings = strategy.WarnsOfNew(warnEndpointSlice)
+	s.ValidateCreate = strategy.Checks(validateEndpointSlice)
+	s.ValidateUpdate = strategy.ChecksBoth(validateEndpointSliceUpdate)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), endpointSliceColumns, endpointSliceRow)
 }
 
-func storageClassStrategy() *Strategy {
-	s := plain(true)
-	s.Default = on(defaultStorageClass)
-	s.Warnings = warns(warnStorageClass)
-	s.ValidateCreate = checks(validateStorageClass)
-	s.ValidateUpdate = checksBoth(validateStorageClassUpdate)
-	return show(renames(s), storageClassColumns, storageClassRow)
+func storageClassStrategy() *strategy.Strategy {
+	s := strategy.Plain(true)
+	s.Default = strategy.On(defaultStorageClass)
+	s.Warnings = strategy.Warns(warnStorageClass)
+	s.ValidateCreate = strategy.Checks(validateStorageClass)
+	s.ValidateUpdate = strategy.ChecksBoth(validateStorageClassUpdate)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), storageClassColumns, storageClassRow)
 }
 
-func csiDriverStrategy() *Strategy {
-	s := plain(false)
-	s.Default = on(defaultCSIDriver)
-	s.PrepareUpdate = onBoth(func(d, old *storagev1.CSIDriver) {
-		setGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec, old.Spec))
+func csiDriverStrategy() *strategy.Strategy {
+	s := strategy.Plain(false)
+	s.Default = strategy.On(defaultCSIDriver)
+	s.PrepareUpdate = strategy.OnBoth(func(d, old *storagev1.CSIDriver) {
+		strategy.SetGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec, old.Spec))
 	})
-	s.dropping(func(obj, old runtime.Object) {
+	s.DropFields(func(obj, old runtime.Object) {
 		// The feature behind CSIDriver's preventPodSchedulingIfMissing is off (KEP-5030).
 		if old == nil || old.(*storagev1.CSIDriver).Spec.PreventPodSchedulingIfMissing == nil {
 			obj.(*storagev1.CSIDriver).Spec.PreventPodSchedulingIfMissing = nil
@@ -170,58 +166,58 @@ func csiDriverStrategy() *Strategy {
 		}
 		return nil
 	}
-	s.ValidateCreate = checks(validateCSIDriver)
-	s.ValidateUpdate = checksBoth(validateCSIDriverUpdate)
-	return show(s, csiDriverColumns, csiDriverRow)
+	s.ValidateCreate = strategy.Checks(validateCSIDriver)
+	s.ValidateUpdate = strategy.ChecksBoth(validateCSIDriverUpdate)
+	return strategy.Show(s, csiDriverColumns, csiDriverRow)
 }
 
-func csiNodeStrategy() *Strategy {
-	s := plain(false)
-	s.ValidateCreate = checks(validateCSINode)
-	s.ValidateUpdate = checksBoth(validateCSINodeUpdate)
-	return show(renames(s), csiNodeColumns, csiNodeRow)
+func csiNodeStrategy() *strategy.Strategy {
+	s := strategy.Plain(false)
+	s.ValidateCreate = strategy.Checks(validateCSINode)
+	s.ValidateUpdate = strategy.ChecksBoth(validateCSINodeUpdate)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), csiNodeColumns, csiNodeRow)
 }
 
-func csiStorageCapacityStrategy() *Strategy {
-	s := plain(false)
-	s.Warnings = warns(warnCSIStorageCapacity)
-	s.ValidateCreate = checks(validateCSIStorageCapacity)
-	s.ValidateUpdate = checksBoth(validateCSIStorageCapacityUpdate)
-	return showAny(renames(s), createdColumns, createdRow)
+func csiStorageCapacityStrategy() *strategy.Strategy {
+	s := strategy.Plain(false)
+	s.Warnings = strategy.Warns(warnCSIStorageCapacity)
+	s.ValidateCreate = strategy.Checks(validateCSIStorageCapacity)
+	s.ValidateUpdate = strategy.ChecksBoth(validateCSIStorageCapacityUpdate)
+	return strategy.ShowAny(strategy.WithNameRuleOnUpdate(s), columns.Created, columns.CreatedRow)
 }
 
-func volumeAttributesStrategy() *Strategy {
-	s := plain(true)
-	s.ValidateCreate = checks(validateVolumeAttributes)
-	s.ValidateUpdate = checksBoth(validateVolumeAttributesUpdate)
-	return show(renames(s), volumeAttributesColumns, volumeAttributesRow)
+func volumeAttributesStrategy() *strategy.Strategy {
+	s := strategy.Plain(true)
+	s.ValidateCreate = strategy.Checks(validateVolumeAttributes)
+	s.ValidateUpdate = strategy.ChecksBoth(validateVolumeAttributesUpdate)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), volumeAttributesColumns, volumeAttributesRow)
 }
 
-func volumeAttachmentStrategy() *Strategy {
-	s := withStatus(false)
-	s.Default = on(defaultVolumeAttachment)
-	s.ValidateCreate = checks(validateVolumeAttachment)
-	s.ValidateUpdate = checksBoth(validateVolumeAttachmentUpdate)
-	s.ValidateStatus = checksBoth(validateVolumeAttachmentStatus)
+func volumeAttachmentStrategy() *strategy.Strategy {
+	s := strategy.WithStatus(false)
+	s.Default = strategy.On(defaultVolumeAttachment)
+	s.ValidateCreate = strategy.Checks(validateVolumeAttachment)
+	s.ValidateUpdate = strategy.ChecksBoth(validateVolumeAttachmentUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validateVolumeAttachmentStatus)
 	s.NameRuleOnStatus = true
-	s.leavesMetadata()
-	return show(renames(s), volumeAttachmentColumns, volumeAttachmentRow)
+	s.KeepMetadataInStatus()
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), volumeAttachmentColumns, volumeAttachmentRow)
 }
 
-func priorityClassStrategy() *Strategy {
-	s := plain(true)
-	s.Default = on(defaultPriorityClass)
-	s.PrepareCreate = on(func(c *schedulingv1.PriorityClass) { c.Generation = 1 })
-	s.PrepareUpdate = onBoth(func(c, old *schedulingv1.PriorityClass) { c.Generation = old.Generation })
-	s.ValidateCreate = checks(validatePriorityClass)
-	s.ValidateUpdate = checksBoth(validatePriorityClassUpdate)
-	return show(s, priorityClassColumns, priorityClassRow)
+func priorityClassStrategy() *strategy.Strategy {
+	s := strategy.Plain(true)
+	s.Default = strategy.On(defaultPriorityClass)
+	s.PrepareCreate = strategy.On(func(c *schedulingv1.PriorityClass) { c.Generation = 1 })
+	s.PrepareUpdate = strategy.OnBoth(func(c, old *schedulingv1.PriorityClass) { c.Generation = old.Generation })
+	s.ValidateCreate = strategy.Checks(validatePriorityClass)
+	s.ValidateUpdate = strategy.ChecksBoth(validatePriorityClassUpdate)
+	return strategy.Show(s, priorityClassColumns, priorityClassRow)
 }
 
-func leaseStrategy() *Strategy {
-	s := plain(false)
+func leaseStrategy() *strategy.Strategy {
+	s := strategy.Plain(false)
 	s.AllowCreateOnUpdate = true
-	s.dropping(func(obj, old runtime.Object) {
+	s.DropFields(func(obj, old runtime.Object) {
 		// The feature CoordinatedLeaderElection is off.
 		spec := &obj.(*coordinationv1.Lease).Spec
 		if old == nil || old.(*coordinationv1.Lease).Spec.Strategy == nil {
@@ -231,29 +227,29 @@ func leaseStrategy() *Strategy {
 			spec.PreferredHolder = nil
 		}
 	})
-	s.ValidateCreate = checks(validateLease)
-	s.ValidateUpdate = checksBoth(validateLeaseUpdate)
-	return show(loose(s), leaseColumns, leaseRow)
+	s.ValidateCreate = strategy.Checks(validateLease)
+	s.ValidateUpdate = strategy.ChecksBoth(validateLeaseUpdate)
+	return strategy.Show(strategy.WithLooseFinalizers(s), leaseColumns, leaseRow)
 }
 
-func runtimeClassStrategy() *Strategy {
-	s := plain(false)
+func runtimeClassStrategy() *strategy.Strategy {
+	s := strategy.Plain(false)
 	s.AllowCreateOnUpdate = true
-	s.Warnings = warns(warnRuntimeClass)
-	s.ValidateCreate = checks(validateRuntimeClass)
-	s.ValidateUpdate = checksBoth(validateRuntimeClassUpdate)
-	return show(renames(loose(s)), runtimeClassColumns, runtimeClassRow)
+	s.Warnings = strategy.Warns(warnRuntimeClass)
+	s.ValidateCreate = strategy.Checks(validateRuntimeClass)
+	s.ValidateUpdate = strategy.ChecksBoth(validateRuntimeClassUpdate)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(strategy.WithLooseFinalizers(s)), runtimeClassColumns, runtimeClassRow)
 }
 
-func certificateRequestStrategy() *Strategy {
-	s := withStatus(true)
+func certificateRequestStrategy() *strategy.Strategy {
+	s := strategy.WithStatus(true)
 	s.ValidateName = func(string, bool) []string { return nil }
-	s.PrepareUpdate = onBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
+	s.PrepareUpdate = strategy.OnBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
 		// spec and status stay as they were when the request was created.
 		request := old.DeepCopy()
 		c.Spec, c.Status = request.Spec, request.Status
 	})
-	s.PrepareStatus = onBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
+	s.PrepareStatus = strategy.OnBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
 		request := old.DeepCopy()
 		c.Spec = request.Spec
 		// Keep approvals and denials as they are; validation refuses to add or remove one.
@@ -266,11 +262,11 @@ func certificateRequestStrategy() *Strategy {
 	s.Stamp = func(obj, old runtime.Object, now metav1.Time) {
 		stampConditions(obj.(*certificatesv1.CertificateSigningRequest).Status.Conditions, old.(*certificatesv1.CertificateSigningRequest).Status.Conditions, now)
 	}
-	s.ValidateCreate = checks(validateCertificateRequest)
-	s.ValidateUpdate = checksBoth(validateCertificateUpdate)
-	s.ValidateStatus = checksBoth(validateCertificateStatus)
-	s.Subresource = map[string]UpdateStrategy{
-		"approval": {Validate: checksBoth(validateCertificateUpdate), Prepare: onBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
+	s.ValidateCreate = strategy.Checks(validateCertificateRequest)
+	s.ValidateUpdate = strategy.ChecksBoth(validateCertificateUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validateCertificateStatus)
+	s.Subresource = map[string]strategy.UpdateStrategy{
+		"approval": {Validate: strategy.ChecksBoth(validateCertificateUpdate), Prepare: strategy.OnBoth(func(c, old *certificatesv1.CertificateSigningRequest) {
 			conditions := c.Status.Conditions
 			request := old.DeepCopy()
 			c.Spec, c.Status = request.Spec, request.Status
@@ -282,7 +278,7 @@ func certificateRequestStrategy() *Strategy {
 	s.Fields = func(obj runtime.Object) fields.Set {
 		return fields.Set{"spec.signerName": obj.(*certificatesv1.CertificateSigningRequest).Spec.SignerName}
 	}
-	return show(s, certificateRequestColumns, certificateRequestRow)
+	return strategy.Show(s, certificateRequestColumns, certificateRequestRow)
 }
 
 // stampConditions sets the times of conditions: of their last write, and of their last change of
@@ -313,64 +309,64 @@ func stampConditions(conditions, old []certificatesv1.CertificateSigningRequestC
 	}
 }
 
-func validatingWebhooksStrategy() *Strategy {
-	s := plain(false)
-	s.Default = on(defaultValidatingWebhooks)
-	s.ValidateCreate, s.ValidateUpdate = checks(validateValidatingWebhooks), checksBoth(validateValidatingWebhooksUpdate)
-	s.PrepareCreate = on(func(c *admissionregistrationv1.ValidatingWebhookConfiguration) { c.Generation = 1 })
-	s.PrepareUpdate = onBoth(func(c, old *admissionregistrationv1.ValidatingWebhookConfiguration) {
+func validatingWebhooksStrategy() *strategy.Strategy {
+	s := strategy.Plain(false)
+	s.Default = strategy.On(defaultValidatingWebhooks)
+	s.ValidateCreate, s.ValidateUpdate = strategy.Checks(validateValidatingWebhooks), strategy.ChecksBoth(validateValidatingWebhooksUpdate)
+	s.PrepareCreate = strategy.On(func(c *admissionregistrationv1.ValidatingWebhookConfiguration) { c.Generation = 1 })
+	s.PrepareUpdate = strategy.OnBoth(func(c, old *admissionregistrationv1.ValidatingWebhookConfiguration) {
 		// An empty list in place of none counts as a change.
-		setGeneration(c, old, !reflect.DeepEqual(c.Webhooks, old.Webhooks))
+		strategy.SetGeneration(c, old, !reflect.DeepEqual(c.Webhooks, old.Webhooks))
 	})
-	return show(loose(s), webhooksColumns, validatingWebhooksRow)
+	return strategy.Show(strategy.WithLooseFinalizers(s), webhooksColumns, validatingWebhooksRow)
 }
 
-func mutatingWebhooksStrategy() *Strategy {
-	s := plain(false)
-	s.Default = on(defaultMutatingWebhooks)
-	s.ValidateCreate, s.ValidateUpdate = checks(validateMutatingWebhooks), checksBoth(validateMutatingWebhooksUpdate)
-	s.PrepareCreate = on(func(c *admissionregistrationv1.MutatingWebhookConfiguration) { c.Generation = 1 })
-	s.PrepareUpdate = onBoth(func(c, old *admissionregistrationv1.MutatingWebhookConfiguration) {
+func mutatingWebhooksStrategy() *strategy.Strategy {
+	s := strategy.Plain(false)
+	s.Default = strategy.On(defaultMutatingWebhooks)
+	s.ValidateCreate, s.ValidateUpdate = strategy.Checks(validateMutatingWebhooks), strategy.ChecksBoth(validateMutatingWebhooksUpdate)
+	s.PrepareCreate = strategy.On(func(c *admissionregistrationv1.MutatingWebhookConfiguration) { c.Generation = 1 })
+	s.PrepareUpdate = strategy.OnBoth(func(c, old *admissionregistrationv1.MutatingWebhookConfiguration) {
 		// An empty list in place of none counts as a change.
-		setGeneration(c, old, !reflect.DeepEqual(c.Webhooks, old.Webhooks))
+		strategy.SetGeneration(c, old, !reflect.DeepEqual(c.Webhooks, old.Webhooks))
 	})
-	return show(loose(s), webhooksColumns, mutatingWebhooksRow)
+	return strategy.Show(strategy.WithLooseFinalizers(s), webhooksColumns, mutatingWebhooksRow)
 }
 
-func validatingPolicyStrategy() *Strategy {
-	s := withStatusAndGeneration(false)
-	s.Default = on(defaultValidatingPolicy)
-	s.ValidateCreate, s.ValidateUpdate = checks(validateValidatingPolicy), checksBoth(validateValidatingPolicyUpdate)
-	s.ValidateStatus = checksBoth(validateValidatingPolicyStatus)
-	s.leavesMetadata()
-	return show(renames(loose(s)), validatingPolicyColumns, validatingPolicyRow)
+func validatingPolicyStrategy() *strategy.Strategy {
+	s := strategy.WithStatusAndGeneration(false)
+	s.Default = strategy.On(defaultValidatingPolicy)
+	s.ValidateCreate, s.ValidateUpdate = strategy.Checks(validateValidatingPolicy), strategy.ChecksBoth(validateValidatingPolicyUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validateValidatingPolicyStatus)
+	s.KeepMetadataInStatus()
+	return strategy.Show(strategy.WithNameRuleOnUpdate(strategy.WithLooseFinalizers(s)), validatingPolicyColumns, validatingPolicyRow)
 }
 
-func validatingPolicyBindingStrategy() *Strategy {
-	s := withGeneration(false)
-	s.Default = on(defaultValidatingPolicyBinding)
-	s.ValidateCreate, s.ValidateUpdate = checks(validateValidatingPolicyBinding), checksBoth(validateValidatingPolicyBindingUpdate)
-	return show(loose(s), policyBindingColumns, validatingPolicyBindingRow)
+func validatingPolicyBindingStrategy() *strategy.Strategy {
+	s := strategy.WithGeneration(false)
+	s.Default = strategy.On(defaultValidatingPolicyBinding)
+	s.ValidateCreate, s.ValidateUpdate = strategy.Checks(validateValidatingPolicyBinding), strategy.ChecksBoth(validateValidatingPolicyBindingUpdate)
+	return strategy.Show(strategy.WithLooseFinalizers(s), policyBindingColumns, validatingPolicyBindingRow)
 }
 
-func mutatingPolicyStrategy() *Strategy {
-	s := withGeneration(false)
-	s.Default = on(defaultMutatingPolicy)
-	s.ValidateCreate, s.ValidateUpdate = checks(validateMutatingPolicy), checksBoth(validateMutatingPolicyUpdate)
-	return show(renames(loose(s)), mutatingPolicyColumns, mutatingPolicyRow)
+func mutatingPolicyStrategy() *strategy.Strategy {
+	s := strategy.WithGeneration(false)
+	s.Default = strategy.On(defaultMutatingPolicy)
+	s.ValidateCreate, s.ValidateUpdate = strategy.Checks(validateMutatingPolicy), strategy.ChecksBoth(validateMutatingPolicyUpdate)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(strategy.WithLooseFinalizers(s)), mutatingPolicyColumns, mutatingPolicyRow)
 }
 
-func mutatingPolicyBindingStrategy() *Strategy {
-	s := withGeneration(false)
-	s.Default = on(defaultMutatingPolicyBinding)
-	s.ValidateCreate, s.ValidateUpdate = checks(validateMutatingPolicyBinding), checksBoth(validateMutatingPolicyBindingUpdate)
-	return show(loose(s), policyBindingColumns, mutatingPolicyBindingRow)
+func mutatingPolicyBindingStrategy() *strategy.Strategy {
+	s := strategy.WithGeneration(false)
+	s.Default = strategy.On(defaultMutatingPolicyBinding)
+	s.ValidateCreate, s.ValidateUpdate = strategy.Checks(validateMutatingPolicyBinding), strategy.ChecksBoth(validateMutatingPolicyBindingUpdate)
+	return strategy.Show(strategy.WithLooseFinalizers(s), policyBindingColumns, mutatingPolicyBindingRow)
 }
 
-func apiServiceStrategy() *Strategy {
-	s := withStatus(false)
-	s.Default = on(defaultAPIService)
-	s.PrepareCreate = on(func(a *apiregistrationv1.APIService) {
+func apiServiceStrategy() *strategy.Strategy {
+	s := strategy.WithStatus(false)
+	s.Default = strategy.On(defaultAPIService)
+	s.PrepareCreate = strategy.On(func(a *apiregistrationv1.APIService) {
 		a.Status = apiregistrationv1.APIServiceStatus{}
 		if a.Spec.Service == nil {
 			// This server serves the group itself, so it is always available.
@@ -380,54 +376,54 @@ func apiServiceStrategy() *Strategy {
 			}}
 		}
 	})
-	s.ValidateName = pathSegment
-	s.ValidateCreate = checks(validateAPIService)
-	s.ValidateUpdate = checksBoth(func(a, _ *apiregistrationv1.APIService) field.ErrorList { return validateAPIService(a) })
-	s.ValidateStatus = checksBoth(func(a, _ *apiregistrationv1.APIService) field.ErrorList { return validateAPIServiceStatus(a) })
-	s.leavesMetadata()
-	s.PrepareStatus = onBoth(func(a, old *apiregistrationv1.APIService) {
+	s.ValidateName = strategy.PathSegment
+	s.ValidateCreate = strategy.Checks(validateAPIService)
+	s.ValidateUpdate = strategy.ChecksBoth(func(a, _ *apiregistrationv1.APIService) field.ErrorList { return validateAPIService(a) })
+	s.ValidateStatus = strategy.ChecksBoth(func(a, _ *apiregistrationv1.APIService) field.ErrorList { return validateAPIServiceStatus(a) })
+	s.KeepMetadataInStatus()
+	s.PrepareStatus = strategy.OnBoth(func(a, old *apiregistrationv1.APIService) {
 		sent := a.SelfLink // Not stored. As upstream, a dry run of this kind shows it.
-		onlyStatus(a, old, "Spec")
+		strategy.OnlyStatus(a, old, "Spec")
 		a.SelfLink = sent
 	})
-	return show(loose(s), apiServiceColumns, apiServiceRow)
+	return strategy.Show(strategy.WithLooseFinalizers(s), apiServiceColumns, apiServiceRow)
 }
 
-func flowSchemaStrategy() *Strategy {
-	s := withStatusAndGeneration(true)
-	s.Default = on(defaultFlowSchema)
-	s.ValidateCreate = checks(validateFlowSchema)
-	s.ValidateUpdate = checksBoth(validateFlowSchemaUpdate)
-	s.ValidateStatus = checksBoth(validateFlowSchemaUpdate)
+func flowSchemaStrategy() *strategy.Strategy {
+	s := strategy.WithStatusAndGeneration(true)
+	s.Default = strategy.On(defaultFlowSchema)
+	s.ValidateCreate = strategy.Checks(validateFlowSchema)
+	s.ValidateUpdate = strategy.ChecksBoth(validateFlowSchemaUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validateFlowSchemaUpdate)
 	s.RowOrder = func(a, b runtime.Object) int {
 		return byPrecedence(a.(*flowcontrolv1.FlowSchema), b.(*flowcontrolv1.FlowSchema))
 	}
-	s.leavesAllMetadata()
-	return show(renames(s), flowSchemaColumns, flowSchemaRow)
+	s.KeepAllMetadataInStatus()
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), flowSchemaColumns, flowSchemaRow)
 }
 
-func priorityLevelStrategy() *Strategy {
-	s := withStatusAndGeneration(true)
-	s.Default = on(defaultPriorityLevel)
-	s.ValidateCreate = checks(validatePriorityLevel)
-	s.ValidateUpdate = checksBoth(validatePriorityLevelUpdate)
-	s.ValidateStatus = checksBoth(validatePriorityLevelUpdate)
-	s.leavesAllMetadata()
-	return show(renames(s), priorityLevelColumns, priorityLevelRow)
+func priorityLevelStrategy() *strategy.Strategy {
+	s := strategy.WithStatusAndGeneration(true)
+	s.Default = strategy.On(defaultPriorityLevel)
+	s.ValidateCreate = strategy.Checks(validatePriorityLevel)
+	s.ValidateUpdate = strategy.ChecksBoth(validatePriorityLevelUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validatePriorityLevelUpdate)
+	s.KeepAllMetadataInStatus()
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), priorityLevelColumns, priorityLevelRow)
 }
 
-func deviceClassStrategy() *Strategy {
-	s := withGeneration(true)
-	s.ValidateName = declaredSubdomain
-	s.ValidateCreate = checks(validateDeviceClass)
-	s.ValidateUpdate = checksBoth(validateDeviceClassUpdate)
-	return showAny(s, ageColumns, ageRow)
+func deviceClassStrategy() *strategy.Strategy {
+	s := strategy.WithGeneration(true)
+	s.ValidateName = strategy.DeclaredSubdomain
+	s.ValidateCreate = strategy.Checks(validateDeviceClass)
+	s.ValidateUpdate = strategy.ChecksBoth(validateDeviceClassUpdate)
+	return strategy.ShowAny(s, columns.NameAndAge, columns.NameAndAgeRow)
 }
 
-func resourceSliceStrategy() *Strategy {
-	s := withGeneration(true)
-	s.ValidateCreate = checks(validateResourceSlice)
-	s.ValidateUpdate = checksBoth(validateResourceSliceUpdate)
+func resourceSliceStrategy() *strategy.Strategy {
+	s := strategy.WithGeneration(true)
+	s.ValidateCreate = strategy.Checks(validateResourceSlice)
+	s.ValidateUpdate = strategy.ChecksBoth(validateResourceSliceUpdate)
 	s.Warnings = func(obj, _ runtime.Object) []string {
 		driver := obj.(*resourcev1.ResourceSlice).Spec.Driver
 		if driver == strings.ToLower(driver) {
@@ -435,9 +431,9 @@ func resourceSliceStrategy() *Strategy {
 		}
 		return []string{fmt.Sprintf("spec.driver: driver names should be lowercase; %q contains uppercase characters", driver)}
 	}
-	s.PrepareCreate = on(func(r *resourcev1.ResourceSlice) { dropDeviceLists(r); r.Generation = 1 })
-	s.PrepareUpdate = onBoth(func(r, old *resourcev1.ResourceSlice) {
-		setGeneration(r, old, !same(r, old, "Spec")) // a change of a dropped field counts too
+	s.PrepareCreate = strategy.On(func(r *resourcev1.ResourceSlice) { dropDeviceLists(r); r.Generation = 1 })
+	s.PrepareUpdate = strategy.OnBoth(func(r, old *resourcev1.ResourceSlice) {
+		strategy.SetGeneration(r, old, !strategy.Same(r, old, "Spec")) // a change of a dropped field counts too
 		dropDeviceLists(r)
 	})
 	s.FieldNames = []string{resourcev1.ResourceSliceSelectorNodeName, resourcev1.ResourceSliceSelectorDriver}
@@ -449,7 +445,7 @@ func resourceSliceStrategy() *Strategy {
 		}
 		return set
 	}
-	return show(s, resourceSliceColumns, resourceSliceRow)
+	return strategy.Show(s, resourceSliceColumns, resourceSliceRow)
 }
 
 // dropDeviceLists clears fields of the features DRAListTypeAttributes and
@@ -465,28 +461,28 @@ func dropDeviceLists(s *resourcev1.ResourceSlice) {
 	}
 }
 
-func resourceClaimStrategy() *Strategy {
-	s := withStatus(true)
-	s.Default = on(defaultResourceClaim)
-	s.ValidateCreate = checks(validateResourceClaim)
-	s.ValidateUpdate = checksBoth(validateResourceClaimUpdate)
-	s.leavesMetadata()
-	s.PrepareStatus = onBoth(func(c, old *resourcev1.ResourceClaim) {
-		onlyStatus(c, old, "Spec")
+func resourceClaimStrategy() *strategy.Strategy {
+	s := strategy.WithStatus(true)
+	s.Default = strategy.On(defaultResourceClaim)
+	s.ValidateCreate = strategy.Checks(validateResourceClaim)
+	s.ValidateUpdate = strategy.ChecksBoth(validateResourceClaimUpdate)
+	s.KeepMetadataInStatus()
+	s.PrepareStatus = strategy.OnBoth(func(c, old *resourcev1.ResourceClaim) {
+		strategy.OnlyStatus(c, old, "Spec")
 		if c.Status.Allocation == nil && old.Status.Allocation != nil {
 			c.Status.Devices = nil // drivers report on allocated devices only
 		}
 	})
-	s.ValidateStatus = checksBoth(validateResourceClaimStatus)
-	return show(renames(s), resourceClaimColumns, resourceClaimRow)
+	s.ValidateStatus = strategy.ChecksBoth(validateResourceClaimStatus)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), resourceClaimColumns, resourceClaimRow)
 }
 
-func resourceClaimTemplateStrategy() *Strategy {
-	s := plain(true)
-	s.Default = on(defaultResourceClaimTemplate)
-	s.ValidateCreate = checks(validateResourceClaimTemplate)
-	s.ValidateUpdate = checksBoth(validateResourceClaimTemplateUpdate)
-	return showAny(renames(s), ageColumns, ageRow)
+func resourceClaimTemplateStrategy() *strategy.Strategy {
+	s := strategy.Plain(true)
+	s.Default = strategy.On(defaultResourceClaimTemplate)
+	s.ValidateCreate = strategy.Checks(validateResourceClaimTemplate)
+	s.ValidateUpdate = strategy.ChecksBoth(validateResourceClaimTemplateUpdate)
+	return strategy.ShowAny(strategy.WithNameRuleOnUpdate(s), columns.NameAndAge, columns.NameAndAgeRow)
 }
 
 // canonicalIP accepts an IPAddress's name: an address in canonical form.

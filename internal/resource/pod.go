@@ -11,23 +11,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
-func podStrategy() *Strategy {
-	s := &Strategy{
+func podStrategy() *strategy.Strategy {
+	s := &strategy.Strategy{
 		AllowUnconditionalUpdate: true,
-		Default:                  on(defaultPod),
+		Default:                  strategy.On(defaultPod),
 		WarningsAsSent:           func(obj runtime.Object) []string { return warnAppArmor(obj.(*corev1.Pod)) },
 		Resets:                   map[string][]string{"status": {"metadata.deletionTimestamp", "metadata.ownerReferences"}},
-		PrepareCreate:            on(preparePod),
-		PrepareUpdate:            onBoth(preparePodUpdate),
-		PrepareStatus:            onBoth(preparePodStatus),
-		ValidateCreate:           checks(validatePodCreate),
-		ValidateUpdate:           checksBoth(validatePodUpdate),
-		ValidateStatus:           checksBoth(validatePodStatus),
-		Subresource: map[string]UpdateStrategy{
-			"ephemeralcontainers": {Prepare: onBoth(prepareEphemeralContainers), Validate: checksBoth(validateEphemeralUpdate)},
-			"resize":              {Prepare: onBoth(prepareResize), Validate: checksBoth(validateResize)},
+		PrepareCreate:            strategy.On(preparePod),
+		PrepareUpdate:            strategy.OnBoth(preparePodUpdate),
+		PrepareStatus:            strategy.OnBoth(preparePodStatus),
+		ValidateCreate:           strategy.Checks(validatePodCreate),
+		ValidateUpdate:           strategy.ChecksBoth(validatePodUpdate),
+		ValidateStatus:           strategy.ChecksBoth(validatePodStatus),
+		Subresource: map[string]strategy.UpdateStrategy{
+			"ephemeralcontainers": {Prepare: strategy.OnBoth(prepareEphemeralContainers), Validate: strategy.ChecksBoth(validateEphemeralUpdate)},
+			"resize":              {Prepare: strategy.OnBoth(prepareResize), Validate: strategy.ChecksBoth(validateResize)},
 		},
 		GracefulDelete: podGrace,
 		FieldNames: []string{
@@ -37,7 +39,7 @@ func podStrategy() *Strategy {
 		FieldAliases: map[string]string{"spec.host": "spec.nodeName"},
 		Fields:       podFields,
 	}
-	return show(renames(makesPods(s)), podColumns, podRow)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(makesPods(s)), podColumns, podRow)
 }
 
 func podFields(obj runtime.Object) fields.Set {
@@ -129,7 +131,7 @@ func preparePodUpdate(p, old *corev1.Pod) {
 }
 
 func bumpPod(p, old *corev1.Pod) {
-	setGeneration(p, old, !apiequality.Semantic.DeepEqual(p.Spec, old.Spec))
+	strategy.SetGeneration(p, old, !apiequality.Semantic.DeepEqual(p.Spec, old.Spec))
 }
 
 func preparePodStatus(p, old *corev1.Pod) {

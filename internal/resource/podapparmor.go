@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // Before v1.30, an annotation of the pod set a container's AppArmor profile. Creating a pod copies
@@ -69,7 +71,7 @@ func annotatedAppArmor(annotations map[string]string, spec *corev1.PodSpec, c *c
 		return nil, false
 	}
 	profile = appArmorOf(text)
-	if profile != nil && spec.SecurityContext != nil && equal(profile, spec.SecurityContext.AppArmorProfile) {
+	if profile != nil && spec.SecurityContext != nil && validate.Equal(profile, spec.SecurityContext.AppArmorProfile) {
 		return nil, false
 	}
 	return profile, true

@@ -9,12 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
 // makesPods clears fields of disabled features in a kind's pod spec or pod template, and adds the
 // warnings about pods: first the warnings of first, then those of the template, then the kind's own.
-func makesPods(s *Strategy, first ...func(obj, old runtime.Object) []string) *Strategy {
-	s.dropping(func(obj, old runtime.Object) {
+func makesPods(s *strategy.Strategy, first ...func(obj, old runtime.Object) []string) *strategy.Strategy {
+	s.DropFields(func(obj, old runtime.Object) {
 		var before *corev1.PodSpec
 		if old != nil {
 			before = podSpecOf(old)

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // podWarnings warns of valid but discouraged settings in a pod or pod template. An update warns
@@ -43,14 +45,14 @@ func warnedAgain(obj, old runtime.Object) bool {
 	case *corev1.PodTemplate, *appsv1.DaemonSet:
 		after, _ := templateOf(obj)
 		before, _ := templateOf(old)
-		return !equal(after, before)
+		return !validate.Equal(after, before)
 	}
 	return obj.(metav1.Object).GetGeneration() != old.(metav1.Object).GetGeneration()
 }
 
 // templateOf returns a workload's pod template and its path.
 func templateOf(obj runtime.Object) (*corev1.PodTemplateSpec, *field.Path) {
-	at := specPath.Child("template")
+	at := validate.SpecPath.Child("template")
 	switch o := obj.(type) {
 	case *corev1.PodTemplate:
 		return &o.Template, field.NewPath("template")
@@ -67,7 +69,7 @@ func templateOf(obj runtime.Object) (*corev1.PodTemplateSpec, *field.Path) {
 	case *batchv1.Job:
 		return &o.Spec.Template, at
 	case *batchv1.CronJob:
-		return &o.Spec.JobTemplate.Spec.Template, specPath.Child("jobTemplate", "spec", "template")
+		return &o.Spec.JobTemplate.Spec.Template, validate.SpecPath.Child("jobTemplate", "spec", "template")
 	}
 	return nil, nil
 }
@@ -90,7 +92,7 @@ func (p warnedPod) warnings() []string {
 	out := warnSelection(&p.Spec, at)
 	out = append(out, warnVolumes(p.Spec.Volumes, at.Child("volumes"))...)
 	out = append(out, warnRepeated(&p.Spec, at)...)
-	out = append(out, warnFractions(corev1.ResourceMemory, p.Spec.Overhead, at.Child("overhead"))...)
+	out = append(out, validate.WarnFractions(corev1.ResourceMemory, p.Spec.Overhead, at.Child("overhead"))...)
 	const seccomp = corev1.SeccompPodAnnotationKey
 	if _, ok := p.Annotations[seccomp]; ok && (p.Spec.SecurityContext == nil || p.Spec.SecurityContext.SeccompProfile == nil) {
 		out = append(out, fmt.Sprintf(`%s: non-functional in v1.27+; use the "seccompProfile" field instead`, p.path("metadata", "annotations").Key(seccomp)))
@@ -108,37 +110,21 @@ func (p warnedPod) warnings() []string {
 	out = append(out, warnEmptySelectors(p.Spec.Affinity, at.Child("affinity"))...)
 	if p.Spec.DNSConfig != nil {
 		for i, ip := range p.Spec.DNSConfig.Nameservers {
-			out = append(out, warnIP(ip, at.Child("dnsConfig", "nameservers").Index(i))...)
+			out = append(out, validate.WarnIP(ip, at.Child("dnsConfig", "nameservers").Index(i))...)
 		}
 	}
 	for i, alias := range p.Spec.HostAliases {
-		out = append(out, warnIP(alias.IP, at.Child("hostAliases").Index(i).Child("ip"))...)
+		out = append(out, validate.WarnIP(alias.IP, at.Child("hostAliases").Index(i).Child("ip"))...)
 	}
 	return out
 }
 
-// oldLabels are node labels that others have replaced (reference of well-known labels).
-var oldLabels = []struct{ name, since, instead string }{
-	{corev1.LabelFailureDomainBetaZone, "v1.17", corev1.LabelTopologyZone}, {corev1.LabelFailureDomainBetaRegion, "v1.17", corev1.LabelTopologyRegion},
-	{corev1.LabelInstanceType, "v1.17", corev1.LabelInstanceTypeStable}, {"beta.kubernetes.io/arch", "v1.14", corev1.LabelArchStable}, {"beta.kubernetes.io/os", "v1.14", corev1.LabelOSStable},
-}
-
-// warnOldLabel warns of an outdated label where pods select nodes.
-func warnOldLabel(label string, at *field.Path) []string {
-	for _, old := range oldLabels {
-		if old.name == label {
-			return []string{fmt.Sprintf("%s: %s is deprecated since %s; use %q instead", at, label, old.since, old.instead)}
-		}
-	}
-	return nil
-}
-
 func warnSelection(spec *corev1.PodSpec, at *field.Path) []string {
 	var out []string
-	out = append(out, warnLabelsOf(spec.NodeSelector, func(label string) *field.Path { return at.Child("nodeSelector").Key(label) })...)
+	out = append(out, validate.WarnLabelsOf(spec.NodeSelector, func(label string) *field.Path { return at.Child("nodeSelector").Key(label) })...)
 	requirements := func(list []corev1.NodeSelectorRequirement, at *field.Path) {
 		for i, r := range list {
-			out = append(out, warnOldLabel(r.Key, at.Index(i).Child("key"))...)
+			out = append(out, validate.WarnOldLabel(r.Key, at.Index(i).Child("key"))...)
 		}
 	}
 	// Warns of values that no node label can have.
@@ -166,7 +152,7 @@ func warnSelection(spec *corev1.PodSpec, at *field.Path) []string {
 	}
 	for i, c := range spec.TopologySpreadConstraints {
 		at := at.Child("topologySpreadConstraints").Index(i)
-		out = append(out, warnOldLabel(c.TopologyKey, at.Child("topologyKey"))...)
+		out = append(out, validate.WarnOldLabel(c.TopologyKey, at.Child("topologyKey"))...)
 		if c.LabelSelector == nil {
 			out = append(out, matchesNothing(at))
 		}
@@ -220,8 +206,8 @@ func warnVolumes(volumes []corev1.Volume, at *field.Path) []string {
 		}
 		if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
 			resources, at := v.Ephemeral.VolumeClaimTemplate.Spec.Resources, at.Child("ephemeral", "volumeClaimTemplate", "spec", "resources")
-			out = append(out, warnFractions(corev1.ResourceStorage, resources.Requests, at.Child("requests"))...)
-			out = append(out, warnFractions(corev1.ResourceStorage, resources.Limits, at.Child("limits"))...)
+			out = append(out, validate.WarnFractions(corev1.ResourceStorage, resources.Requests, at.Child("requests"))...)
+			out = append(out, validate.WarnFractions(corev1.ResourceStorage, resources.Limits, at.Child("limits"))...)
 		}
 		if v.Projected != nil && slices.Contains(v.Projected.Sources, corev1.VolumeProjection{}) {
 			rest = append(rest, fmt.Sprintf("volume %q (Projected) has no sources provided", v.Name))
@@ -229,14 +215,6 @@ func warnVolumes(volumes []corev1.Volume, at *field.Path) []string {
 		rest = append(rest, warnPaths(v)...)
 	}
 	return append(out, rest...)
-}
-
-// warnFractions warns of fractions of a byte.
-func warnFractions(name corev1.ResourceName, list corev1.ResourceList, at *field.Path) []string {
-	if value, ok := list[name]; ok && value.MilliValue()%1000 != 0 {
-		return []string{fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer", at.Key(string(name)), value.String())}
-	}
-	return nil
 }
 
 // warnRepeated warns of list entries that server-side apply treats as the same entry.
@@ -271,8 +249,8 @@ func (p warnedPod) warnContainer(c *corev1.Container, at *field.Path) []string {
 		out = append(out, oldAppArmor(p.path("metadata", "annotations"), c))
 	}
 	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
-		out = append(out, warnFractions(name, c.Resources.Limits, at.Child("resources", "limits"))...)
-		out = append(out, warnFractions(name, c.Resources.Requests, at.Child("resources", "requests"))...)
+		out = append(out, validate.WarnFractions(name, c.Resources.Limits, at.Child("resources", "limits"))...)
+		out = append(out, validate.WarnFractions(name, c.Resources.Requests, at.Child("resources", "requests"))...)
 	}
 	seen := map[string]bool{}
 	for i, e := range c.Env {

@@ -8,6 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/knarr-project/knarr/internal/resource/strategy"
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 func TestPodsAreWarnedOf(t *testing.T) {
@@ -95,7 +98,7 @@ func TestManyPortsAreWarnedOfNoMoreThanIsSent(t *testing.T) {
 			for i := range many {
 				spec.Containers[0].Ports = append(spec.Containers[0].Ports, c.port(i))
 			}
-			got := warnPorts(spec, specPath)
+			got := warnPorts(spec, validate.SpecPath)
 			switch all := strings.Join(got, ""); {
 			case c.want == "" && len(got) > 0, c.want != "" && (len(got) == 0 || got[0] != c.want):
 				t.Errorf("%d warnings, first %q, want %q", len(got), got[:min(1, len(got))], c.want)
@@ -153,7 +156,7 @@ func TestAppArmorAnnotationsOfANewPodBecomeFields(t *testing.T) {
 }
 
 func TestProjectionsOfFeaturesThatAreOffAreDropped(t *testing.T) {
-	read := func() (*corev1.Pod, *Strategy) {
+	read := func() (*corev1.Pod, *strategy.Strategy) {
 		obj, s := read(t, "apiVersion: v1\nkind: Pod\nspec: {terminationGracePeriodSeconds: -5, containers: [{name: c, image: i}], volumes: [{name: v, projected: {sources: [{podCertificate: {}}, {clusterTrustBundle: {path: a}}]}}]}\n")
 		return obj.(*corev1.Pod), s
 	}

@@ -4,6 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // MakesPods reports whether the object is a pod or has a pod template.
@@ -16,7 +18,7 @@ func MakesPods(obj runtime.Object) bool {
 // Privileged returns an error for each privileged container of a pod or pod template. It serves
 // kube-apiserver's --allow-privileged=false.
 func Privileged(obj runtime.Object) (errs field.ErrorList) {
-	at := specPath
+	at := validate.SpecPath
 	if _, template := templateOf(obj); template != nil {
 		at = template.Child("spec")
 	}

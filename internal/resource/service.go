@@ -8,23 +8,26 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/knarr-project/knarr/internal/resource/strategy"
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
-func serviceStrategy() *Strategy {
-	s := &Strategy{
+func serviceStrategy() *strategy.Strategy {
+	s := &strategy.Strategy{
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
-		Default:                  on(defaultService),
-		PrepareCreate: on(func(s *corev1.Service) {
+		Default:                  strategy.On(defaultService),
+		PrepareCreate: strategy.On(func(s *corev1.Service) {
 			s.Status = corev1.ServiceStatus{}
 			pairClusterIPs(s, nil)
 			dropTrafficPolicy(s)
 		}),
-		PrepareUpdate:  onBoth(prepareServiceUpdate),
-		PrepareStatus:  onBoth(func(s, old *corev1.Service) { s.Spec = *old.Spec.DeepCopy() }),
-		ValidateCreate: checks(validateServiceCreate),
-		ValidateUpdate: checksBoth(validateServiceUpdate),
-		ValidateStatus: checksBoth(validateServiceStatus),
+		PrepareUpdate:  strategy.OnBoth(prepareServiceUpdate),
+		PrepareStatus:  strategy.OnBoth(func(s, old *corev1.Service) { s.Spec = *old.Spec.DeepCopy() }),
+		ValidateCreate: strategy.Checks(validateServiceCreate),
+		ValidateUpdate: strategy.ChecksBoth(validateServiceUpdate),
+		ValidateStatus: strategy.ChecksBoth(validateServiceStatus),
 		ValidateName:   apivalidation.NameIsDNSLabel,
 		Warnings:       serviceWarnings,
 		FieldNames:     []string{"spec.clusterIP", "spec.type"},
@@ -33,7 +36,7 @@ func serviceStrategy() *Strategy {
 			return fields.Set{"spec.clusterIP": s.Spec.ClusterIP, "spec.type": string(s.Spec.Type)}
 		},
 	}
-	return show(s, serviceColumns, serviceRow)
+	return strategy.Show(s, serviceColumns, serviceRow)
 }
 
 func prepareServiceUpdate(s, old *corev1.Service) {
@@ -91,7 +94,7 @@ func keepAllocations(s, old *corev1.Service) {
 		keepNodePorts(s, old)
 	}
 	if needsHealthCheckPort(old) && needsHealthCheckPort(s) {
-		setDefault(&s.Spec.HealthCheckNodePort, old.Spec.HealthCheckNodePort)
+		strategy.SetDefault(&s.Spec.HealthCheckNodePort, old.Spec.HealthCheckNodePort)
 	}
 }
 
@@ -131,10 +134,10 @@ func dropOtherTypes(s, old *corev1.Service) {
 		s.Spec.HealthCheckNodePort = 0
 	}
 	if old.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.Type != corev1.ServiceTypeLoadBalancer {
-		if equalPointers(s.Spec.AllocateLoadBalancerNodePorts, old.Spec.AllocateLoadBalancerNodePorts) {
+		if validate.EqualPointers(s.Spec.AllocateLoadBalancerNodePorts, old.Spec.AllocateLoadBalancerNodePorts) {
 			s.Spec.AllocateLoadBalancerNodePorts = nil
 		}
-		if equalPointers(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
+		if validate.EqualPointers(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
 			s.Spec.LoadBalancerClass = nil
 		}
 		s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
@@ -142,10 +145,6 @@ func dropOtherTypes(s, old *corev1.Service) {
 	if externallyAccessible(old) && !externallyAccessible(s) && s.Spec.ExternalTrafficPolicy == old.Spec.ExternalTrafficPolicy {
 		s.Spec.ExternalTrafficPolicy = ""
 	}
-}
-
-func equalPointers[T comparable](a, b *T) bool {
-	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
 func hasClusterIP(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeExternalName }

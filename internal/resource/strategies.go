@@ -1,22 +1,22 @@
+// Package resource holds the behaviour of each built-in kind: defaults, validation, update rules,
+// selectable fields and printer columns. Everything is a pure function without I/O or clock. The
+// rules come from the API reference and the comments of k8s.io/api.
+//
+// Words. A strategy is the behaviour of one kind. The hub type is the Go type of a kind's one
+// version in memory (docs/adr/0014-one-table-of-kinds.md).
+//
+// In: a decoded object, and the stored one in updates. Out: the prepared object, field errors,
+// warnings, table rows.
 package resource
 
-import "k8s.io/apimachinery/pkg/runtime/schema"
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
-// loose accepts finalizers without a domain. It is for kinds whose upstream validation never
-// checked them.
-func loose(s *Strategy) *Strategy {
-	s.LooseFinalizers = true
-	return s
-}
-
-// renames checks generateName in updates as in creates.
-func renames(s *Strategy) *Strategy {
-	s.NameRuleOnUpdate = true
-	return s
-}
+	"github.com/knarr-project/knarr/internal/resource/strategy"
+)
 
 // strategies maps every kind to its behaviour.
-var strategies = map[schema.GroupResource]*Strategy{
+var strategies = map[schema.GroupResource]*strategy.Strategy{
 	{Resource: "pods"}:                                                                     podStrategy(),
 	{Resource: "services"}:                                                                 serviceStrategy(),
 	{Resource: "namespaces"}:                                                               namespaceStrategy(),

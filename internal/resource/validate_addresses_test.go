@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 func TestALooselyWrittenAddressStaysWhereItWas(t *testing.T) {
@@ -100,7 +102,7 @@ func TestALooselyWrittenAddressOfAStatusStaysWhereItWas(t *testing.T) {
 func TestStoredAddressesAreReadOnceAndOnlyForOnesThatAreRefused(t *testing.T) {
 	const n = 1000
 	reads := 0
-	before := storedIn(func(yield func(string) bool) {
+	before := validate.StoredIn(func(yield func(string) bool) {
 		for i := range n {
 			if reads++; !yield(fmt.Sprintf("010.0.%d.%d", i/256, i%256)) {
 				return
@@ -108,14 +110,14 @@ func TestStoredAddressesAreReadOnceAndOnlyForOnesThatAreRefused(t *testing.T) {
 		}
 	})
 	for range n {
-		expect(t, validateStoredIP("10.0.0.1", before, nil))
+		expect(t, validate.StoredIP("10.0.0.1", before, nil))
 	}
 	if reads != 0 {
 		t.Fatalf("%d addresses are read for ones that are well written", reads)
 	}
 	for i := range n {
-		expect(t, validateStoredIP(fmt.Sprintf("010.0.%d.%d", i/256, i%256), before, nil))
-		expect(t, validateStoredIP(fmt.Sprintf("011.0.%d.%d", i/256, i%256), before, nil), "must not have leading 0s")
+		expect(t, validate.StoredIP(fmt.Sprintf("010.0.%d.%d", i/256, i%256), before, nil))
+		expect(t, validate.StoredIP(fmt.Sprintf("011.0.%d.%d", i/256, i%256), before, nil), "must not have leading 0s")
 	}
 	if reads != n {
 		t.Fatalf("%d addresses are read for %d that were there", reads, n)

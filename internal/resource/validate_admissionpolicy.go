@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/knarr-project/knarr/internal/cel"
+	"github.com/knarr-project/knarr/internal/resource/strategy"
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 const (
@@ -124,7 +126,7 @@ func (c *policyChecker) declare(v *admissionregistrationv1.Variable, at *field.P
 
 func validateValidatingPolicySpec(p *admissionregistrationv1.ValidatingAdmissionPolicy, known map[string]bool) field.ErrorList {
 	spec, at := &p.Spec, field.NewPath("spec")
-	errs := oneOfIfSet(spec.FailurePolicy, at.Child("failurePolicy"), admissionregistrationv1.Fail, admissionregistrationv1.Ignore)
+	errs := validate.OneOfIfSet(spec.FailurePolicy, at.Child("failurePolicy"), admissionregistrationv1.Fail, admissionregistrationv1.Ignore)
 	errs = append(errs, validateParamKind(spec.ParamKind, at.Child("paramKind"))...)
 	errs = append(errs, validateConstraints(spec.MatchConstraints, at.Child("matchConstraints"))...)
 	scope := cel.Scope{Params: spec.ParamKind != nil, Authorizer: true}
@@ -176,7 +178,7 @@ func validateValidation(v *admissionregistrationv1.Validation, c, messages *poli
 	case strings.Contains(v.Message, "\n"):
 		errs = append(errs, field.Invalid(at.Child("message"), v.Message, "must not contain line breaks"))
 	}
-	return append(errs, oneOfIfSet(v.Reason, at.Child("reason"), metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)...)
+	return append(errs, validate.OneOfIfSet(v.Reason, at.Child("reason"), metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)...)
 }
 
 func validateAuditAnnotations(policy string, annotations []admissionregistrationv1.AuditAnnotation, c *policyChecker, at *field.Path) field.ErrorList {
@@ -190,7 +192,7 @@ func validateAuditAnnotations(policy string, annotations []admissionregistration
 		if policy == "" {
 			errs = append(errs, field.Invalid(at.Child("key"), a.Key, "requires metadata.name be non-empty"))
 		} else {
-			errs = append(errs, validateQualified(policy+"/"+a.Key, at.Child("key"))...)
+			errs = append(errs, validate.Qualified(policy+"/"+a.Key, at.Child("key"))...)
 		}
 		switch {
 		case strings.TrimSpace(a.ValueExpression) == "":
@@ -223,9 +225,9 @@ func validateParamKind(k *admissionregistrationv1.ParamKind, at *field.Path) fie
 		errs = append(errs, field.Invalid(version, k.APIVersion, err.Error()))
 	} else {
 		if gv.Group != "" {
-			errs = append(errs, validateSubdomain(gv.Group, version)...)
+			errs = append(errs, validate.Subdomain(gv.Group, version)...)
 		}
-		errs = append(errs, invalids(version, gv.Version, validation.IsDNS1035Label(gv.Version))...)
+		errs = append(errs, validate.Invalids(version, gv.Version, validation.IsDNS1035Label(gv.Version))...)
 	}
 	if k.Kind == "" {
 		return append(errs, field.Required(at.Child("kind"), ""))
@@ -248,16 +250,16 @@ func validateConstraints(m *admissionregistrationv1.MatchResources, at *field.Pa
 }
 
 func validateMatchResources(m *admissionregistrationv1.MatchResources, at *field.Path) field.ErrorList {
-	errs := oneOfIfSet(m.MatchPolicy, at.Child("matchPolicy"), admissionregistrationv1.Equivalent, admissionregistrationv1.Exact)
+	errs := validate.OneOfIfSet(m.MatchPolicy, at.Child("matchPolicy"), admissionregistrationv1.Equivalent, admissionregistrationv1.Exact)
 	if m.NamespaceSelector == nil {
 		errs = append(errs, field.Required(at.Child("namespaceSelector"), ""))
 	} else {
-		errs = append(errs, validateSelector(m.NamespaceSelector, at.Child("namespaceSelector"))...)
+		errs = append(errs, validate.Selector(m.NamespaceSelector, at.Child("namespaceSelector"))...)
 	}
 	if m.ObjectSelector == nil {
 		errs = append(errs, field.Required(at.Child("objectSelector"), ""))
 	} else {
-		errs = append(errs, validateSelector(m.ObjectSelector, at.Child("objectSelector"))...)
+		errs = append(errs, validate.Selector(m.ObjectSelector, at.Child("objectSelector"))...)
 	}
 	for i := range m.ResourceRules {
 		errs = append(errs, validateNamedRule(&m.ResourceRules[i], at.Child("resourceRules").Index(i))...)
@@ -272,7 +274,7 @@ func validateNamedRule(r *admissionregistrationv1.NamedRuleWithOperations, at *f
 	var errs field.ErrorList
 	names := map[string]bool{}
 	for i, name := range r.ResourceNames {
-		errs = append(errs, invalids(at.Child("resourceNames").Index(i), name, pathSegment(name, false))...)
+		errs = append(errs, validate.Invalids(at.Child("resourceNames").Index(i), name, strategy.PathSegment(name, false))...)
 		if names[name] {
 			errs = append(errs, field.Duplicate(at.Child("resourceNames").Index(i), name))
 		}
@@ -294,10 +296,10 @@ func validateParamRef(r *admissionregistrationv1.ParamRef, at *field.Path) field
 		errs = append(errs, field.Required(at, "one of name or selector must be specified"))
 	}
 	if r.Name != "" {
-		errs = append(errs, invalids(at.Child("name"), r.Name, pathSegment(r.Name, false))...)
+		errs = append(errs, validate.Invalids(at.Child("name"), r.Name, strategy.PathSegment(r.Name, false))...)
 	}
 	if r.Selector != nil {
-		errs = append(errs, validateSelector(r.Selector, at.Child("selector"))...)
+		errs = append(errs, validate.Selector(r.Selector, at.Child("selector"))...)
 	}
 	if r.ParameterNotFoundAction == nil || *r.ParameterNotFoundAction == "" {
 		return append(errs, field.Required(at.Child("parameterNotFoundAction"), ""))
@@ -312,7 +314,7 @@ func validatePolicyName(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, "")}
 	}
-	return validateSubdomain(name, at)
+	return validate.Subdomain(name, at)
 }
 
 func validateValidatingPolicyBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
@@ -328,7 +330,7 @@ func validateValidatingPolicyBinding(b *admissionregistrationv1.ValidatingAdmiss
 	}
 	seen := map[admissionregistrationv1.ValidationAction]bool{}
 	for i, a := range b.Spec.ValidationActions {
-		errs = append(errs, notSupportedUnless(a, at.Index(i), admissionregistrationv1.Audit, admissionregistrationv1.Deny, admissionregistrationv1.Warn)...)
+		errs = append(errs, validate.NotSupportedUnless(a, at.Index(i), admissionregistrationv1.Audit, admissionregistrationv1.Deny, admissionregistrationv1.Warn)...)
 		if seen[a] {
 			errs = append(errs, field.Duplicate(at.Index(i), a))
 		}

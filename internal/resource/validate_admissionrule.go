@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/knarr-project/knarr/internal/cel"
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // Rules and match conditions, which webhooks and policies share.
@@ -35,7 +36,7 @@ func validateRuleOperations(operations []admissionregistrationv1.OperationType, 
 		errs = append(errs, field.Invalid(at, operations, "if '*' is present, must not specify other operations"))
 	}
 	for i, o := range operations {
-		errs = append(errs, notSupportedUnless(o, at.Index(i), admissionregistrationv1.OperationAll, admissionregistrationv1.Connect,
+		errs = append(errs, validate.NotSupportedUnless(o, at.Index(i), admissionregistrationv1.OperationAll, admissionregistrationv1.Connect,
 			admissionregistrationv1.Create, admissionregistrationv1.Delete, admissionregistrationv1.Update)...)
 	}
 	return errs
@@ -126,7 +127,7 @@ func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition
 		case names[c.Name]:
 			errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
 		default:
-			errs = append(errs, validateQualified(c.Name, at.Child("name"))...)
+			errs = append(errs, validate.Qualified(c.Name, at.Child("name"))...)
 		}
 		names[c.Name] = true
 	}

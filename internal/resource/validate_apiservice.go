@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // Limits of priorities (API reference, APIServiceSpec).
@@ -28,11 +30,11 @@ func validateAPIService(a *apiregistrationv1.APIService) field.ErrorList {
 	}
 	switch {
 	case a.Spec.Group != "":
-		errs = append(errs, validateSubdomain(a.Spec.Group, spec.Child("group"))...)
+		errs = append(errs, validate.Subdomain(a.Spec.Group, spec.Child("group"))...)
 	case a.Spec.Version != "v1": // the core group has an empty name and one version
 		errs = append(errs, field.Required(spec.Child("group"), "only v1 may have an empty group and it better be legacy kube"))
 	}
-	errs = append(errs, invalids(spec.Child("version"), a.Spec.Version, validation.IsDNS1035Label(a.Spec.Version))...)
+	errs = append(errs, validate.Invalids(spec.Child("version"), a.Spec.Version, validation.IsDNS1035Label(a.Spec.Version))...)
 	if p := a.Spec.GroupPriorityMinimum; p <= 0 || p > maxGroupPriority {
 		errs = append(errs, field.Invalid(spec.Child("groupPriorityMinimum"), p, "must be positive and less than 20000"))
 	}

@@ -12,45 +12,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
-const mismatch = "`selector` does not match template `labels`"
-
-var specPath = field.NewPath("spec")
-
-// count is a number in a status and its field.
-type count struct {
-	name  string
-	value int32
-}
-
-func countOf(name string, value int32) count { return count{name, value} }
-
-func nonNegativeCounts(path *field.Path, counts ...count) field.ErrorList {
-	var errs field.ErrorList
-	for _, c := range counts {
-		errs = append(errs, validateNonNegative(int64(c.value), path.Child(c.name))...)
-	}
-	return errs
-}
-
 // atMost refuses counts above a limit.
-func atMost(path *field.Path, limit int32, message string, counts ...count) field.ErrorList {
+func atMost(path *field.Path, limit int32, message string, counts ...validate.Count) field.ErrorList {
 	var errs field.ErrorList
 	for _, c := range counts {
-		if c.value > limit {
-			errs = append(errs, field.Invalid(path.Child(c.name), c.value, message))
+		if c.Value > limit {
+			errs = append(errs, field.Invalid(path.Child(c.Name), c.Value, message))
 		}
 	}
 	return errs
-}
-
-// optionalNonNegative checks a number that may be absent.
-func optionalNonNegative[T int32 | int64](value *T, path *field.Path) field.ErrorList {
-	if value == nil {
-		return nil
-	}
-	return validateNonNegative(int64(*value), path)
 }
 
 // notDecremented refuses to lower a counter.
@@ -58,8 +32,8 @@ func notDecremented(value, old *int32, path *field.Path) field.ErrorList {
 	if old == nil {
 		return nil
 	}
-	if deref(value) < *old || value == nil {
-		return field.ErrorList{field.Invalid(path, deref(value), "cannot be decremented")}
+	if validate.Deref(value) < *old || value == nil {
+		return field.ErrorList{field.Invalid(path, validate.Deref(value), "cannot be decremented")}
 	}
 	return nil
 }
@@ -69,7 +43,7 @@ func requiredSelector(s *metav1.LabelSelector, path *field.Path, empty string) f
 	if s == nil {
 		return field.ErrorList{field.Required(path, "")}
 	}
-	errs := validateSelector(s, path)
+	errs := validate.Selector(s, path)
 	if len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
 		errs = append(errs, field.Invalid(path, s, empty))
 	}
@@ -79,14 +53,14 @@ func requiredSelector(s *metav1.LabelSelector, path *field.Path, empty string) f
 // selectsTemplate checks that the selector matches the template's labels.
 func selectsTemplate(selector labels.Selector, t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	if !selector.Empty() && !selector.Matches(labels.Set(t.Labels)) {
-		return field.ErrorList{field.Invalid(path.Child("metadata", "labels"), t.Labels, mismatch)}
+		return field.ErrorList{field.Invalid(path.Child("metadata", "labels"), t.Labels, validate.Mismatch)}
 	}
 	return nil
 }
 
 // runsForever checks the pod settings of a workload that replaces ended pods.
 func runsForever(t *corev1.PodTemplateSpec, path *field.Path, workload string) field.ErrorList {
-	errs := notSupportedUnless(t.Spec.RestartPolicy, path.Child("spec", "restartPolicy"), corev1.RestartPolicyAlways)
+	errs := validate.NotSupportedUnless(t.Spec.RestartPolicy, path.Child("spec", "restartPolicy"), corev1.RestartPolicyAlways)
 	if t.Spec.ActiveDeadlineSeconds != nil {
 		errs = append(errs, field.Forbidden(path.Child("spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in "+workload+" is not Supported"))
 	}
@@ -106,15 +80,15 @@ func replicatedTemplate(s *metav1.LabelSelector, t *corev1.PodTemplateSpec, path
 }
 
 func validateDeployment(d *appsv1.Deployment) field.ErrorList {
-	spec, path := &d.Spec, specPath
-	errs := optionalNonNegative(spec.Replicas, path.Child("replicas"))
+	spec, path := &d.Spec, validate.SpecPath
+	errs := validate.OptionalNonNegative(spec.Replicas, path.Child("replicas"))
 	errs = append(errs, requiredSelector(spec.Selector, path.Child("selector"), "empty selector is invalid for deployment")...)
 	errs = append(errs, replicatedTemplate(spec.Selector, &spec.Template, path)...)
 	errs = append(errs, validateDeploymentStrategy(&spec.Strategy, path.Child("strategy"))...)
-	errs = append(errs, validateNonNegative(int64(spec.MinReadySeconds), path.Child("minReadySeconds"))...)
-	errs = append(errs, optionalNonNegative(spec.RevisionHistoryLimit, path.Child("revisionHistoryLimit"))...)
+	errs = append(errs, validate.NonNegative(int64(spec.MinReadySeconds), path.Child("minReadySeconds"))...)
+	errs = append(errs, validate.OptionalNonNegative(spec.RevisionHistoryLimit, path.Child("revisionHistoryLimit"))...)
 	if deadline := spec.ProgressDeadlineSeconds; deadline != nil {
-		errs = append(errs, validateNonNegative(int64(*deadline), path.Child("progressDeadlineSeconds"))...)
+		errs = append(errs, validate.NonNegative(int64(*deadline), path.Child("progressDeadlineSeconds"))...)
 		if *deadline <= spec.MinReadySeconds {
 			errs = append(errs, field.Invalid(path.Child("progressDeadlineSeconds"), deadline, "must be greater than minReadySeconds"))
 		}
@@ -123,7 +97,7 @@ func validateDeployment(d *appsv1.Deployment) field.ErrorList {
 }
 
 func validateDeploymentUpdate(d, old *appsv1.Deployment) field.ErrorList {
-	return append(validateDeployment(d), validateImmutable(d.Spec.Selector, old.Spec.Selector, specPath.Child("selector"))...)
+	return append(validateDeployment(d), validate.Immutable(d.Spec.Selector, old.Spec.Selector, validate.SpecPath.Child("selector"))...)
 }
 
 func validateDeploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.ErrorList {
@@ -144,18 +118,18 @@ func validateDeploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) 
 }
 
 func validateRollingDeployment(r *appsv1.RollingUpdateDeployment, path *field.Path) field.ErrorList {
-	unavailable, surge := deref(r.MaxUnavailable), deref(r.MaxSurge)
-	errs := validatePositiveIntOrPercent(unavailable, path.Child("maxUnavailable"))
-	errs = append(errs, validatePositiveIntOrPercent(surge, path.Child("maxSurge"))...)
+	unavailable, surge := validate.Deref(r.MaxUnavailable), validate.Deref(r.MaxSurge)
+	errs := validate.PositiveIntOrPercent(unavailable, path.Child("maxUnavailable"))
+	errs = append(errs, validate.PositiveIntOrPercent(surge, path.Child("maxSurge"))...)
 	if amountOf(unavailable) == 0 && amountOf(surge) == 0 {
 		errs = append(errs, field.Invalid(path.Child("maxUnavailable"), r.MaxUnavailable, "may not be 0 when `maxSurge` is 0"))
 	}
-	return append(errs, validateAtMostHundredPercent(unavailable, path.Child("maxUnavailable"))...)
+	return append(errs, validate.AtMostHundredPercent(unavailable, path.Child("maxUnavailable"))...)
 }
 
 // amountOf returns a number, or a percentage's number.
 func amountOf(v intstr.IntOrString) int {
-	if percent, ok := percentOf(v); ok {
+	if percent, ok := validate.PercentOf(v); ok {
 		return percent
 	}
 	return v.IntValue()
@@ -163,14 +137,14 @@ func amountOf(v intstr.IntOrString) int {
 
 func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
 	s, path := &d.Status, field.NewPath("status")
-	errs := validateNonNegative(s.ObservedGeneration, path.Child("observedGeneration"))
-	errs = append(errs, nonNegativeCounts(path, countOf("replicas", s.Replicas), countOf("updatedReplicas", s.UpdatedReplicas),
-		countOf("readyReplicas", s.ReadyReplicas), countOf("availableReplicas", s.AvailableReplicas), countOf("unavailableReplicas", s.UnavailableReplicas))...)
-	errs = append(errs, optionalNonNegative(s.TerminatingReplicas, path.Child("terminatingReplicas"))...)
-	errs = append(errs, optionalNonNegative(s.CollisionCount, path.Child("collisionCount"))...)
+	errs := validate.NonNegative(s.ObservedGeneration, path.Child("observedGeneration"))
+	errs = append(errs, validate.NonNegativeCounts(path, validate.CountOf("replicas", s.Replicas), validate.CountOf("updatedReplicas", s.UpdatedReplicas),
+		validate.CountOf("readyReplicas", s.ReadyReplicas), validate.CountOf("availableReplicas", s.AvailableReplicas), validate.CountOf("unavailableReplicas", s.UnavailableReplicas))...)
+	errs = append(errs, validate.OptionalNonNegative(s.TerminatingReplicas, path.Child("terminatingReplicas"))...)
+	errs = append(errs, validate.OptionalNonNegative(s.CollisionCount, path.Child("collisionCount"))...)
 	errs = append(errs, atMost(path, s.Replicas, aboveReplicas,
-		countOf("updatedReplicas", s.UpdatedReplicas), countOf("readyReplicas", s.ReadyReplicas), countOf("availableReplicas", s.AvailableReplicas))...)
-	errs = append(errs, atMost(path, s.ReadyReplicas, aboveReady, countOf("availableReplicas", s.AvailableReplicas))...)
+		validate.CountOf("updatedReplicas", s.UpdatedReplicas), validate.CountOf("readyReplicas", s.ReadyReplicas), validate.CountOf("availableReplicas", s.AvailableReplicas))...)
+	errs = append(errs, atMost(path, s.ReadyReplicas, aboveReady, validate.CountOf("availableReplicas", s.AvailableReplicas))...)
 	return append(errs, notDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }
 
@@ -180,47 +154,47 @@ const (
 )
 
 func validateReplicaSet(r *appsv1.ReplicaSet) field.ErrorList {
-	spec, path := &r.Spec, specPath
-	errs := optionalNonNegative(spec.Replicas, path.Child("replicas"))
-	errs = append(errs, validateNonNegative(int64(spec.MinReadySeconds), path.Child("minReadySeconds"))...)
+	spec, path := &r.Spec, validate.SpecPath
+	errs := validate.OptionalNonNegative(spec.Replicas, path.Child("replicas"))
+	errs = append(errs, validate.NonNegative(int64(spec.MinReadySeconds), path.Child("minReadySeconds"))...)
 	errs = append(errs, requiredSelector(spec.Selector, path.Child("selector"), "empty selector is invalid for deployment")...)
 	return append(errs, replicatedTemplate(spec.Selector, &spec.Template, path)...)
 }
 
 func validateReplicaSetUpdate(r, old *appsv1.ReplicaSet) field.ErrorList {
-	return append(validateReplicaSet(r), validateImmutable(r.Spec.Selector, old.Spec.Selector, specPath.Child("selector"))...)
+	return append(validateReplicaSet(r), validate.Immutable(r.Spec.Selector, old.Spec.Selector, validate.SpecPath.Child("selector"))...)
 }
 
 func validateReplicaSetStatus(r, _ *appsv1.ReplicaSet) field.ErrorList {
 	s, path := &r.Status, field.NewPath("status")
-	errs := nonNegativeCounts(path, countOf("replicas", s.Replicas), countOf("fullyLabeledReplicas", s.FullyLabeledReplicas),
-		countOf("readyReplicas", s.ReadyReplicas), countOf("availableReplicas", s.AvailableReplicas))
-	errs = append(errs, optionalNonNegative(s.TerminatingReplicas, path.Child("terminatingReplicas"))...)
-	errs = append(errs, validateNonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
+	errs := validate.NonNegativeCounts(path, validate.CountOf("replicas", s.Replicas), validate.CountOf("fullyLabeledReplicas", s.FullyLabeledReplicas),
+		validate.CountOf("readyReplicas", s.ReadyReplicas), validate.CountOf("availableReplicas", s.AvailableReplicas))
+	errs = append(errs, validate.OptionalNonNegative(s.TerminatingReplicas, path.Child("terminatingReplicas"))...)
+	errs = append(errs, validate.NonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
 	errs = append(errs, atMost(path, s.Replicas, aboveReplicas,
-		countOf("fullyLabeledReplicas", s.FullyLabeledReplicas), countOf("readyReplicas", s.ReadyReplicas), countOf("availableReplicas", s.AvailableReplicas))...)
-	return append(errs, atMost(path, s.ReadyReplicas, aboveReady, countOf("availableReplicas", s.AvailableReplicas))...)
+		validate.CountOf("fullyLabeledReplicas", s.FullyLabeledReplicas), validate.CountOf("readyReplicas", s.ReadyReplicas), validate.CountOf("availableReplicas", s.AvailableReplicas))...)
+	return append(errs, atMost(path, s.ReadyReplicas, aboveReady, validate.CountOf("availableReplicas", s.AvailableReplicas))...)
 }
 
 func validateDaemonSet(d *appsv1.DaemonSet) field.ErrorList {
-	spec, path := &d.Spec, specPath
+	spec, path := &d.Spec, validate.SpecPath
 	template := path.Child("template")
-	errs := validateSelector(spec.Selector, path.Child("selector"))
+	errs := validate.Selector(spec.Selector, path.Child("selector"))
 	if selector, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil && !selector.Matches(labels.Set(spec.Template.Labels)) {
-		errs = append(errs, field.Invalid(template.Child("metadata", "labels"), spec.Template.Labels, mismatch))
+		errs = append(errs, field.Invalid(template.Child("metadata", "labels"), spec.Template.Labels, validate.Mismatch))
 	}
 	if s := spec.Selector; s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
 		errs = append(errs, field.Invalid(path.Child("selector"), s, "empty selector is invalid for daemonset"))
 	}
 	errs = append(errs, validatePodTemplate(&spec.Template, template)...)
 	errs = append(errs, runsForever(&spec.Template, template, "DaemonSet")...)
-	errs = append(errs, validateNonNegative(int64(spec.MinReadySeconds), path.Child("minReadySeconds"))...)
+	errs = append(errs, validate.NonNegative(int64(spec.MinReadySeconds), path.Child("minReadySeconds"))...)
 	errs = append(errs, validateDaemonSetStrategy(&spec.UpdateStrategy, path.Child("updateStrategy"))...)
-	return append(errs, optionalNonNegative(spec.RevisionHistoryLimit, path.Child("revisionHistoryLimit"))...)
+	return append(errs, validate.OptionalNonNegative(spec.RevisionHistoryLimit, path.Child("revisionHistoryLimit"))...)
 }
 
 func validateDaemonSetUpdate(d, old *appsv1.DaemonSet) field.ErrorList {
-	return append(validateDaemonSet(d), validateImmutable(d.Spec.Selector, old.Spec.Selector, specPath.Child("selector"))...)
+	return append(validateDaemonSet(d), validate.Immutable(d.Spec.Selector, old.Spec.Selector, validate.SpecPath.Child("selector"))...)
 }
 
 func validateDaemonSetStrategy(s *appsv1.DaemonSetUpdateStrategy, path *field.Path) field.ErrorList {
@@ -237,11 +211,11 @@ func validateDaemonSetStrategy(s *appsv1.DaemonSetUpdateStrategy, path *field.Pa
 }
 
 func validateRollingDaemonSet(r *appsv1.RollingUpdateDaemonSet, path *field.Path) field.ErrorList {
-	unavailable, surge := deref(r.MaxUnavailable), deref(r.MaxSurge)
-	errs := validatePositiveIntOrPercent(unavailable, path.Child("maxUnavailable"))
-	errs = append(errs, validatePositiveIntOrPercent(surge, path.Child("maxSurge"))...)
-	errs = append(errs, validateAtMostHundredPercent(unavailable, path.Child("maxUnavailable"))...)
-	errs = append(errs, validateAtMostHundredPercent(surge, path.Child("maxSurge"))...)
+	unavailable, surge := validate.Deref(r.MaxUnavailable), validate.Deref(r.MaxSurge)
+	errs := validate.PositiveIntOrPercent(unavailable, path.Child("maxUnavailable"))
+	errs = append(errs, validate.PositiveIntOrPercent(surge, path.Child("maxSurge"))...)
+	errs = append(errs, validate.AtMostHundredPercent(unavailable, path.Child("maxUnavailable"))...)
+	errs = append(errs, validate.AtMostHundredPercent(surge, path.Child("maxSurge"))...)
 	switch hasUnavailable, hasSurge := amountOf(unavailable) != 0, amountOf(surge) != 0; {
 	case hasUnavailable && hasSurge:
 		errs = append(errs, field.Invalid(path.Child("maxSurge"), r.MaxSurge, "may not be set when maxUnavailable is non-zero"))
@@ -253,12 +227,12 @@ func validateRollingDaemonSet(r *appsv1.RollingUpdateDaemonSet, path *field.Path
 
 func validateDaemonSetStatus(d, old *appsv1.DaemonSet) field.ErrorList {
 	s, path := &d.Status, field.NewPath("status")
-	errs := nonNegativeCounts(path, countOf("currentNumberScheduled", s.CurrentNumberScheduled), countOf("numberMisscheduled", s.NumberMisscheduled),
-		countOf("desiredNumberScheduled", s.DesiredNumberScheduled), countOf("numberReady", s.NumberReady))
-	errs = append(errs, validateNonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
-	errs = append(errs, nonNegativeCounts(path, countOf("updatedNumberScheduled", s.UpdatedNumberScheduled), countOf("numberAvailable", s.NumberAvailable),
-		countOf("numberUnavailable", s.NumberUnavailable))...)
-	errs = append(errs, optionalNonNegative(s.CollisionCount, path.Child("collisionCount"))...)
+	errs := validate.NonNegativeCounts(path, validate.CountOf("currentNumberScheduled", s.CurrentNumberScheduled), validate.CountOf("numberMisscheduled", s.NumberMisscheduled),
+		validate.CountOf("desiredNumberScheduled", s.DesiredNumberScheduled), validate.CountOf("numberReady", s.NumberReady))
+	errs = append(errs, validate.NonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
+	errs = append(errs, validate.NonNegativeCounts(path, validate.CountOf("updatedNumberScheduled", s.UpdatedNumberScheduled), validate.CountOf("numberAvailable", s.NumberAvailable),
+		validate.CountOf("numberUnavailable", s.NumberUnavailable))...)
+	errs = append(errs, validate.OptionalNonNegative(s.CollisionCount, path.Child("collisionCount"))...)
 	return append(errs, notDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }
 
@@ -271,21 +245,21 @@ func validateControllerRevision(r *appsv1.ControllerRevision) field.ErrorList {
 	case r.Data.Raw != nil && json.Unmarshal(r.Data.Raw, &object) != nil:
 		errs = append(errs, field.Required(field.NewPath("data"), "data must be a valid JSON object"))
 	}
-	return append(errs, validateNonNegative(r.Revision, field.NewPath("revision"))...)
+	return append(errs, validate.NonNegative(r.Revision, field.NewPath("revision"))...)
 }
 
 func validateControllerRevisionUpdate(r, old *appsv1.ControllerRevision) field.ErrorList {
-	errs := validateNonNegative(r.Revision, field.NewPath("revision"))
-	return append(errs, validateImmutable(r.Data, old.Data, field.NewPath("data"))...)
+	errs := validate.NonNegative(r.Revision, field.NewPath("revision"))
+	return append(errs, validate.Immutable(r.Data, old.Data, field.NewPath("data"))...)
 }
 
 func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
-	errs := validateStatefulSetSpec(&s.Spec, specPath)
+	errs := validateStatefulSetSpec(&s.Spec, validate.SpecPath)
 	for i := range s.Spec.VolumeClaimTemplates {
-		errs = append(errs, validateClaimSpec(&s.Spec.VolumeClaimTemplates[i].Spec, specPath.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
+		errs = append(errs, validateClaimSpec(&s.Spec.VolumeClaimTemplates[i].Spec, validate.SpecPath.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
 	}
 	if name := s.Spec.ServiceName; name != "" {
-		errs = append(errs, invalids(specPath.Child("serviceName"), name, validation.IsDNS1123Label(name))...)
+		errs = append(errs, validate.Invalids(validate.SpecPath.Child("serviceName"), name, validation.IsDNS1123Label(name))...)
 	}
 	return errs
 }
@@ -293,10 +267,10 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 func validateStatefulSetSpec(spec *appsv1.StatefulSetSpec, path *field.Path) field.ErrorList {
 	errs := validateStatefulSetStrategies(spec, path)
 	errs = append(errs, validateRetention(spec.PersistentVolumeClaimRetentionPolicy, path.Child("persistentVolumeClaimRetentionPolicy"))...)
-	errs = append(errs, optionalNonNegative(spec.Replicas, path.Child("replicas"))...)
-	errs = append(errs, validateNonNegative(int64(spec.MinReadySeconds), path.Child("minReadySeconds"))...)
+	errs = append(errs, validate.OptionalNonNegative(spec.Replicas, path.Child("replicas"))...)
+	errs = append(errs, validate.NonNegative(int64(spec.MinReadySeconds), path.Child("minReadySeconds"))...)
 	if spec.Ordinals != nil {
-		errs = append(errs, validateNonNegative(int64(spec.Ordinals.Start), path.Child("ordinals", "start"))...)
+		errs = append(errs, validate.NonNegative(int64(spec.Ordinals.Start), path.Child("ordinals", "start"))...)
 	}
 	errs = append(errs, requiredSelector(spec.Selector, path.Child("selector"), "empty selector is invalid for statefulset")...)
 	template := path.Child("template")
@@ -367,14 +341,14 @@ func validateStatefulSetStrategies(spec *appsv1.StatefulSetSpec, path *field.Pat
 }
 
 func validateRollingStatefulSet(r *appsv1.RollingUpdateStatefulSetStrategy, path *field.Path) field.ErrorList {
-	errs := optionalNonNegative(r.Partition, path.Child("partition"))
+	errs := validate.OptionalNonNegative(r.Partition, path.Child("partition"))
 	if r.MaxUnavailable != nil {
 		unavailable := path.Child("maxUnavailable")
-		errs = append(errs, validatePositiveIntOrPercent(*r.MaxUnavailable, unavailable)...)
+		errs = append(errs, validate.PositiveIntOrPercent(*r.MaxUnavailable, unavailable)...)
 		if amountOf(*r.MaxUnavailable) == 0 {
 			errs = append(errs, field.Invalid(unavailable, *r.MaxUnavailable, "cannot be 0"))
 		}
-		errs = append(errs, validateAtMostHundredPercent(*r.MaxUnavailable, unavailable)...)
+		errs = append(errs, validate.AtMostHundredPercent(*r.MaxUnavailable, unavailable)...)
 	}
 	return errs
 }
@@ -384,12 +358,12 @@ func validateRetention(p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy
 		return nil
 	}
 	const keep, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
-	return append(notSupportedUnless(p.WhenDeleted, path.Child("whenDeleted"), keep, remove),
-		notSupportedUnless(p.WhenScaled, path.Child("whenScaled"), keep, remove)...)
+	return append(validate.NotSupportedUnless(p.WhenDeleted, path.Child("whenDeleted"), keep, remove),
+		validate.NotSupportedUnless(p.WhenScaled, path.Child("whenScaled"), keep, remove)...)
 }
 
 func validateStatefulSetUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
-	errs := validateStatefulSetSpec(&s.Spec, specPath)
+	errs := validateStatefulSetSpec(&s.Spec, validate.SpecPath)
 	// Reset the mutable fields; any difference left is an illegal change.
 	spec := s.DeepCopy().Spec
 	spec.Replicas = old.Spec.Replicas
@@ -399,8 +373,8 @@ func validateStatefulSetUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
 	spec.Ordinals = old.Spec.Ordinals
 	spec.RevisionHistoryLimit = old.Spec.RevisionHistoryLimit
 	spec.PersistentVolumeClaimRetentionPolicy = old.Spec.PersistentVolumeClaimRetentionPolicy
-	if !equal(spec, old.Spec) {
-		errs = append(errs, field.Forbidden(specPath, "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "+
+	if !validate.Equal(spec, old.Spec) {
+		errs = append(errs, field.Forbidden(validate.SpecPath, "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "+
 			"'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"))
 	}
 	return errs
@@ -408,12 +382,12 @@ func validateStatefulSetUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
 
 func validateStatefulSetStatus(set, old *appsv1.StatefulSet) field.ErrorList {
 	s, path := &set.Status, field.NewPath("status")
-	errs := nonNegativeCounts(path, countOf("replicas", s.Replicas), countOf("readyReplicas", s.ReadyReplicas), countOf("currentReplicas", s.CurrentReplicas),
-		countOf("updatedReplicas", s.UpdatedReplicas), countOf("availableReplicas", s.AvailableReplicas))
-	errs = append(errs, validateNonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
-	errs = append(errs, optionalNonNegative(s.CollisionCount, path.Child("collisionCount"))...)
-	errs = append(errs, atMost(path, s.Replicas, aboveReplicas, countOf("readyReplicas", s.ReadyReplicas), countOf("currentReplicas", s.CurrentReplicas),
-		countOf("updatedReplicas", s.UpdatedReplicas), countOf("availableReplicas", s.AvailableReplicas))...)
-	errs = append(errs, atMost(path, s.ReadyReplicas, "cannot be greater than status.readyReplicas", countOf("availableReplicas", s.AvailableReplicas))...)
+	errs := validate.NonNegativeCounts(path, validate.CountOf("replicas", s.Replicas), validate.CountOf("readyReplicas", s.ReadyReplicas), validate.CountOf("currentReplicas", s.CurrentReplicas),
+		validate.CountOf("updatedReplicas", s.UpdatedReplicas), validate.CountOf("availableReplicas", s.AvailableReplicas))
+	errs = append(errs, validate.NonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
+	errs = append(errs, validate.OptionalNonNegative(s.CollisionCount, path.Child("collisionCount"))...)
+	errs = append(errs, atMost(path, s.Replicas, aboveReplicas, validate.CountOf("readyReplicas", s.ReadyReplicas), validate.CountOf("currentReplicas", s.CurrentReplicas),
+		validate.CountOf("updatedReplicas", s.UpdatedReplicas), validate.CountOf("availableReplicas", s.AvailableReplicas))...)
+	errs = append(errs, atMost(path, s.ReadyReplicas, "cannot be greater than status.readyReplicas", validate.CountOf("availableReplicas", s.AvailableReplicas))...)
 	return append(errs, notDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }

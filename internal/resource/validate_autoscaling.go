@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 const (
@@ -16,7 +18,7 @@ const (
 )
 
 func validateAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
-	spec, at := &h.Spec, specPath
+	spec, at := &h.Spec, validate.SpecPath
 	var errs field.ErrorList
 	if n := spec.MinReplicas; n != nil && *n < 1 {
 		errs = append(errs, field.Invalid(at.Child("minReplicas"), *n, "must be greater than or equal to 1"))
@@ -51,20 +53,12 @@ func validateAutoscalerUpdate(h, _ *autoscalingv2.HorizontalPodAutoscaler) field
 }
 
 func validateAutoscalerStatus(h, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
-	return nonNegativeCounts(field.NewPath("status"), countOf("currentReplicas", h.Status.CurrentReplicas), countOf("desiredReplicas", h.Status.DesiredReplicas))
-}
-
-// requiredSegment checks a name that becomes a segment of a URL.
-func requiredSegment(value string, at *field.Path) field.ErrorList {
-	if value == "" {
-		return field.ErrorList{field.Required(at, "")}
-	}
-	return invalids(at, value, path.IsValidPathSegmentName(value))
+	return validate.NonNegativeCounts(field.NewPath("status"), validate.CountOf("currentReplicas", h.Status.CurrentReplicas), validate.CountOf("desiredReplicas", h.Status.DesiredReplicas))
 }
 
 func validateScaleReference(ref autoscalingv2.CrossVersionObjectReference, at *field.Path) field.ErrorList {
-	errs := requiredSegment(ref.Kind, at.Child("kind"))
-	errs = append(errs, requiredSegment(ref.Name, at.Child("name"))...)
+	errs := validate.RequiredSegment(ref.Kind, at.Child("kind"))
+	errs = append(errs, validate.RequiredSegment(ref.Name, at.Child("name"))...)
 	if _, err := schema.ParseGroupVersion(ref.APIVersion); err != nil {
 		errs = append(errs, field.Invalid(at.Child("apiVersion"), ref.APIVersion, err.Error()))
 	}
@@ -94,7 +88,7 @@ func validateScalingRules(r *autoscalingv2.HPAScalingRules, at *field.Path) fiel
 		}
 	}
 	if s := r.SelectPolicy; s != nil {
-		errs = append(errs, notSupportedUnless(*s, at.Child("selectPolicy"),
+		errs = append(errs, validate.NotSupportedUnless(*s, at.Child("selectPolicy"),
 			autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect, autoscalingv2.MinChangePolicySelect)...)
 	}
 	policies := at.Child("policies")
@@ -103,7 +97,7 @@ func validateScalingRules(r *autoscalingv2.HPAScalingRules, at *field.Path) fiel
 	}
 	for i, p := range r.Policies {
 		at := policies.Index(i)
-		errs = append(errs, notSupportedUnless(p.Type, at.Child("type"), autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy)...)
+		errs = append(errs, validate.NotSupportedUnless(p.Type, at.Child("type"), autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy)...)
 		if p.Value <= 0 {
 			errs = append(errs, field.Invalid(at.Child("value"), p.Value, "must be greater than zero"))
 		}
@@ -161,12 +155,12 @@ func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList
 		source("containerResource", func(at *field.Path) field.ErrorList {
 			errs := validateResourceMetric(string(m.ContainerResource.Name), m.ContainerResource.Target, at)
 			if m.ContainerResource.Name != "" {
-				errs = append(errs, validateContainerResourceName(m.ContainerResource.Name, at.Child("name"))...)
+				errs = append(errs, validate.ContainerResourceName(m.ContainerResource.Name, at.Child("name"))...)
 			}
 			if m.ContainerResource.Container == "" {
 				errs = append(errs, field.Required(at.Child("container"), "must specify a container"))
 			} else {
-				errs = append(errs, validateLabel(m.ContainerResource.Container, at.Child("container"))...)
+				errs = append(errs, validate.Label(m.ContainerResource.Container, at.Child("container"))...)
 			}
 			return errs
 		})
@@ -235,7 +229,7 @@ func validateMetricIdentifier(m autoscalingv2.MetricIdentifier, at *field.Path) 
 	if m.Name == "" {
 		return field.ErrorList{field.Required(at.Child("name"), "must specify a metric name")}
 	}
-	return invalids(at.Child("name"), m.Name, path.IsValidPathSegmentName(m.Name))
+	return validate.Invalids(at.Child("name"), m.Name, path.IsValidPathSegmentName(m.Name))
 }
 
 func validateMetricTarget(t autoscalingv2.MetricTarget, at *field.Path) field.ErrorList {

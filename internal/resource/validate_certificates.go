@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 const (
@@ -35,28 +37,28 @@ func validateCertificateRequest(c *certificatesv1.CertificateSigningRequest) fie
 	spec := &c.Spec
 	var errs field.ErrorList
 	if err := parseRequest(spec.Request); err != nil {
-		errs = append(errs, field.Invalid(specPath.Child("request"), spec.Request, fmt.Sprintf("%v", err)))
+		errs = append(errs, field.Invalid(validate.SpecPath.Child("request"), spec.Request, fmt.Sprintf("%v", err)))
 	}
-	usages := specPath.Child("usages")
+	usages := validate.SpecPath.Child("usages")
 	if len(spec.Usages) == 0 {
 		errs = append(errs, field.Required(usages, ""))
 	}
 	seen := sets.Set[certificatesv1.KeyUsage]{}
 	for i, u := range spec.Usages {
-		errs = append(errs, notSupportedUnless(u, usages.Index(i), keyUsages...)...)
+		errs = append(errs, validate.NotSupportedUnless(u, usages.Index(i), keyUsages...)...)
 		if seen.Has(u) {
 			errs = append(errs, field.Duplicate(usages.Index(i), u))
 		}
 		seen.Insert(u)
 	}
-	signer := specPath.Child("signerName")
+	signer := validate.SpecPath.Child("signerName")
 	if spec.SignerName == legacyUnknownSigner {
 		errs = append(errs, field.Invalid(signer, spec.SignerName, "the legacy signerName is not allowed via this API version"))
 	} else {
 		errs = append(errs, ValidateSignerName(signer, spec.SignerName)...)
 	}
 	if s := spec.ExpirationSeconds; s != nil && *s < minCertificateSeconds {
-		errs = append(errs, field.Invalid(specPath.Child("expirationSeconds"), *s, fmt.Sprintf("may not specify a duration less than %d seconds (10 minutes)", minCertificateSeconds)))
+		errs = append(errs, field.Invalid(validate.SpecPath.Child("expirationSeconds"), *s, fmt.Sprintf("may not specify a duration less than %d seconds (10 minutes)", minCertificateSeconds)))
 	}
 	return append(errs, validateCertificateConditions(c, nil)...)
 }
@@ -114,12 +116,12 @@ func validateCertificateConditions(c, old *certificatesv1.CertificateSigningRequ
 	for i, condition := range c.Status.Conditions {
 		switch condition.Type {
 		case certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
-			errs = append(errs, oneOf(condition.Status, at.Index(i).Child("status"), "True")...)
+			errs = append(errs, validate.OneOf(condition.Status, at.Index(i).Child("status"), "True")...)
 		default:
 			if condition.Type == "" {
 				errs = append(errs, field.Required(at.Index(i).Child("type"), ""))
 			}
-			errs = append(errs, oneOf(condition.Status, at.Index(i).Child("status"), "False", "True", "Unknown")...)
+			errs = append(errs, validate.OneOf(condition.Status, at.Index(i).Child("status"), "False", "True", "Unknown")...)
 		}
 		if seen[condition.Type] {
 			errs = append(errs, field.Duplicate(at.Index(i).Child("type"), condition.Type))

@@ -5,6 +5,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/strategy"
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // The claim template of an ephemeral volume may have only labels and annotations as metadata.
@@ -13,7 +16,7 @@ import (
 
 // keepsClaimMetadata lets updates of a kind keep the illegal claim metadata that the ephemeral
 // volumes of its pod or pod template had.
-func keepsClaimMetadata(s *Strategy) *Strategy {
+func keepsClaimMetadata(s *strategy.Strategy) *strategy.Strategy {
 	s.ValidateUpdate, s.ValidateStatus = keepingClaimMetadata(s.ValidateUpdate), keepingClaimMetadata(s.ValidateStatus)
 	for name, sub := range s.Subresource {
 		sub.Validate = keepingClaimMetadata(sub.Validate)
@@ -50,10 +53,10 @@ func keptClaimMetadata(spec, before *corev1.PodSpec) []places {
 	for i := range spec.Volumes {
 		v := &spec.Volumes[i]
 		more := moreClaimMetadata(v)
-		if more == nil || len(validateTemplateMeta(more, field.NewPath("metadata"))) == 0 {
+		if more == nil || len(validate.TemplateMeta(more, field.NewPath("metadata"))) == 0 {
 			continue
 		}
-		if was, ok := volumes[v.Name]; ok && equal(more, moreClaimMetadata(&before.Volumes[was])) {
+		if was, ok := volumes[v.Name]; ok && validate.Equal(more, moreClaimMetadata(&before.Volumes[was])) {
 			kept = append(kept, places{i, was})
 		}
 	}

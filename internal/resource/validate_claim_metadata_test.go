@@ -1,6 +1,10 @@
 package resource
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
+)
 
 func TestAnObjectThatWasStoredWithMoreMetadataOfAClaimIsStillUpdated(t *testing.T) {
 	volume := func(name, metadata string) string {
@@ -43,7 +47,7 @@ func TestAnObjectThatWasStoredWithMoreMetadataOfAClaimIsStillUpdated(t *testing.
 			obj, _ := read(t, c.obj)
 			before := obj.DeepCopyObject()
 			expect(t, s.ValidateUpdate(obj, old), c.want...)
-			if !equal(obj, before) {
+			if !validate.Equal(obj, before) {
 				t.Error("the object is another one than before")
 			}
 		})

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 func validateAffinity(a *corev1.Affinity, at *field.Path) field.ErrorList {
@@ -39,86 +41,14 @@ const (
 func validateNodeAffinity(n *corev1.NodeAffinity, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if n.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		errs = append(errs, validateNodeSelector(n.RequiredDuringSchedulingIgnoredDuringExecution, at.Child(requiredTerms))...)
+		errs = append(errs, validate.NodeSelector(n.RequiredDuringSchedulingIgnoredDuringExecution, at.Child(requiredTerms))...)
 	}
 	for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
 		term, at := &n.PreferredDuringSchedulingIgnoredDuringExecution[i], at.Child(preferredTerms).Index(i)
 		if term.Weight <= 0 || term.Weight > 100 {
 			errs = append(errs, field.Invalid(at.Child("weight"), term.Weight, errWeight))
 		}
-		errs = append(errs, validateNodeTerm(&term.Preference, false, at.Child("preference"))...)
-	}
-	return errs
-}
-
-func validateNodeSelector(s *corev1.NodeSelector, at *field.Path) field.ErrorList {
-	at = at.Child("nodeSelectorTerms")
-	if len(s.NodeSelectorTerms) == 0 {
-		return field.ErrorList{field.Required(at, "must have at least one node selector term")}
-	}
-	var errs field.ErrorList
-	for i := range s.NodeSelectorTerms {
-		errs = append(errs, validateNodeTerm(&s.NodeSelectorTerms[i], true, at.Index(i))...)
-	}
-	return errs
-}
-
-// validateNodeTerm checks a node selector term. Only if strict does it require values that a label
-// can have: a preferred term may match no node.
-func validateNodeTerm(t *corev1.NodeSelectorTerm, strict bool, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i := range t.MatchExpressions {
-		errs = append(errs, validateNodeExpression(&t.MatchExpressions[i], strict, at.Child("matchExpressions").Index(i))...)
-	}
-	for i := range t.MatchFields {
-		errs = append(errs, validateNodeField(&t.MatchFields[i], at.Child("matchFields").Index(i))...)
-	}
-	return errs
-}
-
-func validateNodeExpression(r *corev1.NodeSelectorRequirement, strict bool, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	switch r.Operator {
-	case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
-		if len(r.Values) == 0 {
-			errs = append(errs, field.Required(at.Child("values"), "must be specified when `operator` is 'In' or 'NotIn'"))
-		}
-	case corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist:
-		if len(r.Values) > 0 {
-			errs = append(errs, field.Forbidden(at.Child("values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
-		}
-	case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
-		if len(r.Values) != 1 {
-			errs = append(errs, field.Required(at.Child("values"), "must be specified single value when `operator` is 'Lt' or 'Gt'"))
-		}
-	default:
-		errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
-	}
-	errs = append(errs, metavalidation.ValidateLabelName(r.Key, at.Child("key"))...)
-	if !strict {
-		return errs
-	}
-	for i, value := range r.Values {
-		errs = append(errs, invalids(at.Child("values").Index(i), value, validation.IsValidLabelValue(value))...)
-	}
-	return errs
-}
-
-func validateNodeField(r *corev1.NodeSelectorRequirement, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	switch r.Operator {
-	case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
-		if len(r.Values) != 1 {
-			errs = append(errs, field.Required(at.Child("values"), "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
-		}
-	default:
-		errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
-	}
-	if r.Key != metav1.ObjectNameField {
-		return append(errs, field.Invalid(at.Child("key"), r.Key, "not a valid field selector key"))
-	}
-	for i, value := range r.Values {
-		errs = append(errs, invalids(at.Child("values").Index(i), value, validation.IsDNS1123Subdomain(value))...)
+		errs = append(errs, validate.NodeTerm(&term.Preference, false, at.Child("preference"))...)
 	}
 	return errs
 }
@@ -139,10 +69,10 @@ func validatePodTerms(requiredList []corev1.PodAffinityTerm, preferred []corev1.
 }
 
 func validatePodTerm(t *corev1.PodAffinityTerm, at *field.Path) field.ErrorList {
-	errs := validateSelector(t.LabelSelector, at.Child("labelSelector"))
-	errs = append(errs, validateSelector(t.NamespaceSelector, at.Child("namespaceSelector"))...)
+	errs := validate.Selector(t.LabelSelector, at.Child("labelSelector"))
+	errs = append(errs, validate.Selector(t.NamespaceSelector, at.Child("namespaceSelector"))...)
 	for _, namespace := range t.Namespaces {
-		errs = append(errs, invalids(at.Child("namespace"), namespace, apivalidation.ValidateNamespaceName(namespace, false))...)
+		errs = append(errs, validate.Invalids(at.Child("namespace"), namespace, apivalidation.ValidateNamespaceName(namespace, false))...)
 	}
 	errs = append(errs, validateMatchKeys(t.MatchLabelKeys, t.LabelSelector, "matchLabelKeys", at)...)
 	errs = append(errs, validateMatchKeys(t.MismatchLabelKeys, t.LabelSelector, "mismatchLabelKeys", at)...)
@@ -220,7 +150,7 @@ func ValidateTolerations(tolerations []corev1.Toleration, at *field.Path) field.
 			errs = append(errs, field.NotSupported(at.Child("operator"), t.Operator,
 				[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt}))
 		default:
-			errs = append(errs, notSupportedUnless(t.Operator, at.Child("operator"), corev1.TolerationOpEqual, corev1.TolerationOpExists)...)
+			errs = append(errs, validate.NotSupportedUnless(t.Operator, at.Child("operator"), corev1.TolerationOpEqual, corev1.TolerationOpExists)...)
 		}
 		if t.Effect != "" {
 			errs = append(errs, validateTaintEffect(t.Effect, at.Child("effect"))...)
@@ -230,7 +160,7 @@ func ValidateTolerations(tolerations []corev1.Toleration, at *field.Path) field.
 }
 
 func validateTaintEffect(effect corev1.TaintEffect, at *field.Path) field.ErrorList {
-	return oneOf(effect, at, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+	return validate.OneOf(effect, at, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 }
 
 func validateSpread(constraints []corev1.TopologySpreadConstraint, at *field.Path) field.ErrorList {
@@ -251,7 +181,7 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, at *field.Pat
 		if c.TopologyKey == "" {
 			errs = append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
 		}
-		errs = append(errs, notSupportedUnless(c.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
+		errs = append(errs, validate.NotSupportedUnless(c.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
 		pair := fmt.Sprintf("{%v, %v}", c.TopologyKey, c.WhenUnsatisfiable)
 		if last[pairing{c.TopologyKey, c.WhenUnsatisfiable}] > i {
 			errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), pair))
@@ -267,11 +197,11 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, at *field.Pat
 		}
 		for name, policy := range map[string]*corev1.NodeInclusionPolicy{"nodeAffinityPolicy": c.NodeAffinityPolicy, "nodeTaintsPolicy": c.NodeTaintsPolicy} {
 			if policy != nil {
-				errs = append(errs, notSupportedUnless(*policy, at.Child(name), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)...)
+				errs = append(errs, validate.NotSupportedUnless(*policy, at.Child(name), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)...)
 			}
 		}
 		errs = append(errs, validateMatchKeys(c.MatchLabelKeys, c.LabelSelector, "matchLabelKeys", at)...)
-		errs = append(errs, validateSelector(c.LabelSelector, at.Child("labelSelector"))...)
+		errs = append(errs, validate.Selector(c.LabelSelector, at.Child("labelSelector"))...)
 	}
 	return errs
 }

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // podParts is the part of a pod that the checks of its containers need.
@@ -82,7 +84,7 @@ func isSidecar(c *corev1.Container) bool {
 func (p podParts) validateContainer(c *corev1.Container, names sets.Set[string], at *field.Path) field.ErrorList {
 	errs := validateContainerName(c.Name, names, at.Child("name"))
 	errs = append(errs, validateImage(c.Image, at.Child("image"))...)
-	errs = append(errs, oneOf(c.TerminationMessagePolicy, at.Child("terminationMessagePolicy"), corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
+	errs = append(errs, validate.OneOf(c.TerminationMessagePolicy, at.Child("terminationMessagePolicy"), corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
 	errs = append(errs, validateContainerPorts(c.Ports, p.spec.HostNetwork, at.Child("ports"))...)
 	errs = append(errs, validateEnv(c.Env, at.Child("env"))...)
 	errs = append(errs, validateEnvFrom(c.EnvFrom, at.Child("envFrom"))...)
@@ -100,7 +102,7 @@ func validateContainerName(name string, names sets.Set[string], at *field.Path) 
 	if name == "" {
 		errs = append(errs, field.Required(at, ""))
 	} else {
-		errs = append(errs, validateLabel(name, at)...)
+		errs = append(errs, validate.Label(name, at)...)
 	}
 	if names.Has(name) {
 		errs = append(errs, field.Duplicate(at, name))
@@ -126,7 +128,7 @@ func validateImagePadding(image string, at *field.Path) field.ErrorList {
 }
 
 func validatePullPolicyRequired(policy corev1.PullPolicy, at *field.Path) field.ErrorList {
-	return oneOf(policy, at, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+	return validate.OneOf(policy, at, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 }
 
 // validatePullPolicy checks a policy, which may be absent.
@@ -144,7 +146,7 @@ func validateContainerPorts(ports []corev1.ContainerPort, hostNetwork bool, at *
 		port, at := &ports[i], at.Index(i)
 		if port.Name != "" {
 			if messages := validation.IsValidPortName(port.Name); len(messages) > 0 {
-				errs = append(errs, invalids(at.Child("name"), port.Name, messages)...)
+				errs = append(errs, validate.Invalids(at.Child("name"), port.Name, messages)...)
 			} else if names.Has(port.Name) {
 				errs = append(errs, field.Duplicate(at.Child("name"), port.Name))
 			} else {
@@ -154,15 +156,15 @@ func validateContainerPorts(ports []corev1.ContainerPort, hostNetwork bool, at *
 		if port.ContainerPort == 0 {
 			errs = append(errs, field.Required(at.Child("containerPort"), ""))
 		} else {
-			errs = append(errs, validatePort(port.ContainerPort, at.Child("containerPort"))...)
+			errs = append(errs, validate.Port(port.ContainerPort, at.Child("containerPort"))...)
 		}
 		if port.HostPort != 0 {
-			errs = append(errs, validatePort(port.HostPort, at.Child("hostPort"))...)
+			errs = append(errs, validate.Port(port.HostPort, at.Child("hostPort"))...)
 		}
 		if hostNetwork && port.HostPort != port.ContainerPort {
 			errs = append(errs, field.Invalid(at.Child("containerPort"), port.ContainerPort, "must match `hostPort` when `hostNetwork` is true"))
 		}
-		errs = append(errs, oneOf(port.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+		errs = append(errs, validate.OneOf(port.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 	}
 	return errs
 }
@@ -253,7 +255,7 @@ func validatePropagation(mode *corev1.MountPropagationMode, s *corev1.SecurityCo
 	if mode == nil {
 		return nil
 	}
-	errs := notSupportedUnless(*mode, at, corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
+	errs := validate.NotSupportedUnless(*mode, at, corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
 	if len(errs) > 0 {
 		return errs
 	}
@@ -278,7 +280,7 @@ func validateRecursiveReadOnly(m *corev1.VolumeMount, at *field.Path) field.Erro
 			errs = append(errs, field.Forbidden(at, "may only be specified when mountPropagation is None or not specified"))
 		}
 	default:
-		errs = append(errs, notSupportedUnless(*m.RecursiveReadOnly, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)...)
+		errs = append(errs, validate.NotSupportedUnless(*m.RecursiveReadOnly, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)...)
 	}
 	return errs
 }
@@ -334,8 +336,8 @@ func validateResizePolicy(policies []corev1.ContainerResizePolicy, restart corev
 			errs = append(errs, field.Duplicate(at.Index(i), p.ResourceName))
 		}
 		seen.Insert(p.ResourceName)
-		errs = append(errs, oneOf(p.ResourceName, at, corev1.ResourceCPU, corev1.ResourceMemory)...)
-		errs = append(errs, oneOf(p.RestartPolicy, at, corev1.NotRequired, corev1.RestartContainer)...)
+		errs = append(errs, validate.OneOf(p.ResourceName, at, corev1.ResourceCPU, corev1.ResourceMemory)...)
+		errs = append(errs, validate.OneOf(p.RestartPolicy, at, corev1.NotRequired, corev1.RestartContainer)...)
 		if restart == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired && p.RestartPolicy != "" {
 			errs = append(errs, field.Invalid(at, p.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"))
 		}
@@ -347,7 +349,7 @@ func validateResizePolicy(policies []corev1.ContainerResizePolicy, restart corev
 func (p podParts) validateRestart(c *corev1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if c.RestartPolicy != nil {
-		errs = append(errs, notSupportedUnless(*c.RestartPolicy, at.Child("restartPolicy"), corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)...)
+		errs = append(errs, validate.NotSupportedUnless(*c.RestartPolicy, at.Child("restartPolicy"), corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)...)
 	}
 	if len(c.RestartPolicyRules) == 0 {
 		return errs
@@ -361,12 +363,12 @@ func (p podParts) validateRestart(c *corev1.Container, at *field.Path) field.Err
 	}
 	for i, rule := range c.RestartPolicyRules {
 		at := rules.Index(i)
-		errs = append(errs, notSupportedUnless(rule.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)...)
+		errs = append(errs, validate.NotSupportedUnless(rule.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)...)
 		if rule.ExitCodes == nil {
 			errs = append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
 			continue
 		}
-		errs = append(errs, notSupportedUnless(rule.ExitCodes.Operator, at.Child("exitCodes", "operator"), corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
+		errs = append(errs, validate.NotSupportedUnless(rule.ExitCodes.Operator, at.Child("exitCodes", "operator"), corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
 		if len(rule.ExitCodes.Values) > 255 {
 			errs = append(errs, field.TooMany(at.Child("exitCodes", "values"), len(rule.ExitCodes.Values), 255))
 		}

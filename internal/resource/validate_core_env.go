@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 func validateEnv(vars []corev1.EnvVar, path *field.Path) field.ErrorList {
@@ -18,7 +20,7 @@ func validateEnv(vars []corev1.EnvVar, path *field.Path) field.ErrorList {
 		if v.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), ""))
 		} else {
-			errs = append(errs, invalids(at.Child("name"), v.Name, validation.IsRelaxedEnvVarName(v.Name))...)
+			errs = append(errs, validate.Invalids(at.Child("name"), v.Name, validation.IsRelaxedEnvVarName(v.Name))...)
 		}
 		errs = append(errs, validateEnvSource(v, at.Child("valueFrom"))...)
 	}
@@ -63,11 +65,11 @@ func validateEnvSource(v *corev1.EnvVar, path *field.Path) field.ErrorList {
 }
 
 func validateKeyRef(name, key string, path *field.Path) field.ErrorList {
-	errs := validateSubdomain(name, path.Child("name"))
+	errs := validate.Subdomain(name, path.Child("name"))
 	if key == "" {
 		return append(errs, field.Required(path.Child("key"), ""))
 	}
-	return append(errs, invalids(path.Child("key"), key, validation.IsConfigMapKey(key))...)
+	return append(errs, validate.Invalids(path.Child("key"), key, validation.IsConfigMapKey(key))...)
 }
 
 func validateFileKeyRef(r *corev1.FileKeySelector, path *field.Path) field.ErrorList {
@@ -75,7 +77,7 @@ func validateFileKeyRef(r *corev1.FileKeySelector, path *field.Path) field.Error
 	if r.VolumeName == "" {
 		errs = append(errs, field.Required(path.Child("volumeName"), ""))
 	} else {
-		errs = append(errs, validateLabel(r.VolumeName, path.Child("volumeName"))...)
+		errs = append(errs, validate.Label(r.VolumeName, path.Child("volumeName"))...)
 	}
 	if r.Path == "" {
 		errs = append(errs, field.Required(path.Child("path"), ""))
@@ -86,7 +88,7 @@ func validateFileKeyRef(r *corev1.FileKeySelector, path *field.Path) field.Error
 	if r.Key == "" {
 		return append(errs, field.Required(path.Child("key"), ""))
 	}
-	return append(errs, invalids(path.Child("key"), r.Key, validation.IsRelaxedEnvVarName(r.Key))...)
+	return append(errs, validate.Invalids(path.Child("key"), r.Key, validation.IsRelaxedEnvVarName(r.Key))...)
 }
 
 func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.ErrorList {
@@ -94,13 +96,13 @@ func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.Err
 	for i := range sources {
 		s, at := &sources[i], path.Index(i)
 		if s.Prefix != "" {
-			errs = append(errs, invalids(at.Child("prefix"), s.Prefix, validation.IsRelaxedEnvVarName(s.Prefix))...)
+			errs = append(errs, validate.Invalids(at.Child("prefix"), s.Prefix, validation.IsRelaxedEnvVarName(s.Prefix))...)
 		}
 		if s.ConfigMapRef != nil {
-			errs = append(errs, requiredSubdomain(s.ConfigMapRef.Name, at.Child("configMapRef", "name"))...)
+			errs = append(errs, validate.RequiredSubdomain(s.ConfigMapRef.Name, at.Child("configMapRef", "name"))...)
 		}
 		if s.SecretRef != nil {
-			errs = append(errs, requiredSubdomain(s.SecretRef.Name, at.Child("secretRef", "name"))...)
+			errs = append(errs, validate.RequiredSubdomain(s.SecretRef.Name, at.Child("secretRef", "name"))...)
 		}
 		switch {
 		case s.ConfigMapRef == nil && s.SecretRef == nil:
@@ -142,9 +144,9 @@ func validateFieldRef(r *corev1.ObjectFieldSelector, allowed []string, path *fie
 	if subscript {
 		switch name {
 		case "metadata.annotations":
-			return invalids(path, key, validation.IsQualifiedName(strings.ToLower(key)))
+			return validate.Invalids(path, key, validation.IsQualifiedName(strings.ToLower(key)))
 		case "metadata.labels":
-			return invalids(path, key, validation.IsQualifiedName(key))
+			return validate.Invalids(path, key, validation.IsQualifiedName(key))
 		}
 		if slices.Contains(podFieldLabels, name) {
 			return field.ErrorList{field.Invalid(path, name, "does not support subscript")}

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // maxDataSize limits the data of a Secret or ConfigMap, in bytes.
@@ -27,14 +29,14 @@ func validateConfigMap(m *corev1.ConfigMap) field.ErrorList {
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(m.Data)) {
 		at := field.NewPath("data").Key(key)
-		errs = append(errs, invalids(at, key, validation.IsConfigMapKey(key))...)
+		errs = append(errs, validate.Invalids(at, key, validation.IsConfigMapKey(key))...)
 		if _, both := m.BinaryData[key]; both {
 			errs = append(errs, field.Invalid(at, key, "duplicate of key present in binaryData"))
 		}
 		size += len(m.Data[key])
 	}
 	for _, key := range slices.Sorted(maps.Keys(m.BinaryData)) {
-		errs = append(errs, invalids(field.NewPath("binaryData").Key(key), key, validation.IsConfigMapKey(key))...)
+		errs = append(errs, validate.Invalids(field.NewPath("binaryData").Key(key), key, validation.IsConfigMapKey(key))...)
 		size += len(m.BinaryData[key])
 	}
 	if size > maxDataSize {
@@ -49,10 +51,10 @@ func validateConfigMapUpdate(m, old *corev1.ConfigMap) field.ErrorList {
 		if m.Immutable == nil || !*m.Immutable {
 			errs = append(errs, field.Forbidden(field.NewPath("immutable"), whenImmutable))
 		}
-		if !equal(m.Data, old.Data) {
+		if !validate.Equal(m.Data, old.Data) {
 			errs = append(errs, field.Forbidden(field.NewPath("data"), whenImmutable))
 		}
-		if !equal(m.BinaryData, old.BinaryData) {
+		if !validate.Equal(m.BinaryData, old.BinaryData) {
 			errs = append(errs, field.Forbidden(field.NewPath("binaryData"), whenImmutable))
 		}
 	}
@@ -63,7 +65,7 @@ func validateSecret(s *corev1.Secret) field.ErrorList {
 	var errs field.ErrorList
 	data, size := field.NewPath("data"), 0
 	for _, key := range slices.Sorted(maps.Keys(s.Data)) {
-		errs = append(errs, invalids(data.Key(key), key, validation.IsConfigMapKey(key))...)
+		errs = append(errs, validate.Invalids(data.Key(key), key, validation.IsConfigMapKey(key))...)
 		size += len(s.Data[key])
 	}
 	if size > maxDataSize {
@@ -113,12 +115,12 @@ func validateSecret(s *corev1.Secret) field.ErrorList {
 }
 
 func validateSecretUpdate(s, old *corev1.Secret) field.ErrorList {
-	errs := validateImmutable(s.Type, old.Type, field.NewPath("type"))
+	errs := validate.Immutable(s.Type, old.Type, field.NewPath("type"))
 	if old.Immutable != nil && *old.Immutable {
 		if s.Immutable == nil || !*s.Immutable {
 			errs = append(errs, field.Forbidden(field.NewPath("immutable"), whenImmutable))
 		}
-		if !equal(s.Data, old.Data) {
+		if !validate.Equal(s.Data, old.Data) {
 			errs = append(errs, field.Forbidden(field.NewPath("data"), whenImmutable))
 		}
 	}
@@ -140,9 +142,9 @@ func validateNamespaceFinalize(n, _ *corev1.Namespace) field.ErrorList { return 
 
 func validateNamespace(n *corev1.Namespace) field.ErrorList {
 	var errs field.ErrorList
-	at := specPath.Child("finalizers")
+	at := validate.SpecPath.Child("finalizers")
 	for _, f := range n.Spec.Finalizers {
-		errs = append(errs, validateQualified(string(f), at)...)
+		errs = append(errs, validate.Qualified(string(f), at)...)
 		if !strings.Contains(string(f), "/") && f != corev1.FinalizerKubernetes && !slices.Contains([]string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}, string(f)) {
 			errs = append(errs, field.Invalid(at, f, "name is neither a standard finalizer name nor is it fully qualified"))
 		}
@@ -153,7 +155,7 @@ func validateNamespace(n *corev1.Namespace) field.ErrorList {
 func validateNode(n *corev1.Node) field.ErrorList { return validateNodeWith(n, nil) }
 
 // validateNodeWith checks a node; ranges are its old pod CIDRs, which may have an ambiguous form.
-func validateNodeWith(n *corev1.Node, ranges *stored) field.ErrorList {
+func validateNodeWith(n *corev1.Node, ranges *validate.Stored) field.ErrorList {
 	errs := validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints")) // upstream's path
 	errs = append(errs, validatePodCIDRs(&n.Spec, ranges)...)
 	if swap := n.Status.NodeInfo.Swap; swap != nil && swap.Capacity != nil && *swap.Capacity <= 0 {
@@ -217,14 +219,14 @@ func validateTaints(taints []corev1.Taint, at *field.Path) field.ErrorList {
 	return errs
 }
 
-func validatePodCIDRs(s *corev1.NodeSpec, before *stored) field.ErrorList {
-	at := specPath.Child("podCIDRs")
+func validatePodCIDRs(s *corev1.NodeSpec, before *validate.Stored) field.ErrorList {
+	at := validate.SpecPath.Child("podCIDRs")
 	var errs field.ErrorList
 	if len(s.PodCIDRs) > 0 && s.PodCIDR != "" && s.PodCIDRs[0] != s.PodCIDR {
 		errs = append(errs, field.Invalid(at.Index(0), s.PodCIDRs[0], "must match `podCIDR`"))
 	}
 	for i, cidr := range s.PodCIDRs {
-		errs = append(errs, validateStoredCIDR(cidr, before, at.Index(i))...)
+		errs = append(errs, validate.StoredCIDR(cidr, before, at.Index(i))...)
 	}
 	if len(s.PodCIDRs) < 2 {
 		return errs
@@ -244,7 +246,7 @@ func validateNodeResources(n *corev1.Node) field.ErrorList {
 	status := field.NewPath("status")
 	for name, list := range map[string]corev1.ResourceList{"capacity": n.Status.Capacity, "allocatable": n.Status.Allocatable} {
 		for _, r := range slices.Sorted(maps.Keys(list)) {
-			errs = append(errs, validateResourceValue(r, list[r], status.Child(name, string(r)))...)
+			errs = append(errs, validate.ResourceValue(r, list[r], status.Child(name, string(r)))...)
 		}
 	}
 	return errs
@@ -253,21 +255,21 @@ func validateNodeResources(n *corev1.Node) field.ErrorList {
 // validateNodeUpdate lets labels, annotations, taints and schedulability change. Fields that tie a
 // node to its network and machine are set once.
 func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
-	errs := append(validateNodeWith(n, storedIn(slices.Values(old.Spec.PodCIDRs))), validateNodeAddresses(n)...)
+	errs := append(validateNodeWith(n, validate.StoredIn(slices.Values(old.Spec.PodCIDRs))), validateNodeAddresses(n)...)
 	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
-		errs = append(errs, field.Forbidden(specPath.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
+		errs = append(errs, field.Forbidden(validate.SpecPath.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
 	}
 	if old.Spec.ProviderID != "" && n.Spec.ProviderID != old.Spec.ProviderID {
-		errs = append(errs, field.Forbidden(specPath.Child("providerID"), "node updates may not change providerID except from \"\" to valid"))
+		errs = append(errs, field.Forbidden(validate.SpecPath.Child("providerID"), "node updates may not change providerID except from \"\" to valid"))
 	}
 	if n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID {
-		errs = append(errs, field.Forbidden(specPath.Child("externalID"), "may not be updated"))
+		errs = append(errs, field.Forbidden(validate.SpecPath.Child("externalID"), "may not be updated"))
 	}
 	munged := n.Spec.DeepCopy()
 	munged.DoNotUseExternalID = old.Spec.DoNotUseExternalID
 	munged.PodCIDR, munged.PodCIDRs, munged.ProviderID = old.Spec.PodCIDR, old.Spec.PodCIDRs, old.Spec.ProviderID
 	munged.Taints, munged.Unschedulable, munged.ConfigSource = old.Spec.Taints, old.Spec.Unschedulable, old.Spec.ConfigSource
-	if !equal(munged, &old.Spec) {
+	if !validate.Equal(munged, &old.Spec) {
 		errs = append(errs, field.Forbidden(field.NewPath(""), "node updates may only change labels, taints, or capacity (or configSource, if the DynamicKubeletConfig feature gate is enabled)"))
 	}
 	return errs
@@ -292,15 +294,15 @@ func validateNodeAddresses(n *corev1.Node) field.ErrorList {
 func validateReplicationController(r *corev1.ReplicationController) field.ErrorList {
 	errs := validateNonNegativeReplicas(r.Spec.MinReadySeconds, r.Spec.Replicas)
 	if len(r.Spec.Selector) == 0 {
-		errs = append(errs, field.Required(specPath.Child("selector"), ""))
+		errs = append(errs, field.Required(validate.SpecPath.Child("selector"), ""))
 	}
-	at := specPath.Child("template")
+	at := validate.SpecPath.Child("template")
 	t := r.Spec.Template
 	if t == nil {
 		return append(errs, field.Required(at, ""))
 	}
 	if selector := labels.SelectorFromSet(r.Spec.Selector); !selector.Empty() && !selector.Matches(labels.Set(t.Labels)) {
-		errs = append(errs, field.Invalid(at.Child("metadata", "labels"), t.Labels, mismatch))
+		errs = append(errs, field.Invalid(at.Child("metadata", "labels"), t.Labels, validate.Mismatch))
 	}
 	errs = append(errs, validatePodTemplate(t, at)...)
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
@@ -313,11 +315,11 @@ func validateReplicationController(r *corev1.ReplicationController) field.ErrorL
 }
 
 func validateNonNegativeReplicas(minReady int32, replicas *int32) field.ErrorList {
-	errs := validateNonNegative(int64(minReady), specPath.Child("minReadySeconds"))
+	errs := validate.NonNegative(int64(minReady), validate.SpecPath.Child("minReadySeconds"))
 	if replicas == nil {
-		return append(errs, field.Required(specPath.Child("replicas"), ""))
+		return append(errs, field.Required(validate.SpecPath.Child("replicas"), ""))
 	}
-	return append(errs, validateNonNegative(int64(*replicas), specPath.Child("replicas"))...)
+	return append(errs, validate.NonNegative(int64(*replicas), validate.SpecPath.Child("replicas"))...)
 }
 
 func validateReplicationControllerUpdate(r, _ *corev1.ReplicationController) field.ErrorList {
@@ -334,7 +336,7 @@ func validateReplicationControllerStatus(r, _ *corev1.ReplicationController) fie
 		{"replicas", int64(s.Replicas)}, {"fullyLabeledReplicas", int64(s.FullyLabeledReplicas)}, {"readyReplicas", int64(s.ReadyReplicas)},
 		{"availableReplicas", int64(s.AvailableReplicas)}, {"observedGeneration", s.ObservedGeneration},
 	} {
-		errs = append(errs, validateNonNegative(c.value, at.Child(c.name))...)
+		errs = append(errs, validate.NonNegative(c.value, at.Child(c.name))...)
 	}
 	for _, c := range []struct {
 		name  string

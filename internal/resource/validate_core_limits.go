@@ -10,13 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 func validateLimitRange(l *corev1.LimitRange) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[corev1.LimitType]bool{}
 	for i := range l.Spec.Limits {
-		item, at := &l.Spec.Limits[i], specPath.Child("limits").Index(i)
+		item, at := &l.Spec.Limits[i], validate.SpecPath.Child("limits").Index(i)
 		errs = append(errs, validateLimitType(item.Type, at.Child("type"))...)
 		if seen[item.Type] {
 			errs = append(errs, field.Duplicate(at.Child("type"), item.Type))
@@ -48,7 +50,7 @@ func validateLimitRange(l *corev1.LimitRange) field.ErrorList {
 }
 
 func validateLimitType(t corev1.LimitType, at *field.Path) field.ErrorList {
-	errs := validateQualified(string(t), at)
+	errs := validate.Qualified(string(t), at)
 	switch t {
 	case corev1.LimitTypePod, corev1.LimitTypeContainer, corev1.LimitTypePersistentVolumeClaim:
 		return errs
@@ -61,10 +63,10 @@ func validateLimitType(t corev1.LimitType, at *field.Path) field.ErrorList {
 
 func validateLimitedName(t corev1.LimitType, name corev1.ResourceName, at *field.Path) field.ErrorList {
 	if t == corev1.LimitTypePod || t == corev1.LimitTypeContainer {
-		return validateContainerResourceName(name, at)
+		return validate.ContainerResourceName(name, at)
 	}
-	errs := validateQualified(string(name), at)
-	if len(errs) == 0 && !strings.Contains(string(name), "/") && !isStandardContainer(name) && name != corev1.ResourceStorage {
+	errs := validate.Qualified(string(name), at)
+	if len(errs) == 0 && !strings.Contains(string(name), "/") && !validate.IsStandardContainer(name) && name != corev1.ResourceStorage {
 		errs = append(errs, field.Invalid(at, name, "must be a standard resource type or fully qualified"))
 	}
 	return errs
@@ -104,7 +106,7 @@ func validateLimitValues(item *corev1.LimitRangeItem, at *field.Path) field.Erro
 			span := count(most) / count(least)
 			wrong(count(ratio)/unit > span, "maxLimitRequestRatio", ratio, "ratio %s is greater than max/min = %f", ratio.String(), span)
 		}
-		wrong(hasRequest && hasLimit && !mayOvercommit(name) && name != corev1.ResourceStorage && limit.Cmp(request) != 0, "defaultRequest", request,
+		wrong(hasRequest && hasLimit && !validate.MayOvercommit(name) && name != corev1.ResourceStorage && limit.Cmp(request) != 0, "defaultRequest", request,
 			"default value %s must equal to defaultRequest value %s in %s", limit.String(), request.String(), name)
 	}
 	return errs
@@ -122,7 +124,7 @@ func spanNumbers(list ...resource.Quantity) (count func(resource.Quantity) float
 }
 
 func validateResourceQuota(q *corev1.ResourceQuota) field.ErrorList {
-	hard := specPath.Child("hard")
+	hard := validate.SpecPath.Child("hard")
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(q.Spec.Hard)) {
 		errs = append(errs, validateQuotaName(name, hard.Key(string(name)))...)
@@ -133,33 +135,21 @@ func validateResourceQuota(q *corev1.ResourceQuota) field.ErrorList {
 	return append(errs, validateQuotaStatusValues(q)...)
 }
 
-var quotaNames = []corev1.ResourceName{
-	corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
-	corev1.ResourceRequestsStorage, corev1.ResourceRequestsEphemeralStorage, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
-	corev1.ResourceLimitsEphemeralStorage, corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices,
-	corev1.ResourceReplicationControllers, corev1.ResourceSecrets, corev1.ResourcePersistentVolumeClaims, corev1.ResourceConfigMaps,
-	corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
-}
-
 func validateQuotaName(name corev1.ResourceName, at *field.Path) field.ErrorList {
-	errs := validateQualified(string(name), at)
-	if len(errs) == 0 && !strings.Contains(string(name), "/") && !isStandardQuota(name) {
+	errs := validate.Qualified(string(name), at)
+	if len(errs) == 0 && !strings.Contains(string(name), "/") && !validate.IsStandardQuota(name) {
 		errs = append(errs, field.Invalid(at, name, "must be a standard resource type or fully qualified"))
 	}
-	if !strings.Contains(string(name), "/") && !isStandardQuota(name) {
+	if !strings.Contains(string(name), "/") && !validate.IsStandardQuota(name) {
 		errs = append(errs, field.Invalid(at, name, "must be a standard resource for quota"))
 	}
 	return errs
 }
 
-func isStandardQuota(name corev1.ResourceName) bool {
-	return slices.Contains(quotaNames, name) || isHugePages(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
-}
-
 func validateQuotaValue(name corev1.ResourceName, value resource.Quantity, at *field.Path) field.ErrorList {
-	errs := validateResourceValue(name, value, at)
+	errs := validate.ResourceValue(name, value, at)
 	if strings.HasPrefix(string(name), "count/") && value.MilliValue()%1000 != 0 {
-		errs = append(errs, field.Invalid(at, value, errNotInteger))
+		errs = append(errs, field.Invalid(at, value, validate.ErrNotInteger))
 	}
 	return errs
 }
@@ -178,7 +168,7 @@ var podQuotas = []corev1.ResourceName{
 // scopeFits reports whether a resource may be counted in a scope: best-effort pods have no compute
 // resources to count. Resources with a domain or group in their name fit every scope.
 func scopeFits(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
-	if !isStandardQuota(name) {
+	if !validate.IsStandardQuota(name) {
 		return true
 	}
 	switch scope {
@@ -212,14 +202,14 @@ func unfitting(hard corev1.ResourceList) func(scope corev1.ResourceQuotaScope) i
 }
 
 func validateQuotaScopes(q *corev1.ResourceQuota) field.ErrorList {
-	at, unfit := specPath.Child("scopes"), unfitting(q.Spec.Hard)
+	at, unfit := validate.SpecPath.Child("scopes"), unfitting(q.Spec.Hard)
 	var errs field.ErrorList
 	for _, scope := range q.Spec.Scopes {
 		if !slices.Contains(quotaScopes, scope) {
 			errs = append(errs, field.Invalid(at, q.Spec.Scopes, "unsupported scope"))
 			continue
 		}
-		for range min(unfit(scope), maxRepeated-len(errs)) {
+		for range min(unfit(scope), validate.MaxRepeated-len(errs)) {
 			errs = append(errs, field.Invalid(at, q.Spec.Scopes, "unsupported scope applied to resource"))
 		}
 	}
@@ -237,13 +227,13 @@ func validateQuotaSelector(q *corev1.ResourceQuota) field.ErrorList {
 	if q.Spec.ScopeSelector == nil {
 		return nil
 	}
-	at, unfit := specPath.Child("scopeSelector", "matchExpressions"), unfitting(q.Spec.Hard)
+	at, unfit := validate.SpecPath.Child("scopeSelector", "matchExpressions"), unfitting(q.Spec.Hard)
 	var errs field.ErrorList
 	for _, r := range q.Spec.ScopeSelector.MatchExpressions {
 		if !slices.Contains(quotaScopes, r.ScopeName) {
 			errs = append(errs, field.Invalid(at.Child("scopeName"), r.ScopeName, "unsupported scope"))
 		}
-		for range min(unfit(r.ScopeName), maxRepeated-len(errs)) {
+		for range min(unfit(r.ScopeName), validate.MaxRepeated-len(errs)) {
 			errs = append(errs, field.Invalid(at, q.Spec.ScopeSelector, "unsupported scope applied to resource"))
 		}
 		valued := r.ScopeName == corev1.ResourceQuotaScopePriorityClass || r.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass
@@ -281,7 +271,7 @@ func validateQuotaStatusValues(q *corev1.ResourceQuota) field.ErrorList {
 func validateResourceQuotaUpdate(q, old *corev1.ResourceQuota) field.ErrorList {
 	errs := validateResourceQuota(q)
 	if !sets.New(q.Spec.Scopes...).Equal(sets.New(old.Spec.Scopes...)) {
-		errs = append(errs, field.Invalid(specPath.Child("scopes"), q.Spec.Scopes, "field is immutable"))
+		errs = append(errs, field.Invalid(validate.SpecPath.Child("scopes"), q.Spec.Scopes, "field is immutable"))
 	}
 	return errs
 }

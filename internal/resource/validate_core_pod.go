@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // validatePodTemplate checks a workload's template.
@@ -82,8 +84,8 @@ func validatePodSpec(spec *corev1.PodSpec, podName string, at *field.Path) field
 	errs = append(errs, p.validateInitContainers(at.Child("initContainers"))...)
 	errs = append(errs, p.validateEphemeral(at.Child("ephemeralContainers"))...)
 	errs = append(errs, p.validatePodResources(at.Child("resources"))...)
-	errs = append(errs, oneOf(spec.RestartPolicy, at.Child("restartPolicy"), corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)...)
-	errs = append(errs, oneOf(spec.DNSPolicy, at.Child("dnsPolicy"), corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)...)
+	errs = append(errs, validate.OneOf(spec.RestartPolicy, at.Child("restartPolicy"), corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)...)
+	errs = append(errs, validate.OneOf(spec.DNSPolicy, at.Child("dnsPolicy"), corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)...)
 	errs = append(errs, metavalidation.ValidateLabels(spec.NodeSelector, at.Child("nodeSelector"))...)
 	errs = append(errs, p.validatePodSecurity(at)...)
 	errs = append(errs, validateAffinity(spec.Affinity, at.Child("affinity"))...)
@@ -98,10 +100,10 @@ func validatePodSpec(spec *corev1.PodSpec, podName string, at *field.Path) field
 	errs = append(errs, ValidateTolerations(spec.Tolerations, at.Child("tolerations"))...)
 	errs = append(errs, validateHostAliases(spec.HostAliases, at.Child("hostAliases"))...)
 	if spec.PreemptionPolicy != nil {
-		errs = append(errs, oneOf(*spec.PreemptionPolicy, at.Child("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+		errs = append(errs, validate.OneOf(*spec.PreemptionPolicy, at.Child("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
 	if spec.Overhead != nil {
-		errs = append(errs, validateRequirements(&corev1.ResourceRequirements{Limits: spec.Overhead}, validateContainerResourceName, at.Child("overhead"))...)
+		errs = append(errs, validateRequirements(&corev1.ResourceRequirements{Limits: spec.Overhead}, validate.ContainerResourceName, at.Child("overhead"))...)
 	}
 	return append(errs, p.validateOS(at)...)
 }
@@ -110,22 +112,22 @@ func validatePodSpec(spec *corev1.PodSpec, podName string, at *field.Path) field
 func validatePodNames(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if name := spec.ServiceAccountName; name != "" {
-		errs = append(errs, invalids(at.Child("serviceAccountName"), name, apivalidation.ValidateServiceAccountName(name, false))...)
+		errs = append(errs, validate.Invalids(at.Child("serviceAccountName"), name, apivalidation.ValidateServiceAccountName(name, false))...)
 	}
 	if name := spec.NodeName; name != "" {
-		errs = append(errs, invalids(at.Child("nodeName"), name, apivalidation.NameIsDNSSubdomain(name, false))...)
+		errs = append(errs, validate.Invalids(at.Child("nodeName"), name, apivalidation.NameIsDNSSubdomain(name, false))...)
 	}
 	if spec.Hostname != "" {
-		errs = append(errs, validateLabel(spec.Hostname, at.Child("hostname"))...)
+		errs = append(errs, validate.Label(spec.Hostname, at.Child("hostname"))...)
 	}
 	if spec.Subdomain != "" {
-		errs = append(errs, validateLabel(spec.Subdomain, at.Child("subdomain"))...)
+		errs = append(errs, validate.Label(spec.Subdomain, at.Child("subdomain"))...)
 	}
 	if o := spec.HostnameOverride; o != nil {
 		if len(*o) > 64 {
 			errs = append(errs, field.TooLong(at.Child("hostnameOverride"), *o, 64))
 		}
-		errs = append(errs, validateSubdomain(*o, at.Child("hostnameOverride"))...)
+		errs = append(errs, validate.Subdomain(*o, at.Child("hostnameOverride"))...)
 		if spec.SetHostnameAsFQDN != nil && *spec.SetHostnameAsFQDN {
 			errs = append(errs, field.Forbidden(at.Child("hostnameOverride"), "may not be specified when `setHostnameAsFQDN` is true"))
 		}
@@ -134,10 +136,10 @@ func validatePodNames(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 		}
 	}
 	if name := spec.PriorityClassName; name != "" {
-		errs = append(errs, invalids(at.Child("priorityClassName"), name, apivalidation.NameIsDNSSubdomain(name, false))...)
+		errs = append(errs, validate.Invalids(at.Child("priorityClassName"), name, apivalidation.NameIsDNSSubdomain(name, false))...)
 	}
 	if name := spec.RuntimeClassName; name != nil {
-		errs = append(errs, invalids(at.Child("runtimeClassName"), *name, apivalidation.NameIsDNSSubdomain(*name, false))...)
+		errs = append(errs, validate.Invalids(at.Child("runtimeClassName"), *name, apivalidation.NameIsDNSSubdomain(*name, false))...)
 	}
 	return errs
 }
@@ -145,7 +147,7 @@ func validatePodNames(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 func validateGates(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, gate := range spec.ReadinessGates {
-		errs = append(errs, validateQualified(string(gate.ConditionType), at.Child("readinessGates").Index(i).Child("conditionType"))...)
+		errs = append(errs, validate.Qualified(string(gate.ConditionType), at.Child("readinessGates").Index(i).Child("conditionType"))...)
 	}
 	seen := sets.Set[string]{}
 	for i, gate := range spec.SchedulingGates {
@@ -154,7 +156,7 @@ func validateGates(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 			errs = append(errs, field.Required(at, "must not be empty"))
 			continue
 		}
-		errs = append(errs, validateQualified(gate.Name, at)...)
+		errs = append(errs, validate.Qualified(gate.Name, at)...)
 		if seen.Has(gate.Name) {
 			errs = append(errs, field.Duplicate(at, gate.Name))
 		}
@@ -168,7 +170,7 @@ func validateHostAliases(aliases []corev1.HostAlias, at *field.Path) field.Error
 	for i, alias := range aliases {
 		errs = append(errs, validation.IsValidIPForLegacyField(at.Index(i).Child("ip"), alias.IP, true, nil)...)
 		for j, name := range alias.Hostnames {
-			errs = append(errs, validateSubdomain(name, at.Index(i).Child("hostnames").Index(j))...)
+			errs = append(errs, validate.Subdomain(name, at.Index(i).Child("hostnames").Index(j))...)
 		}
 	}
 	return errs
@@ -210,7 +212,7 @@ func validateDNSConfig(c *corev1.PodDNSConfig, policy corev1.DNSPolicy, at *fiel
 			continue
 		}
 		name := strings.TrimSuffix(search, ".")
-		errs = append(errs, invalids(at.Child("searches").Index(i), search, validation.IsDNS1123SubdomainWithUnderscore(name))...)
+		errs = append(errs, validate.Invalids(at.Child("searches").Index(i), search, validation.IsDNS1123SubdomainWithUnderscore(name))...)
 	}
 	for i, option := range c.Options {
 		if option.Name == "" {
@@ -230,7 +232,7 @@ func validatePodClaims(claims []corev1.PodResourceClaim, at *field.Path) field.E
 		} else if seen.Has(claim.Name) {
 			errs = append(errs, field.Duplicate(at.Child("name"), claim.Name))
 		} else {
-			errs = append(errs, validateLabel(claim.Name, at.Child("name"))...)
+			errs = append(errs, validate.Label(claim.Name, at.Child("name"))...)
 		}
 		seen.Insert(claim.Name)
 		switch {
@@ -240,10 +242,10 @@ func validatePodClaims(claims []corev1.PodResourceClaim, at *field.Path) field.E
 			errs = append(errs, field.Invalid(at, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
 		}
 		if claim.ResourceClaimName != nil {
-			errs = append(errs, validateSubdomain(*claim.ResourceClaimName, at.Child("resourceClaimName"))...)
+			errs = append(errs, validate.Subdomain(*claim.ResourceClaimName, at.Child("resourceClaimName"))...)
 		}
 		if claim.ResourceClaimTemplateName != nil {
-			errs = append(errs, validateSubdomain(*claim.ResourceClaimTemplateName, at.Child("resourceClaimTemplateName"))...)
+			errs = append(errs, validate.Subdomain(*claim.ResourceClaimTemplateName, at.Child("resourceClaimTemplateName"))...)
 		}
 	}
 	return errs

@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // claimPrefix starts the names of devices from a claim in a container's status (KEP-4680).
@@ -42,10 +44,10 @@ func validateContainerStatuses(p *corev1.Pod, status *field.Path) field.ErrorLis
 }
 
 func validateContainerUser(u *corev1.LinuxContainerUser, at *field.Path) field.ErrorList {
-	errs := invalids(at.Child("uid"), u.UID, validation.IsValidUserID(u.UID))
-	errs = append(errs, invalids(at.Child("gid"), u.GID, validation.IsValidGroupID(u.GID))...)
+	errs := validate.Invalids(at.Child("uid"), u.UID, validation.IsValidUserID(u.UID))
+	errs = append(errs, validate.Invalids(at.Child("gid"), u.GID, validation.IsValidGroupID(u.GID))...)
 	for i, group := range u.SupplementalGroups {
-		errs = append(errs, invalids(at.Child("supplementalGroups").Index(i), group, validation.IsValidGroupID(group))...)
+		errs = append(errs, validate.Invalids(at.Child("supplementalGroups").Index(i), group, validation.IsValidGroupID(group))...)
 	}
 	return errs
 }
@@ -78,7 +80,7 @@ func validateDeviceHealth(list []corev1.ResourceStatus, asked *corev1.ResourceRe
 				errs = append(errs, field.Duplicate(at.Child("resourceID"), device.ResourceID))
 			}
 			seen.Insert(device.ResourceID)
-			errs = append(errs, notSupportedUnless(device.Health, at.Child("health"), corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown)...)
+			errs = append(errs, validate.NotSupportedUnless(device.Health, at.Child("health"), corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown)...)
 		}
 	}
 	return errs

@@ -4,17 +4,17 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 const notNegative = "must be a non-negative integer"
@@ -25,20 +25,6 @@ var mutablePodFields = strings.Join([]string{
 	"`spec.tolerations` (only additions to existing tolerations)",
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
 }, ",")
-
-var apiTypes = regexp.MustCompile(`\bv1\.([A-Z]\w*)`)
-
-// difference returns a diff with upstream's names for internal types ("core.PodSpec").
-func difference(was, is any) string {
-	return apiTypes.ReplaceAllStringFunc(diff.Diff(was, is), func(name string) string {
-		switch bare := strings.TrimPrefix(name, "v1."); bare {
-		case "LabelSelector", "LabelSelectorRequirement", "Time", "MicroTime":
-			return name
-		default:
-			return "core." + bare
-		}
-	})
-}
 
 // validatePodUpdate allows changes of images and the deadline, added tolerations and removed gates.
 // A gated pod may also narrow its node selection.
@@ -77,8 +63,8 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	if len(old.Spec.SchedulingGates) > 0 {
 		errs = append(errs, narrowSelection(munged, &old.Spec, spec)...)
 	}
-	if !equal(munged, &old.Spec) {
-		errs = append(errs, field.Forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", mutablePodFields, difference(old.Spec, *munged))))
+	if !validate.Equal(munged, &old.Spec) {
+		errs = append(errs, field.Forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", mutablePodFields, validate.Difference(old.Spec, *munged))))
 	}
 	return errs
 }
@@ -161,9 +147,9 @@ func narrowTerms(is, was *corev1.NodeSelector, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, term := range was.NodeSelectorTerms {
 		kept := func(old, now []corev1.NodeSelectorRequirement) bool {
-			return len(now) >= len(old) && equal(now[:len(old)], old)
+			return len(now) >= len(old) && validate.Equal(now[:len(old)], old)
 		}
-		if len(term.MatchExpressions)+len(term.MatchFields) == 0 && !equal(term, is.NodeSelectorTerms[i]) ||
+		if len(term.MatchExpressions)+len(term.MatchFields) == 0 && !validate.Equal(term, is.NodeSelectorTerms[i]) ||
 			!kept(term.MatchExpressions, is.NodeSelectorTerms[i].MatchExpressions) || !kept(term.MatchFields, is.NodeSelectorTerms[i].MatchFields) {
 			errs = append(errs, field.Invalid(at.Index(i), is.NodeSelectorTerms[i], "only additions are allowed (no mutations or deletions)"))
 		}
@@ -178,7 +164,7 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 		errs = append(errs, field.Forbidden(status.Child("nodeName"), "may not be changed directly"))
 	}
 	if name := p.Status.NominatedNodeName; name != "" {
-		errs = append(errs, invalids(status.Child("nominatedNodeName"), name, apivalidation.NameIsDNSSubdomain(name, false))...)
+		errs = append(errs, validate.Invalids(status.Child("nominatedNodeName"), name, apivalidation.NameIsDNSSubdomain(name, false))...)
 		if name != old.Status.NominatedNodeName && p.Spec.NodeName != "" {
 			errs = append(errs, field.Forbidden(status.Child("nominatedNodeName"), "may not be set on pods that are already bound to a node"))
 		}
@@ -195,14 +181,14 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	for _, ip := range p.Status.HostIPs {
 		hostIPs = append(hostIPs, ip.IP)
 	}
-	errs = append(errs, validateIPList(podIPs, storedIn(textsOf(old.Status.PodIPs, func(ip corev1.PodIP) string { return ip.IP })), status.Child("podIPs"))...)
-	errs = append(errs, validateIPList(hostIPs, storedIn(textsOf(old.Status.HostIPs, func(ip corev1.HostIP) string { return ip.IP })), status.Child("hostIPs"))...)
+	errs = append(errs, validateIPList(podIPs, validate.StoredIn(validate.TextsOf(old.Status.PodIPs, func(ip corev1.PodIP) string { return ip.IP })), status.Child("podIPs"))...)
+	errs = append(errs, validateIPList(hostIPs, validate.StoredIn(validate.TextsOf(old.Status.HostIPs, func(ip corev1.HostIP) string { return ip.IP })), status.Child("hostIPs"))...)
 	if len(hostIPs) > 0 && hostIPs[0] != p.Status.HostIP {
 		errs = append(errs, field.Invalid(status.Child("hostIPs").Index(0).Child("ip"), hostIPs[0], "must be equal to `hostIP`"))
 	}
 	errs = append(errs, validateContainerStatuses(p, status)...)
 	for i, c := range p.Status.Conditions {
-		errs = append(errs, validateQualified(string(c.Type), status.Child("conditions").Index(i).Child("Type"))...)
+		errs = append(errs, validate.Qualified(string(c.Type), status.Child("conditions").Index(i).Child("Type"))...)
 		if c.ObservedGeneration < 0 {
 			errs = append(errs, field.Invalid(status.Child("conditions").Index(i).Child("observedGeneration"), c.ObservedGeneration, notNegative))
 		}
@@ -230,17 +216,17 @@ func validateClaimStatuses(p *corev1.Pod, status *field.Path) field.ErrorList {
 		}
 		seen.Insert(s.Name)
 		if s.ResourceClaimName != nil {
-			errs = append(errs, validateSubdomain(*s.ResourceClaimName, at.Child("name"))...)
+			errs = append(errs, validate.Subdomain(*s.ResourceClaimName, at.Child("name"))...)
 		}
 	}
 	return errs
 }
 
 // validateIPList checks a dual-stack list: valid addresses, at most one of each family.
-func validateIPList(ips []string, before *stored, at *field.Path) field.ErrorList {
+func validateIPList(ips []string, before *validate.Stored, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, ip := range ips {
-		errs = append(errs, validateStoredIP(ip, before, at.Index(i))...)
+		errs = append(errs, validate.StoredIP(ip, before, at.Index(i))...)
 	}
 	if len(ips) < 2 {
 		return errs
@@ -280,16 +266,12 @@ func validateTransitions(is, was []corev1.ContainerStatus, spec *corev1.PodSpec,
 			continue
 		}
 		// Both lists may contain the name several times.
-		for range min(running[old.Name], maxRepeated-len(errs)) {
+		for range min(running[old.Name], validate.MaxRepeated-len(errs)) {
 			errs = append(errs, field.Forbidden(at.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
 		}
 	}
 	return errs
 }
-
-// maxRepeated limits repeated errors where every element of one list can conflict with every
-// element of another. It is more than a client is shown.
-const maxRepeated = 10_000
 
 // containerPlaces maps names of containers to their first index.
 func containerPlaces(containers []corev1.Container) map[string]int {
@@ -327,8 +309,8 @@ func validateEphemeralUpdate(p, old *corev1.Pod) field.ErrorList {
 		switch {
 		case !ok:
 			errs = append(errs, field.Forbidden(at, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name)))
-		case !equal(was, p.Spec.EphemeralContainers[i]):
-			errs = append(errs, field.Forbidden(at, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, difference(was, p.Spec.EphemeralContainers[i]))))
+		case !validate.Equal(was, p.Spec.EphemeralContainers[i]):
+			errs = append(errs, field.Forbidden(at, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, validate.Difference(was, p.Spec.EphemeralContainers[i]))))
 		}
 	}
 	return errs
@@ -390,8 +372,8 @@ func validateNotRemoved(is, was *corev1.Container, at *field.Path) field.ErrorLi
 
 // moreThanResized reports whether resource settings other than CPU and memory changed.
 func moreThanResized(is, was *corev1.Container) bool {
-	return !equal(others(is.Resources.Limits), others(was.Resources.Limits)) || !equal(others(is.Resources.Requests), others(was.Resources.Requests)) ||
-		!equal(is.Resources.Claims, was.Resources.Claims) || !equal(is.ResizePolicy, was.ResizePolicy)
+	return !validate.Equal(others(is.Resources.Limits), others(was.Resources.Limits)) || !validate.Equal(others(is.Resources.Requests), others(was.Resources.Requests)) ||
+		!validate.Equal(is.Resources.Claims, was.Resources.Claims) || !validate.Equal(is.ResizePolicy, was.ResizePolicy)
 }
 
 // others returns the list without the resources that a resize may change.

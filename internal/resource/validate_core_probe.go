@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // validateProbes checks the probes of a long-running container.
@@ -46,7 +48,7 @@ func validateProbe(p *corev1.Probe, at *field.Path) field.ErrorList {
 		{"initialDelaySeconds", p.InitialDelaySeconds}, {"timeoutSeconds", p.TimeoutSeconds}, {"periodSeconds", p.PeriodSeconds},
 		{"successThreshold", p.SuccessThreshold}, {"failureThreshold", p.FailureThreshold},
 	} {
-		errs = append(errs, validateNonNegative(int64(f.value), at.Child(f.name))...)
+		errs = append(errs, validate.NonNegative(int64(f.value), at.Child(f.name))...)
 	}
 	return errs
 }
@@ -73,7 +75,7 @@ func validateStopSignal(s corev1.Signal, os *corev1.PodOS, at *field.Path) field
 	case os == nil || os.Name == "":
 		return field.ErrorList{field.Forbidden(at, "may not be set for containers with empty `spec.os.name`")}
 	case os.Name == corev1.Windows:
-		return notSupportedUnless(s, at, corev1.SIGTERM, corev1.SIGKILL)
+		return validate.NotSupportedUnless(s, at, corev1.SIGTERM, corev1.SIGKILL)
 	case !strings.HasPrefix(string(s), "SIG"):
 		return field.ErrorList{field.Invalid(at, s, "must be the name of a signal")}
 	}
@@ -111,9 +113,9 @@ func validateHandler(h handler, at *field.Path) field.ErrorList {
 	})
 	check("httpGet", h.http != nil, func(at *field.Path) field.ErrorList { return validateHTTPGet(h.http, at) })
 	check("tcpSocket", h.tcp != nil, func(at *field.Path) field.ErrorList {
-		return validatePortNumOrName(h.tcp.Port, at.Child("port"))
+		return validate.PortNumOrName(h.tcp.Port, at.Child("port"))
 	})
-	check("grpc", h.grpc != nil, func(at *field.Path) field.ErrorList { return validatePort(h.grpc.Port, at.Child("port")) })
+	check("grpc", h.grpc != nil, func(at *field.Path) field.ErrorList { return validate.Port(h.grpc.Port, at.Child("port")) })
 	check("sleep", h.sleep != nil, func(at *field.Path) field.ErrorList {
 		if s := h.sleep.Seconds; h.grace != nil && (s < 0 || s > *h.grace) {
 			return field.ErrorList{field.Invalid(at, s, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *h.grace))}
@@ -127,11 +129,11 @@ func validateHandler(h handler, at *field.Path) field.ErrorList {
 }
 
 func validateHTTPGet(h *corev1.HTTPGetAction, at *field.Path) field.ErrorList {
-	errs := required(at, "path", h.Path)
-	errs = append(errs, validatePortNumOrName(h.Port, at.Child("port"))...)
-	errs = append(errs, notSupportedUnless(h.Scheme, at.Child("scheme"), corev1.URISchemeHTTP, corev1.URISchemeHTTPS)...)
+	errs := validate.Required(at, "path", h.Path)
+	errs = append(errs, validate.PortNumOrName(h.Port, at.Child("port"))...)
+	errs = append(errs, validate.NotSupportedUnless(h.Scheme, at.Child("scheme"), corev1.URISchemeHTTP, corev1.URISchemeHTTPS)...)
 	for _, header := range h.HTTPHeaders {
-		errs = append(errs, invalids(at.Child("httpHeaders"), header.Name, validation.IsHTTPHeaderName(header.Name))...)
+		errs = append(errs, validate.Invalids(at.Child("httpHeaders"), header.Name, validation.IsHTTPHeaderName(header.Name))...)
 	}
 	return errs
 }

@@ -9,76 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
-
-const errNotInteger = "must be an integer"
-
-func isHugePages(name corev1.ResourceName) bool {
-	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
-}
-
-// isNative reports whether a resource has no domain or one of Kubernetes' own.
-func isNative(name corev1.ResourceName) bool {
-	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
-}
-
-// isExtended reports whether a device plugin or an administrator offers the resource, as in
-// example.com/gpu.
-func isExtended(name corev1.ResourceName) bool {
-	return !isNative(name) && !strings.HasPrefix(string(name), "requests.") && len(validation.IsQualifiedName("requests."+string(name))) == 0
-}
-
-// mayOvercommit reports whether limits of a resource may exceed its requests.
-func mayOvercommit(name corev1.ResourceName) bool { return isNative(name) && !isHugePages(name) }
-
-func isStandardContainer(name corev1.ResourceName) bool {
-	switch name {
-	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
-		return true
-	}
-	return isHugePages(name)
-}
-
-// validateContainerResourceName checks the name of a resource that a container requests.
-func validateContainerResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
-	errs := validateResourceName(name, at)
-	if !strings.Contains(string(name), "/") {
-		if !isStandardContainer(name) {
-			errs = append(errs, field.Invalid(at, name, "must be a standard resource for containers"))
-		}
-	} else if !isNative(name) && !isExtended(name) {
-		errs = append(errs, field.Invalid(at, name, "doesn't follow extended resource name standard"))
-	}
-	return errs
-}
-
-// validateResourceName checks a resource's name; without a domain, it must be a known one.
-func validateResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
-	errs := validateQualified(string(name), at)
-	if len(errs) == 0 && !strings.Contains(string(name), "/") && !isStandardQuota(name) && name != corev1.ResourceStorage {
-		errs = append(errs, field.Invalid(at, name, "must be a standard resource type or fully qualified"))
-	}
-	return errs
-}
-
-// validateResourceValue checks that a quantity is not negative, and an integer where fractions have
-// no meaning.
-func validateResourceValue(name corev1.ResourceName, value resource.Quantity, at *field.Path) field.ErrorList {
-	errs := validateQuantity(value, at)
-	whole := isExtended(name)
-	switch name {
-	case corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers, corev1.ResourceSecrets,
-		corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers:
-		whole = true
-	}
-	if whole && value.MilliValue()%1000 != 0 {
-		errs = append(errs, field.Invalid(at, value, errNotInteger))
-	}
-	return errs
-}
 
 func validateHugePages(name corev1.ResourceName, value resource.Quantity, at *field.Path) field.ErrorList {
 	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
@@ -92,7 +27,7 @@ func validateHugePages(name corev1.ResourceName, value resource.Quantity, at *fi
 }
 
 func (p podParts) validateContainerResources(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
-	return append(validateRequirements(r, validateContainerResourceName, at), p.validateUsedClaims(r, at)...)
+	return append(validateRequirements(r, validate.ContainerResourceName, at), p.validateUsedClaims(r, at)...)
 }
 
 // validateUsedClaims checks that the claims a container uses are claims of the pod.
@@ -119,7 +54,7 @@ func (p podParts) validateUsedClaims(r *corev1.ResourceRequirements, at *field.P
 		}
 		key := claim.Name
 		if claim.Request != "" {
-			errs = append(errs, validateLabel(claim.Request, at.Child("request"))...)
+			errs = append(errs, validate.Label(claim.Request, at.Child("request"))...)
 			key += "/" + claim.Request
 		}
 		if seen.Has(key) || seen.Has(claim.Name) {
@@ -137,13 +72,13 @@ func validateRequirements(r *corev1.ResourceRequirements, validName func(corev1.
 	cpuOrMemory, hugePages := false, false
 	note := func(name corev1.ResourceName) {
 		cpuOrMemory = cpuOrMemory || name == corev1.ResourceCPU || name == corev1.ResourceMemory
-		hugePages = hugePages || isHugePages(name)
+		hugePages = hugePages || validate.IsHugePages(name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
 		value, at := r.Limits[name], limits.Key(string(name))
 		errs = append(errs, validName(name, at)...)
-		errs = append(errs, validateResourceValue(name, value, at)...)
-		if isHugePages(name) {
+		errs = append(errs, validate.ResourceValue(name, value, at)...)
+		if validate.IsHugePages(name) {
 			errs = append(errs, validateHugePages(name, value, at)...)
 		}
 		note(name)
@@ -151,17 +86,17 @@ func validateRequirements(r *corev1.ResourceRequirements, validName func(corev1.
 	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
 		value, at := r.Requests[name], requests.Key(string(name))
 		errs = append(errs, validName(name, at)...)
-		errs = append(errs, validateResourceValue(name, value, at)...)
+		errs = append(errs, validate.ResourceValue(name, value, at)...)
 		limit, limited := r.Limits[name]
 		switch {
-		case limited && value.Cmp(limit) != 0 && !mayOvercommit(name):
+		case limited && value.Cmp(limit) != 0 && !validate.MayOvercommit(name):
 			errs = append(errs, field.Invalid(requests, value.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
 		case limited && value.Cmp(limit) > 0:
 			errs = append(errs, field.Invalid(requests, value.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
-		case !limited && !mayOvercommit(name):
+		case !limited && !validate.MayOvercommit(name):
 			errs = append(errs, field.Required(limits, "Limit must be set for non overcommitable resources"))
 		}
-		if isHugePages(name) {
+		if validate.IsHugePages(name) {
 			errs = append(errs, validateHugePages(name, value, at)...)
 		}
 		note(name)
@@ -185,7 +120,7 @@ func (p podParts) validatePodResources(at *field.Path) field.ErrorList {
 		errs = append(errs, p.validateUsedClaims(r, at)...)
 	}
 	errs = append(errs, validateRequirements(r, func(name corev1.ResourceName, at *field.Path) field.ErrorList {
-		if errs := validateResourceName(name, at); len(errs) > 0 {
+		if errs := validate.ResourceName(name, at); len(errs) > 0 {
 			return errs
 		}
 		if !resourcehelper.IsSupportedPodLevelResource(name) {

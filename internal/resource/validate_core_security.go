@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 func (p podParts) validateSecurityContext(s *corev1.SecurityContext, at *field.Path) field.ErrorList {
@@ -19,13 +21,13 @@ func (p podParts) validateSecurityContext(s *corev1.SecurityContext, at *field.P
 	}
 	var errs field.ErrorList
 	if s.RunAsUser != nil {
-		errs = append(errs, invalids(at.Child("runAsUser"), *s.RunAsUser, validation.IsValidUserID(*s.RunAsUser))...)
+		errs = append(errs, validate.Invalids(at.Child("runAsUser"), *s.RunAsUser, validation.IsValidUserID(*s.RunAsUser))...)
 	}
 	if s.RunAsGroup != nil {
-		errs = append(errs, invalids(at.Child("runAsGroup"), *s.RunAsGroup, validation.IsValidGroupID(*s.RunAsGroup))...)
+		errs = append(errs, validate.Invalids(at.Child("runAsGroup"), *s.RunAsGroup, validation.IsValidGroupID(*s.RunAsGroup))...)
 	}
 	if s.ProcMount != nil {
-		errs = append(errs, oneOf(*s.ProcMount, at.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount)...)
+		errs = append(errs, validate.OneOf(*s.ProcMount, at.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount)...)
 		if *s.ProcMount == corev1.UnmaskedProcMount && (p.spec.HostUsers == nil || *p.spec.HostUsers) {
 			errs = append(errs, field.Invalid(at.Child("procMount"), s.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
 		}
@@ -61,7 +63,7 @@ func validateSeccomp(s *corev1.SeccompProfile, at *field.Path) field.ErrorList {
 	case "":
 		return field.ErrorList{field.Required(at.Child("type"), "type is required when seccompProfile is set")}
 	}
-	errs := notSupportedUnless(s.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
+	errs := validate.NotSupportedUnless(s.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
 	if s.LocalhostProfile != nil {
 		errs = append(errs, field.Invalid(at.Child("localhostProfile"), s, "can only be set when seccomp type is Localhost"))
 	}
@@ -94,7 +96,7 @@ func validateAppArmor(a *corev1.AppArmorProfile, at *field.Path) field.ErrorList
 	case "":
 		return field.ErrorList{field.Required(at.Child("type"), "type is required when appArmorProfile is set")}
 	}
-	return notSupportedUnless(a.Type, at.Child("type"), corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
+	return validate.NotSupportedUnless(a.Type, at.Child("type"), corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
 }
 
 const (
@@ -109,7 +111,7 @@ func validateWindowsOptions(w *corev1.WindowsSecurityContextOptions, at *field.P
 	}
 	var errs field.ErrorList
 	if w.GMSACredentialSpecName != nil {
-		errs = append(errs, invalids(at.Child("gmsaCredentialSpecName"), w.GMSACredentialSpecName, validation.IsDNS1123Subdomain(*w.GMSACredentialSpecName))...)
+		errs = append(errs, validate.Invalids(at.Child("gmsaCredentialSpecName"), w.GMSACredentialSpecName, validation.IsDNS1123Subdomain(*w.GMSACredentialSpecName))...)
 	}
 	if spec := w.GMSACredentialSpec; spec != nil {
 		if *spec == "" {
@@ -176,27 +178,27 @@ func (p podParts) validatePodSecurity(at *field.Path) field.ErrorList {
 	}
 	at = at.Child("securityContext")
 	if s.FSGroup != nil {
-		errs = append(errs, invalids(at.Child("fsGroup"), *s.FSGroup, validation.IsValidGroupID(*s.FSGroup))...)
+		errs = append(errs, validate.Invalids(at.Child("fsGroup"), *s.FSGroup, validation.IsValidGroupID(*s.FSGroup))...)
 	}
 	if s.RunAsUser != nil {
-		errs = append(errs, invalids(at.Child("runAsUser"), *s.RunAsUser, validation.IsValidUserID(*s.RunAsUser))...)
+		errs = append(errs, validate.Invalids(at.Child("runAsUser"), *s.RunAsUser, validation.IsValidUserID(*s.RunAsUser))...)
 	}
 	if s.RunAsGroup != nil {
-		errs = append(errs, invalids(at.Child("runAsGroup"), *s.RunAsGroup, validation.IsValidGroupID(*s.RunAsGroup))...)
+		errs = append(errs, validate.Invalids(at.Child("runAsGroup"), *s.RunAsGroup, validation.IsValidGroupID(*s.RunAsGroup))...)
 	}
 	for i, group := range s.SupplementalGroups {
-		errs = append(errs, invalids(at.Child("supplementalGroups").Index(i), group, validation.IsValidGroupID(group))...)
+		errs = append(errs, validate.Invalids(at.Child("supplementalGroups").Index(i), group, validation.IsValidGroupID(group))...)
 	}
 	if s.SupplementalGroupsPolicy != nil {
-		errs = append(errs, notSupportedUnless(*s.SupplementalGroupsPolicy, at.Child("supplementalGroupsPolicy"), corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)...)
+		errs = append(errs, validate.NotSupportedUnless(*s.SupplementalGroupsPolicy, at.Child("supplementalGroupsPolicy"), corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)...)
 	}
 	errs = append(errs, validateSysctls(s.Sysctls, p.spec, at.Child("sysctls"))...)
 	if s.FSGroupChangePolicy != nil {
-		errs = append(errs, notSupportedUnless(*s.FSGroupChangePolicy, at.Child("fsGroupChangePolicy"), corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
+		errs = append(errs, validate.NotSupportedUnless(*s.FSGroupChangePolicy, at.Child("fsGroupChangePolicy"), corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
 	}
 	if s.SELinuxChangePolicy != nil {
 		// The feature SELinuxMount is off.
-		errs = append(errs, notSupportedUnless(*s.SELinuxChangePolicy, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive)...)
+		errs = append(errs, validate.NotSupportedUnless(*s.SELinuxChangePolicy, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive)...)
 	}
 	errs = append(errs, validateSeccomp(s.SeccompProfile, at.Child("seccompProfile"))...)
 	errs = append(errs, validateWindowsOptions(s.WindowsOptions, at.Child("windowsOptions"))...)
@@ -252,7 +254,7 @@ func (p podParts) validateOS(at *field.Path) field.ErrorList {
 	case corev1.Windows:
 		return p.validateWindows(at)
 	}
-	return notSupportedUnless(os.Name, at.Child("os"), corev1.Linux, corev1.Windows)
+	return validate.NotSupportedUnless(os.Name, at.Child("os"), corev1.Linux, corev1.Windows)
 }
 
 func (p podParts) validateLinux(at *field.Path) field.ErrorList {

@@ -8,7 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	netutils "k8s.io/utils/net"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 const (
@@ -30,26 +31,26 @@ func validateServiceCreate(s *corev1.Service) field.ErrorList { return validateS
 // validateService checks the rules for creates and updates of a Service. old is nil on create.
 func validateService(s, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
-	var external *stored
+	var external *validate.Stored
 	if old != nil {
-		external = storedIn(slices.Values(old.Spec.ExternalIPs))
+		external = validate.StoredIn(slices.Values(old.Spec.ExternalIPs))
 	}
 	if len(s.Spec.Ports) == 0 && !headless(s) && s.Spec.Type != corev1.ServiceTypeExternalName {
-		errs = append(errs, field.Required(specPath.Child("ports"), ""))
+		errs = append(errs, field.Required(validate.SpecPath.Child("ports"), ""))
 	}
 	errs = append(errs, validateServiceType(s)...)
-	errs = append(errs, validateServicePorts(s, specPath.Child("ports"))...)
-	errs = append(errs, metavalidation.ValidateLabels(s.Spec.Selector, specPath.Child("selector"))...)
+	errs = append(errs, validateServicePorts(s, validate.SpecPath.Child("ports"))...)
+	errs = append(errs, metavalidation.ValidateLabels(s.Spec.Selector, validate.SpecPath.Child("selector"))...)
 	errs = append(errs, validateAffinityConfig(&s.Spec)...)
 	if s.Spec.Type != corev1.ServiceTypeExternalName {
 		errs = append(errs, ValidateServiceAddresses(s, old)...)
 	}
 	for i, ip := range s.Spec.ExternalIPs {
-		at := specPath.Child("externalIPs").Index(i)
-		if invalid := validateStoredIP(ip, external, at); len(invalid) > 0 {
+		at := validate.SpecPath.Child("externalIPs").Index(i)
+		if invalid := validate.StoredIP(ip, external, at); len(invalid) > 0 {
 			errs = append(errs, invalid...)
 		} else {
-			errs = append(errs, validateNonSpecialIP(ip, at)...)
+			errs = append(errs, validate.NonSpecialIP(ip, at)...)
 		}
 	}
 	errs = append(errs, validateLoadBalancerFields(s, old)...)
@@ -63,34 +64,34 @@ func validateServiceType(s *corev1.Service) field.ErrorList {
 	case corev1.ServiceTypeLoadBalancer:
 		for i, p := range s.Spec.Ports {
 			if p.Port == kubeletPort {
-				errs = append(errs, field.Invalid(specPath.Child("ports").Index(i).Child("port"), p.Port, fmt.Sprintf("may not expose port %v externally since it is used by kubelet", kubeletPort)))
+				errs = append(errs, field.Invalid(validate.SpecPath.Child("ports").Index(i).Child("port"), p.Port, fmt.Sprintf("may not expose port %v externally since it is used by kubelet", kubeletPort)))
 			}
 		}
 		if headless(s) {
-			errs = append(errs, field.Invalid(specPath.Child("clusterIPs").Index(0), corev1.ClusterIPNone, "may not be set to 'None' for LoadBalancer services"))
+			errs = append(errs, field.Invalid(validate.SpecPath.Child("clusterIPs").Index(0), corev1.ClusterIPNone, "may not be set to 'None' for LoadBalancer services"))
 		}
 	case corev1.ServiceTypeNodePort:
 		if headless(s) {
-			errs = append(errs, field.Invalid(specPath.Child("clusterIPs").Index(0), corev1.ClusterIPNone, "may not be set to 'None' for NodePort services"))
+			errs = append(errs, field.Invalid(validate.SpecPath.Child("clusterIPs").Index(0), corev1.ClusterIPNone, "may not be set to 'None' for NodePort services"))
 		}
 	case corev1.ServiceTypeExternalName:
 		if len(s.Spec.ClusterIPs) > 0 || s.Spec.ClusterIP != "" {
-			errs = append(errs, field.Forbidden(specPath.Child("clusterIPs"), notForExternalName))
+			errs = append(errs, field.Forbidden(validate.SpecPath.Child("clusterIPs"), notForExternalName))
 		}
 		if len(s.Spec.IPFamilies) > 0 {
-			errs = append(errs, field.Forbidden(specPath.Child("ipFamilies"), notForExternalName))
+			errs = append(errs, field.Forbidden(validate.SpecPath.Child("ipFamilies"), notForExternalName))
 		}
 		if s.Spec.IPFamilyPolicy != nil {
-			errs = append(errs, field.Forbidden(specPath.Child("ipFamilyPolicy"), notForExternalName))
+			errs = append(errs, field.Forbidden(validate.SpecPath.Child("ipFamilyPolicy"), notForExternalName))
 		}
 		if name := strings.TrimSuffix(s.Spec.ExternalName, "."); name == "" {
-			errs = append(errs, field.Required(specPath.Child("externalName"), ""))
+			errs = append(errs, field.Required(validate.SpecPath.Child("externalName"), ""))
 		} else {
-			errs = append(errs, validateSubdomain(name, specPath.Child("externalName"))...)
+			errs = append(errs, validate.Subdomain(name, validate.SpecPath.Child("externalName"))...)
 		}
 	case corev1.ServiceTypeClusterIP:
 	default:
-		errs = append(errs, oneOf(s.Spec.Type, specPath.Child("type"), corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)...)
+		errs = append(errs, validate.OneOf(s.Spec.Type, validate.SpecPath.Child("type"), corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)...)
 	}
 	return errs
 }
@@ -108,17 +109,17 @@ func validateServicePorts(s *corev1.Service, at *field.Path) field.ErrorList {
 		case p.Name == "" && len(s.Spec.Ports) > 1:
 			errs = append(errs, field.Required(at.Child("name"), ""))
 		case p.Name != "":
-			errs = append(errs, validateLabel(p.Name, at.Child("name"))...)
+			errs = append(errs, validate.Label(p.Name, at.Child("name"))...)
 			if names[p.Name] {
 				errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
 			}
 			names[p.Name] = true
 		}
-		errs = append(errs, validatePort(p.Port, at.Child("port"))...)
-		errs = append(errs, oneOf(p.Protocol, at.Child("protocol"), servicePortProtocols...)...)
-		errs = append(errs, validatePortNumOrName(p.TargetPort, at.Child("targetPort"))...)
+		errs = append(errs, validate.Port(p.Port, at.Child("port"))...)
+		errs = append(errs, validate.OneOf(p.Protocol, at.Child("protocol"), servicePortProtocols...)...)
+		errs = append(errs, validate.PortNumOrName(p.TargetPort, at.Child("targetPort"))...)
 		if p.AppProtocol != nil {
-			errs = append(errs, validateQualified(*p.AppProtocol, at.Child("appProtocol"))...)
+			errs = append(errs, validate.Qualified(*p.AppProtocol, at.Child("appProtocol"))...)
 		}
 		if s.Spec.Type == corev1.ServiceTypeClusterIP && p.NodePort != 0 {
 			errs = append(errs, field.Forbidden(at.Child("nodePort"), "may not be used when `type` is 'ClusterIP'"))
@@ -140,8 +141,8 @@ func validateServicePorts(s *corev1.Service, at *field.Path) field.ErrorList {
 }
 
 func validateAffinityConfig(s *corev1.ServiceSpec) field.ErrorList {
-	errs := oneOf(s.SessionAffinity, specPath.Child("sessionAffinity"), corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
-	at, c := specPath.Child("sessionAffinityConfig"), s.SessionAffinityConfig
+	errs := validate.OneOf(s.SessionAffinity, validate.SpecPath.Child("sessionAffinity"), corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
+	at, c := validate.SpecPath.Child("sessionAffinityConfig"), s.SessionAffinityConfig
 	switch {
 	case s.SessionAffinity == corev1.ServiceAffinityNone && c != nil:
 		errs = append(errs, field.Forbidden(at, fmt.Sprintf("must not be set when session affinity is %s", corev1.ServiceAffinityNone)))
@@ -164,13 +165,13 @@ func ValidateServiceAddresses(s, old *corev1.Service) field.ErrorList {
 	if old == nil {
 		return validateClusterIPs(&s.Spec, nil)
 	}
-	return validateClusterIPs(&s.Spec, storedIn(slices.Values(old.Spec.ClusterIPs)))
+	return validateClusterIPs(&s.Spec, validate.StoredIn(slices.Values(old.Spec.ClusterIPs)))
 }
 
 // validateClusterIPs checks addresses and families, and that they match each other.
-func validateClusterIPs(s *corev1.ServiceSpec, before *stored) field.ErrorList {
+func validateClusterIPs(s *corev1.ServiceSpec, before *validate.Stored) field.ErrorList {
 	var errs field.ErrorList
-	ips, families := specPath.Child("clusterIPs"), specPath.Child("ipFamilies")
+	ips, families := validate.SpecPath.Child("clusterIPs"), validate.SpecPath.Child("ipFamilies")
 	switch {
 	case s.ClusterIP != "" && len(s.ClusterIPs) == 0:
 		errs = append(errs, field.Required(ips, ""))
@@ -181,14 +182,14 @@ func validateClusterIPs(s *corev1.ServiceSpec, before *stored) field.ErrorList {
 	}
 	seen := map[corev1.IPFamily]bool{}
 	for i, family := range s.IPFamilies {
-		errs = append(errs, notSupportedUnless(family, families.Index(i), corev1.IPv4Protocol, corev1.IPv6Protocol)...)
+		errs = append(errs, validate.NotSupportedUnless(family, families.Index(i), corev1.IPv4Protocol, corev1.IPv6Protocol)...)
 		if seen[family] {
 			errs = append(errs, field.Duplicate(families.Index(i), family))
 		}
 		seen[family] = true
 	}
 	if p := s.IPFamilyPolicy; p != nil {
-		errs = append(errs, notSupportedUnless(*p, specPath.Child("ipFamilyPolicy"), corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)...)
+		errs = append(errs, validate.NotSupportedUnless(*p, validate.SpecPath.Child("ipFamilyPolicy"), corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)...)
 	}
 	if len(s.ClusterIPs) > 2 {
 		errs = append(errs, field.Invalid(ips, s.ClusterIPs, "may only hold up to 2 values"))
@@ -202,7 +203,7 @@ func validateClusterIPs(s *corev1.ServiceSpec, before *stored) field.ErrorList {
 		if i == 0 && none {
 			continue
 		}
-		if invalid := validateStoredIP(ip, before, ips.Index(i)); len(invalid) > 0 {
+		if invalid := validate.StoredIP(ip, before, ips.Index(i)); len(invalid) > 0 {
 			errs = append(errs, invalid...)
 			wrong = true
 			continue
@@ -220,51 +221,32 @@ func validateClusterIPs(s *corev1.ServiceSpec, before *stored) field.ErrorList {
 	return errs
 }
 
-// validateNonSpecialIP refuses addresses that are unreachable from other machines.
-func validateNonSpecialIP(ip string, at *field.Path) field.ErrorList {
-	a := netutils.ParseIPSloppy(ip)
-	if a == nil {
-		return field.ErrorList{field.Invalid(at, ip, "must be a valid IP address")}
-	}
-	var errs field.ErrorList
-	refuse := func(bad bool, why string) {
-		if bad {
-			errs = append(errs, field.Invalid(at, ip, why))
-		}
-	}
-	refuse(a.IsUnspecified(), fmt.Sprintf("may not be unspecified (%v)", ip))
-	refuse(a.IsLoopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)")
-	refuse(a.IsLinkLocalUnicast(), "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
-	refuse(a.IsLinkLocalMulticast(), "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
-	return errs
-}
-
 func validateLoadBalancerFields(s, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
-	var ranges *stored
+	var ranges *validate.Stored
 	if old != nil {
-		ranges = storedIn(textsOf(old.Spec.LoadBalancerSourceRanges, strings.TrimSpace))
+		ranges = validate.StoredIn(validate.TextsOf(old.Spec.LoadBalancerSourceRanges, strings.TrimSpace))
 	}
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if len(s.Spec.LoadBalancerSourceRanges) > 0 {
-		at := specPath.Child("LoadBalancerSourceRanges")
+		at := validate.SpecPath.Child("LoadBalancerSourceRanges")
 		if !balanced {
 			errs = append(errs, field.Forbidden(at, onlyForLoadBalancer))
 		}
 		for i, cidr := range s.Spec.LoadBalancerSourceRanges {
-			errs = append(errs, validateStoredCIDR(strings.TrimSpace(cidr), ranges, at.Index(i))...)
+			errs = append(errs, validate.StoredCIDR(strings.TrimSpace(cidr), ranges, at.Index(i))...)
 		}
 	} else {
 		errs = append(errs, validateSourceRangesAnnotation(s, old)...)
 	}
 	if s.Spec.AllocateLoadBalancerNodePorts != nil && !balanced {
-		errs = append(errs, field.Forbidden(specPath.Child("allocateLoadBalancerNodePorts"), onlyForLoadBalancer))
+		errs = append(errs, field.Forbidden(validate.SpecPath.Child("allocateLoadBalancerNodePorts"), onlyForLoadBalancer))
 	}
 	if class := s.Spec.LoadBalancerClass; class != nil {
 		if balanced {
-			errs = append(errs, validateQualified(*class, specPath.Child("loadBalancerClass"))...)
+			errs = append(errs, validate.Qualified(*class, validate.SpecPath.Child("loadBalancerClass"))...)
 		} else {
-			errs = append(errs, field.Forbidden(specPath.Child("loadBalancerClass"), onlyForLoadBalancer))
+			errs = append(errs, field.Forbidden(validate.SpecPath.Child("loadBalancerClass"), onlyForLoadBalancer))
 		}
 	}
 	return errs
@@ -285,33 +267,33 @@ func validateSourceRangesAnnotation(s, old *corev1.Service) (errs field.ErrorLis
 		return errs
 	}
 	for cidr := range strings.SplitSeq(text, ",") {
-		errs = append(errs, validateStoredCIDR(strings.TrimSpace(cidr), nil, at)...)
+		errs = append(errs, validate.StoredCIDR(strings.TrimSpace(cidr), nil, at)...)
 	}
 	return errs
 }
 
 func validateTrafficPolicies(s *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
-	external := specPath.Child("externalTrafficPolicy")
+	external := validate.SpecPath.Child("externalTrafficPolicy")
 	switch {
 	case !externallyAccessible(s) && s.Spec.ExternalTrafficPolicy != "":
 		errs = append(errs, field.Invalid(external, s.Spec.ExternalTrafficPolicy, "may only be set for externally-accessible services"))
 	case externallyAccessible(s):
-		errs = append(errs, oneOf(s.Spec.ExternalTrafficPolicy, external, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
+		errs = append(errs, validate.OneOf(s.Spec.ExternalTrafficPolicy, external, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
 	}
-	health := specPath.Child("healthCheckNodePort")
+	health := validate.SpecPath.Child("healthCheckNodePort")
 	if port := s.Spec.HealthCheckNodePort; port != 0 {
 		if !needsHealthCheckPort(s) {
 			errs = append(errs, field.Invalid(health, port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
 		} else {
-			errs = append(errs, validatePort(port, health)...)
+			errs = append(errs, validate.Port(port, health)...)
 		}
 	}
 	if p := s.Spec.InternalTrafficPolicy; p != nil {
-		errs = append(errs, notSupportedUnless(*p, specPath.Child("internalTrafficPolicy"), corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
+		errs = append(errs, validate.NotSupportedUnless(*p, validate.SpecPath.Child("internalTrafficPolicy"), corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
 	}
 	if d := s.Spec.TrafficDistribution; d != nil {
-		errs = append(errs, notSupportedUnless(*d, specPath.Child("trafficDistribution"), corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)...)
+		errs = append(errs, validate.NotSupportedUnless(*d, validate.SpecPath.Child("trafficDistribution"), corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)...)
 	}
 	return errs
 }
@@ -321,11 +303,11 @@ func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 	if old.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.Type != corev1.ServiceTypeExternalName {
 		errs = append(errs, validateServiceAddressUpdate(&s.Spec, &old.Spec)...)
 	}
-	if old.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.Type == corev1.ServiceTypeLoadBalancer && !equalPointers(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
-		errs = append(errs, field.Invalid(specPath.Child("loadBalancerClass"), s.Spec.LoadBalancerClass, onceSet))
+	if old.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.Type == corev1.ServiceTypeLoadBalancer && !validate.EqualPointers(s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass) {
+		errs = append(errs, field.Invalid(validate.SpecPath.Child("loadBalancerClass"), s.Spec.LoadBalancerClass, onceSet))
 	}
 	if needsHealthCheckPort(old) && needsHealthCheckPort(s) && s.Spec.HealthCheckNodePort != old.Spec.HealthCheckNodePort {
-		errs = append(errs, field.Forbidden(specPath.Child("healthCheckNodePort"), "field is immutable"))
+		errs = append(errs, field.Forbidden(validate.SpecPath.Child("healthCheckNodePort"), "field is immutable"))
 	}
 	return append(errs, validateService(s, old)...)
 }
@@ -334,7 +316,7 @@ func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 // removed with the policy SingleStack.
 func validateServiceAddressUpdate(s, old *corev1.ServiceSpec) field.ErrorList {
 	var errs field.ErrorList
-	ips, families := specPath.Child("clusterIPs"), specPath.Child("ipFamilies")
+	ips, families := validate.SpecPath.Child("clusterIPs"), validate.SpecPath.Child("ipFamilies")
 	if len(old.ClusterIPs) > 0 {
 		switch {
 		case len(s.ClusterIPs) == 0:
@@ -370,11 +352,11 @@ func validateServiceStatus(s, old *corev1.Service) field.ErrorList {
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) > 0 {
 		return field.ErrorList{field.Forbidden(at, "may only be used when `spec.type` is 'LoadBalancer'")}
 	}
-	before := storedIn(textsOf(old.Status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) string { return in.IP }))
+	before := validate.StoredIn(validate.TextsOf(old.Status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) string { return in.IP }))
 	for i, ingress := range s.Status.LoadBalancer.Ingress {
 		at := at.Index(i)
 		if ingress.IP != "" {
-			errs = append(errs, validateStoredIP(ingress.IP, before, at.Child("ip"))...)
+			errs = append(errs, validate.StoredIP(ingress.IP, before, at.Child("ip"))...)
 			if ingress.IPMode == nil {
 				errs = append(errs, field.Required(at.Child("ipMode"), "must be specified when `ip` is set"))
 			}
@@ -382,24 +364,12 @@ func validateServiceStatus(s, old *corev1.Service) field.ErrorList {
 			errs = append(errs, field.Forbidden(at.Child("ipMode"), "may not be specified when `ip` is not set"))
 		}
 		if ingress.IP != "" && ingress.IPMode != nil {
-			errs = append(errs, notSupportedUnless(*ingress.IPMode, at.Child("ipMode"), corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)...)
+			errs = append(errs, validate.NotSupportedUnless(*ingress.IPMode, at.Child("ipMode"), corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)...)
 		}
-		errs = append(errs, validateIngressHostname(ingress.Hostname, at.Child("hostname"))...)
+		errs = append(errs, validate.IngressHostname(ingress.Hostname, at.Child("hostname"))...)
 	}
 	// As upstream, conditions are not validated as metav1.Condition, because clients write
 	// incomplete ones.
-	return errs
-}
-
-// validateIngressHostname checks a load balancer's hostname.
-func validateIngressHostname(name string, at *field.Path) field.ErrorList {
-	if name == "" {
-		return nil
-	}
-	errs := validateSubdomain(name, at)
-	if netutils.ParseIPSloppy(name) != nil { // an address, with leading zeros too
-		errs = append(errs, field.Invalid(at, name, "must be a DNS name, not an IP address"))
-	}
 	return errs
 }
 
@@ -408,9 +378,9 @@ func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 }
 
 func validateEndpointsUpdate(e, old *corev1.Endpoints) field.ErrorList {
-	before := storedIn(func(yield func(string) bool) {
+	before := validate.StoredIn(func(yield func(string) bool) {
 		for _, s := range old.Subsets {
-			for a := range textsOf(slices.Concat(s.Addresses, s.NotReadyAddresses), func(a corev1.EndpointAddress) string { return a.IP }) {
+			for a := range validate.TextsOf(slices.Concat(s.Addresses, s.NotReadyAddresses), func(a corev1.EndpointAddress) string { return a.IP }) {
 				if !yield(a) {
 					return
 				}
@@ -426,13 +396,13 @@ func validateEndpointsUpdate(e, old *corev1.Endpoints) field.ErrorList {
 		for name, list := range map[string][]corev1.EndpointAddress{"addresses": s.Addresses, "notReadyAddresses": s.NotReadyAddresses} {
 			for j, a := range list {
 				at := at.Child(name).Index(j)
-				errs = append(errs, validateStoredIP(a.IP, before, at.Child("ip"))...)
-				errs = append(errs, validateNonSpecialIP(a.IP, at.Child("ip"))...)
+				errs = append(errs, validate.StoredIP(a.IP, before, at.Child("ip"))...)
+				errs = append(errs, validate.NonSpecialIP(a.IP, at.Child("ip"))...)
 				if a.Hostname != "" {
-					errs = append(errs, validateLabel(a.Hostname, at.Child("hostname"))...)
+					errs = append(errs, validate.Label(a.Hostname, at.Child("hostname"))...)
 				}
 				if a.NodeName != nil {
-					errs = append(errs, validateSubdomain(*a.NodeName, at.Child("nodeName"))...)
+					errs = append(errs, validate.Subdomain(*a.NodeName, at.Child("nodeName"))...)
 				}
 			}
 		}
@@ -442,12 +412,12 @@ func validateEndpointsUpdate(e, old *corev1.Endpoints) field.ErrorList {
 			case p.Name == "" && len(s.Ports) > 1:
 				errs = append(errs, field.Required(at.Child("name"), ""))
 			case p.Name != "":
-				errs = append(errs, validateLabel(p.Name, at.Child("name"))...)
+				errs = append(errs, validate.Label(p.Name, at.Child("name"))...)
 			}
-			errs = append(errs, validatePort(p.Port, at.Child("port"))...)
-			errs = append(errs, oneOf(p.Protocol, at.Child("protocol"), servicePortProtocols...)...)
+			errs = append(errs, validate.Port(p.Port, at.Child("port"))...)
+			errs = append(errs, validate.OneOf(p.Protocol, at.Child("protocol"), servicePortProtocols...)...)
 			if p.AppProtocol != nil {
-				errs = append(errs, validateQualified(*p.AppProtocol, at.Child("appProtocol"))...)
+				errs = append(errs, validate.Qualified(*p.AppProtocol, at.Child("appProtocol"))...)
 			}
 		}
 	}

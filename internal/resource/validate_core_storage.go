@@ -10,6 +10,8 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 var validAccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod}
@@ -17,7 +19,7 @@ var validAccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany, 
 func validateAccessModes(modes []corev1.PersistentVolumeAccessMode, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, mode := range modes {
-		errs = append(errs, notSupportedUnless(mode, at, validAccessModes...)...)
+		errs = append(errs, validate.NotSupportedUnless(mode, at, validAccessModes...)...)
 	}
 	shared := slices.ContainsFunc(modes, func(m corev1.PersistentVolumeAccessMode) bool {
 		return m != corev1.ReadWriteOncePod && slices.Contains(validAccessModes, m)
@@ -32,7 +34,7 @@ func validateVolumeMode(mode *corev1.PersistentVolumeMode, at *field.Path) field
 	if mode == nil {
 		return nil
 	}
-	return notSupportedUnless(*mode, at, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
+	return validate.NotSupportedUnless(*mode, at, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
 }
 
 func validateClaim(c *corev1.PersistentVolumeClaim) field.ErrorList {
@@ -44,21 +46,21 @@ func validateClaimSpec(s *corev1.PersistentVolumeClaimSpec, at *field.Path) fiel
 	if len(s.AccessModes) == 0 {
 		errs = append(errs, field.Required(at.Child("accessModes"), "at least 1 access mode is required"))
 	}
-	errs = append(errs, validateSelector(s.Selector, at.Child("selector"))...)
+	errs = append(errs, validate.Selector(s.Selector, at.Child("selector"))...)
 	errs = append(errs, validateAccessModes(s.AccessModes, at.Child("accessModes"))...)
 	storage := at.Child("resources").Key(string(corev1.ResourceStorage))
 	if value, ok := s.Resources.Requests[corev1.ResourceStorage]; !ok {
 		errs = append(errs, field.Required(storage, ""))
 	} else {
-		errs = append(errs, validatePositiveQuantity(value, storage)...)
+		errs = append(errs, validate.PositiveQuantity(value, storage)...)
 	}
 	if name := s.StorageClassName; name != nil && *name != "" {
-		errs = append(errs, invalids(at.Child("storageClassName"), *name, validation.IsDNS1123Subdomain(*name))...)
+		errs = append(errs, validate.Invalids(at.Child("storageClassName"), *name, validation.IsDNS1123Subdomain(*name))...)
 	}
 	errs = append(errs, validateVolumeMode(s.VolumeMode, at.Child("volumeMode"))...)
 	errs = append(errs, validateDataSources(s, at)...)
 	if name := s.VolumeAttributesClassName; name != nil && *name != "" {
-		errs = append(errs, invalids(at.Child("volumeAttributesClassName"), *name, validation.IsDNS1123Subdomain(*name))...)
+		errs = append(errs, validate.Invalids(at.Child("volumeAttributesClassName"), *name, validation.IsDNS1123Subdomain(*name))...)
 	}
 	return errs
 }
@@ -66,8 +68,8 @@ func validateClaimSpec(s *corev1.PersistentVolumeClaimSpec, at *field.Path) fiel
 func validateDataSources(s *corev1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	one := func(group *string, kind, name string, at *field.Path) {
-		errs = append(errs, required(at, "name", name)...)
-		errs = append(errs, required(at, "kind", kind)...)
+		errs = append(errs, validate.Required(at, "name", name)...)
+		errs = append(errs, validate.Required(at, "kind", kind)...)
 		api := ""
 		if group != nil {
 			api = *group
@@ -76,7 +78,7 @@ func validateDataSources(s *corev1.PersistentVolumeClaimSpec, at *field.Path) fi
 			errs = append(errs, field.Invalid(at, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
 		}
 		if api != "" {
-			errs = append(errs, invalids(at.Child("apiGroup"), api, validation.IsDNS1123Subdomain(api))...)
+			errs = append(errs, validate.Invalids(at.Child("apiGroup"), api, validation.IsDNS1123Subdomain(api))...)
 		}
 	}
 	d, r := s.DataSource, s.DataSourceRef
@@ -89,11 +91,11 @@ func validateDataSources(s *corev1.PersistentVolumeClaimSpec, at *field.Path) fi
 	one(r.APIGroup, r.Kind, r.Name, at.Child("dataSourceRef"))
 	foreign := r.Namespace != nil && *r.Namespace != ""
 	if foreign {
-		errs = append(errs, invalids(at.Child("dataSourceRef", "namespace"), *r.Namespace, apivalidation.ValidateNamespaceName(*r.Namespace, false))...)
+		errs = append(errs, validate.Invalids(at.Child("dataSourceRef", "namespace"), *r.Namespace, apivalidation.ValidateNamespaceName(*r.Namespace, false))...)
 		if d != nil {
 			errs = append(errs, field.Invalid(at, at.Child("dataSource"), "may not be specified when dataSourceRef.namespace is specified"))
 		}
-	} else if d != nil && (!equalPointers(d.APIGroup, r.APIGroup) || d.Kind != r.Kind || d.Name != r.Name) {
+	} else if d != nil && (!validate.EqualPointers(d.APIGroup, r.APIGroup) || d.Kind != r.Kind || d.Name != r.Name) {
 		errs = append(errs, field.Invalid(at, at.Child("dataSource"), "must match dataSourceRef"))
 	}
 	return errs
@@ -111,7 +113,7 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	}
 	// The field may replace the old annotation, and a claim without a class may get the default
 	// class later.
-	if class, annotated := old.Annotations[corev1.BetaStorageClassAnnotation]; was.StorageClassName == nil && (!annotated || class == deref(changed.StorageClassName)) {
+	if class, annotated := old.Annotations[corev1.BetaStorageClassAnnotation]; was.StorageClassName == nil && (!annotated || class == validate.Deref(changed.StorageClassName)) {
 		changed.StorageClassName = nil
 	}
 	if size, sized := was.Resources.Requests[corev1.ResourceStorage]; bound && sized && changed.Resources.Requests != nil {
@@ -120,8 +122,8 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	if bound {
 		changed.VolumeAttributesClassName = was.VolumeAttributesClassName
 	}
-	if !equal(changed, was) {
-		errs = append(errs, field.Forbidden(spec, "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"+difference(was, changed)))
+	if !validate.Equal(changed, was) {
+		errs = append(errs, field.Forbidden(spec, "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"+validate.Difference(was, changed)))
 	}
 	before, after := old.Spec.Resources.Requests[corev1.ResourceStorage], c.Spec.Resources.Requests[corev1.ResourceStorage]
 	capacity := old.Status.Capacity[corev1.ResourceStorage]
@@ -131,7 +133,7 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	if v := old.Spec.VolumeAttributesClassName; v != nil && *v != "" && (c.Spec.VolumeAttributesClassName == nil || *c.Spec.VolumeAttributesClassName == "") && old.Status.CurrentVolumeAttributesClassName != nil {
 		errs = append(errs, field.Forbidden(spec.Child("volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
 	}
-	return append(errs, validateImmutable(c.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
+	return append(errs, validate.Immutable(c.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
 }
 
 func validateClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
@@ -167,7 +169,7 @@ var resizeStatuses = []corev1.ClaimResourceStatus{corev1.PersistentVolumeClaimCo
 
 // validateClaimResource accepts storage and resources with a foreign domain.
 func validateClaimResource(name corev1.ResourceName, at *field.Path) field.ErrorList {
-	if errs := validateQualified(string(name), at); len(errs) > 0 {
+	if errs := validate.Qualified(string(name), at); len(errs) > 0 {
 		return errs
 	}
 	if domain, _, found := strings.Cut(string(name), "/"); name != corev1.ResourceStorage && (!found || domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io")) {
@@ -223,27 +225,27 @@ func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 	for _, name := range slices.Sorted(maps.Keys(s.Capacity)) {
 		key := at.Child("capacity").Key(string(name))
 		errs = append(errs, validateCapacity(s.Capacity[name], key)...)
-		errs = append(errs, validatePositiveQuantity(s.Capacity[name], key)...)
+		errs = append(errs, validate.PositiveQuantity(s.Capacity[name], key)...)
 	}
 	if s.PersistentVolumeReclaimPolicy != "" {
-		errs = append(errs, notSupportedUnless(s.PersistentVolumeReclaimPolicy, at.Child("persistentVolumeReclaimPolicy"), reclaimPolicies...)...)
+		errs = append(errs, validate.NotSupportedUnless(s.PersistentVolumeReclaimPolicy, at.Child("persistentVolumeReclaimPolicy"), reclaimPolicies...)...)
 	}
 	if a := s.NodeAffinity; a != nil {
 		if a.Required == nil {
 			errs = append(errs, field.Required(at.Child("nodeAffinity", "required"), "must specify required node constraints"))
 		} else {
-			errs = append(errs, validateNodeSelector(a.Required, at.Child("nodeAffinity", "required"))...)
+			errs = append(errs, validate.NodeSelector(a.Required, at.Child("nodeAffinity", "required"))...)
 		}
 	}
 	if s.StorageClassName != "" {
-		errs = append(errs, invalids(at.Child("storageClassName"), s.StorageClassName, validation.IsDNS1123Subdomain(s.StorageClassName))...)
+		errs = append(errs, validate.Invalids(at.Child("storageClassName"), s.StorageClassName, validation.IsDNS1123Subdomain(s.StorageClassName))...)
 	}
 	errs = append(errs, validateVolumeMode(s.VolumeMode, at.Child("volumeMode"))...)
 	if name := s.VolumeAttributesClassName; name != nil {
 		if *name == "" {
 			errs = append(errs, field.Required(at.Child("volumeAttributesClassName"), "an empty string is disallowed"))
 		} else {
-			errs = append(errs, invalids(at.Child("volumeAttributesClassName"), *name, validation.IsDNS1123Subdomain(*name))...)
+			errs = append(errs, validate.Invalids(at.Child("volumeAttributesClassName"), *name, validation.IsDNS1123Subdomain(*name))...)
 		}
 		if s.CSI == nil {
 			errs = append(errs, field.Required(at.Child("csi"), "has to be specified when using volumeAttributesClassName"))
@@ -316,7 +318,7 @@ func validatePersistentSource(s *corev1.PersistentVolumeSpec, at *field.Path) fi
 
 func validatePersistentCSI(s *corev1.CSIPersistentVolumeSource, at *field.Path) field.ErrorList {
 	errs := validateDriverName(s.Driver, at.Child("driver"))
-	errs = append(errs, required(at, "volumeHandle", s.VolumeHandle)...)
+	errs = append(errs, validate.Required(at, "volumeHandle", s.VolumeHandle)...)
 	for _, r := range []struct {
 		name string
 		ref  *corev1.SecretReference
@@ -330,12 +332,12 @@ func validatePersistentCSI(s *corev1.CSIPersistentVolumeSource, at *field.Path) 
 		if r.ref.Name == "" {
 			errs = append(errs, field.Required(at.Child(r.name, "name"), ""))
 		} else {
-			errs = append(errs, validateSubdomain(r.ref.Name, at.Child(r.name, "name"))...)
+			errs = append(errs, validate.Subdomain(r.ref.Name, at.Child(r.name, "name"))...)
 		}
 		if r.ref.Namespace == "" {
 			errs = append(errs, field.Required(at.Child(r.name, "namespace"), ""))
 		} else {
-			errs = append(errs, validateLabel(r.ref.Namespace, at.Child(r.name, "namespace"))...)
+			errs = append(errs, validate.Label(r.ref.Namespace, at.Child(r.name, "namespace"))...)
 		}
 	}
 	return errs
@@ -353,11 +355,11 @@ func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.Error
 		}
 		is.CSI = &csi
 	}
-	if !equal(is, was) {
-		errs = append(errs, field.Forbidden(spec.Child("persistentvolumesource"), "spec.persistentvolumesource is immutable after creation\n"+difference(was, is)))
+	if !validate.Equal(is, was) {
+		errs = append(errs, field.Forbidden(spec.Child("persistentvolumesource"), "spec.persistentvolumesource is immutable after creation\n"+validate.Difference(was, is)))
 	}
-	errs = append(errs, validateImmutable(v.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
-	if old.Spec.NodeAffinity != nil && !equal(v.Spec.NodeAffinity, old.Spec.NodeAffinity) {
+	errs = append(errs, validate.Immutable(v.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...)
+	if old.Spec.NodeAffinity != nil && !validate.Equal(v.Spec.NodeAffinity, old.Spec.NodeAffinity) {
 		errs = append(errs, validateVolumeAffinityUpdate(v.Spec.NodeAffinity, old.Spec.NodeAffinity, field.NewPath("nodeAffinity"))...)
 	}
 	if a, b := old.Spec.VolumeAttributesClassName, v.Spec.VolumeAttributesClassName; a != nil && b == nil {
@@ -393,7 +395,7 @@ func validateVolumeAffinityUpdate(a, old *corev1.VolumeNodeAffinity, at *field.P
 			}
 		}
 	}
-	if !equal(a, renamed) {
+	if !validate.Equal(a, renamed) {
 		return field.ErrorList{field.Invalid(at, a, "field is immutable, except for updating from beta label to GA")}
 	}
 	return nil

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 const (
@@ -22,8 +24,6 @@ const (
 	errManySources = "may not specify more than 1 volume type"
 	errBacksteps   = "must not contain '..'"
 )
-
-const errAbsolutePath = "must be an absolute path"
 
 // validateVolumes checks a pod's volumes and returns the valid ones, which mounts may name. podName
 // is "" for a template.
@@ -42,7 +42,7 @@ func validateVolumes(volumes []corev1.Volume, podName string, at *field.Path) (r
 		case v.Name == "":
 			errs = append(errs, field.Required(name, ""))
 		case len(validation.IsDNS1123Label(v.Name)) > 0:
-			errs = append(errs, validateLabel(v.Name, name)...)
+			errs = append(errs, validate.Label(v.Name, name)...)
 		case names[v.Name]:
 			errs = append(errs, field.Duplicate(name, v.Name))
 		}
@@ -134,14 +134,14 @@ func validateOneVolumeSource(source any, at *field.Path) field.ErrorList {
 	case *corev1.HostPathVolumeSource:
 		return validateHostPath(s, at)
 	case *corev1.GitRepoVolumeSource:
-		errs := required(at, "repository", s.Repository)
+		errs := validate.Required(at, "repository", s.Repository)
 		return append(errs, validateDescendingPath(s.Directory, at.Child("directory"))...)
 	case *corev1.SecretVolumeSource:
-		errs := required(at, "secretName", s.SecretName)
+		errs := validate.Required(at, "secretName", s.SecretName)
 		errs = append(errs, validateFileMode(s.DefaultMode, at.Child("defaultMode"))...)
 		return append(errs, validateItems(s.Items, at.Child("items"))...)
 	case *corev1.ConfigMapVolumeSource:
-		errs := required(at, "name", s.Name)
+		errs := validate.Required(at, "name", s.Name)
 		errs = append(errs, validateFileMode(s.DefaultMode, at.Child("defaultMode"))...)
 		return append(errs, validateItems(s.Items, at.Child("items"))...)
 	case *corev1.DownwardAPIVolumeSource:
@@ -154,7 +154,7 @@ func validateOneVolumeSource(source any, at *field.Path) field.ErrorList {
 	case *corev1.ProjectedVolumeSource:
 		return validateProjected(s, at)
 	case *corev1.PersistentVolumeClaimVolumeSource:
-		return required(at, "claimName", s.ClaimName)
+		return validate.Required(at, "claimName", s.ClaimName)
 	case *corev1.EphemeralVolumeSource:
 		return validateEphemeral(s, at)
 	case *corev1.CSIVolumeSource:
@@ -164,7 +164,7 @@ func validateOneVolumeSource(source any, at *field.Path) field.ErrorList {
 		}
 		return errs
 	case *corev1.ImageVolumeSource:
-		errs := required(at, "reference", s.Reference)
+		errs := validate.Required(at, "reference", s.Reference)
 		return append(errs, validatePullPolicy(s.PullPolicy, at.Child("pullPolicy"))...)
 	}
 	return validateLegacySource(source, at)
@@ -176,14 +176,7 @@ func validateNodePublishSecret(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at.Child("nodePublishSecretRef", "name"), "")}
 	}
-	return validateSubdomain(name, at.Child("name"))
-}
-
-func required(at *field.Path, name, value string) field.ErrorList {
-	if value == "" {
-		return field.ErrorList{field.Required(at.Child(name), "")}
-	}
-	return nil
+	return validate.Subdomain(name, at.Child("name"))
 }
 
 func validateFileMode(mode *int32, at *field.Path) field.ErrorList {
@@ -199,7 +192,7 @@ func validateHostPath(s *corev1.HostPathVolumeSource, at *field.Path) field.Erro
 	}
 	errs := validateNoBacksteps(s.Path, at.Child("path"))
 	if s.Type != nil {
-		errs = append(errs, notSupportedUnless(*s.Type, at.Child("type"), hostPathTypes...)...)
+		errs = append(errs, validate.NotSupportedUnless(*s.Type, at.Child("type"), hostPathTypes...)...)
 	}
 	return errs
 }
@@ -218,7 +211,7 @@ func validateItems(items []corev1.KeyToPath, at *field.Path) field.ErrorList {
 }
 
 func validateKeyToPath(k *corev1.KeyToPath, at *field.Path) field.ErrorList {
-	errs := required(at, "key", k.Key)
+	errs := validate.Required(at, "key", k.Key)
 	if k.Path == "" {
 		errs = append(errs, field.Required(at.Child("path"), ""))
 	}
@@ -252,7 +245,7 @@ func validateNoBacksteps(p string, at *field.Path) field.ErrorList {
 }
 
 func validateDownwardFile(f *corev1.DownwardAPIVolumeFile, at *field.Path) field.ErrorList {
-	errs := required(at, "path", f.Path)
+	errs := validate.Required(at, "path", f.Path)
 	errs = append(errs, validateLocalPath(f.Path, at.Child("path"))...)
 	switch {
 	case f.FieldRef != nil:
@@ -286,7 +279,7 @@ func validateProjected(s *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 		count := 0
 		if p := source.Secret; p != nil {
 			count++
-			errs = append(errs, required(at.Child("secret"), "name", p.Name)...)
+			errs = append(errs, validate.Required(at.Child("secret"), "name", p.Name)...)
 			errs = append(errs, validateItems(p.Items, at.Child("secret", "items"))...)
 			for _, item := range p.Items {
 				take(item.Path, p.Name)
@@ -294,7 +287,7 @@ func validateProjected(s *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 		}
 		if p := source.ConfigMap; p != nil {
 			count++
-			errs = append(errs, required(at.Child("configMap"), "name", p.Name)...)
+			errs = append(errs, validate.Required(at.Child("configMap"), "name", p.Name)...)
 			errs = append(errs, validateItems(p.Items, at.Child("configMap", "items"))...)
 			for _, item := range p.Items {
 				take(item.Path, p.Name)
@@ -365,17 +358,17 @@ func validateTrustBundle(p *corev1.ClusterTrustBundleProjection, at *field.Path)
 		if *p.SignerName == "" {
 			errs = append(errs, field.Required(at.Child("signerName"), "must be a valid signer name"))
 		}
-		errs = append(errs, validateSelector(p.LabelSelector, at.Child("labelSelector"))...)
+		errs = append(errs, validate.Selector(p.LabelSelector, at.Child("labelSelector"))...)
 	default:
 		errs = append(errs, field.Required(at, "either name or signerName must be specified"))
 	}
-	errs = append(errs, required(at, "path", p.Path)...)
+	errs = append(errs, validate.Required(at, "path", p.Path)...)
 	return append(errs, validateLocalPath(p.Path, at.Child("path"))...)
 }
 
 func validatePodCertificate(p *corev1.PodCertificateProjection, at *field.Path) field.ErrorList {
-	errs := required(at, "signerName", p.SignerName)
-	errs = append(errs, notSupportedUnless(p.KeyType, at.Child("keyType"), "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")...)
+	errs := validate.Required(at, "signerName", p.SignerName)
+	errs = append(errs, validate.NotSupportedUnless(p.KeyType, at.Child("keyType"), "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")...)
 	if s := p.MaxExpirationSeconds; s != nil && (*s < 3600 || *s > 91*24*3600) {
 		errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *s, validation.InclusiveRangeError(3600, 91*24*3600)))
 	}
@@ -395,7 +388,7 @@ func validateEphemeral(s *corev1.EphemeralVolumeSource, at *field.Path) field.Er
 		return field.ErrorList{field.Required(at.Child("volumeClaimTemplate"), "")}
 	}
 	template := at.Child("volumeClaimTemplate")
-	errs := validateTemplateMeta(&s.VolumeClaimTemplate.ObjectMeta, template.Child("metadata"))
+	errs := validate.TemplateMeta(&s.VolumeClaimTemplate.ObjectMeta, template.Child("metadata"))
 	errs = append(errs, validateClaimSpec(&s.VolumeClaimTemplate.Spec, template.Child("spec"))...)
 	return errs
 }

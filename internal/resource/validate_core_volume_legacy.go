@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // validateLegacySource checks volume sources that name a storage system; CSI drivers have replaced
@@ -16,13 +18,13 @@ import (
 func validateLegacySource(source any, at *field.Path) field.ErrorList {
 	switch s := source.(type) {
 	case *corev1.GCEPersistentDiskVolumeSource:
-		return append(required(at, "pdName", s.PDName), validatePartition(s.Partition, at.Child("partition"))...)
+		return append(validate.Required(at, "pdName", s.PDName), validatePartition(s.Partition, at.Child("partition"))...)
 	case *corev1.AWSElasticBlockStoreVolumeSource:
-		return append(required(at, "volumeID", s.VolumeID), validatePartition(s.Partition, at.Child("partition"))...)
+		return append(validate.Required(at, "volumeID", s.VolumeID), validatePartition(s.Partition, at.Child("partition"))...)
 	case *corev1.NFSVolumeSource:
-		errs := append(required(at, "server", s.Server), required(at, "path", s.Path)...)
+		errs := append(validate.Required(at, "server", s.Server), validate.Required(at, "path", s.Path)...)
 		if !path.IsAbs(s.Path) {
-			errs = append(errs, field.Invalid(at.Child("path"), s.Path, errAbsolutePath))
+			errs = append(errs, field.Invalid(at.Child("path"), s.Path, validate.ErrAbsolutePath))
 		}
 		return errs
 	case *corev1.ISCSIVolumeSource:
@@ -34,40 +36,40 @@ func validateLegacySource(source any, at *field.Path) field.ErrorList {
 	case *corev1.ISCSIPersistentVolumeSource:
 		errs := validateISCSI(s.TargetPortal, s.IQN, s.Lun, at)
 		if s.SecretRef != nil {
-			errs = append(errs, required(at.Child("secretRef"), "name", s.SecretRef.Name)...)
+			errs = append(errs, validate.Required(at.Child("secretRef"), "name", s.SecretRef.Name)...)
 		} else if s.DiscoveryCHAPAuth || s.SessionCHAPAuth {
 			errs = append(errs, field.Required(at.Child("secretRef"), ""))
 		}
 		return append(errs, validateISCSINames(s.IQN, s.InitiatorName, false, at)...)
 	case *corev1.GlusterfsVolumeSource:
-		return append(required(at, "endpoints", s.EndpointsName), required(at, "path", s.Path)...)
+		return append(validate.Required(at, "endpoints", s.EndpointsName), validate.Required(at, "path", s.Path)...)
 	case *corev1.GlusterfsPersistentVolumeSource:
-		errs := append(required(at, "endpoints", s.EndpointsName), required(at, "path", s.Path)...)
+		errs := append(validate.Required(at, "endpoints", s.EndpointsName), validate.Required(at, "path", s.Path)...)
 		if s.EndpointsNamespace != nil && *s.EndpointsNamespace == "" {
 			errs = append(errs, field.Invalid(at.Child("endpointsNamespace"), "", "if the endpointnamespace is set, it must be a valid namespace name"))
 		} else if s.EndpointsNamespace != nil {
-			errs = append(errs, invalids(at.Child("endpointsNamespace"), *s.EndpointsNamespace, validation.IsDNS1123Label(*s.EndpointsNamespace))...)
+			errs = append(errs, validate.Invalids(at.Child("endpointsNamespace"), *s.EndpointsNamespace, validation.IsDNS1123Label(*s.EndpointsNamespace))...)
 		}
 		return errs
 	case *corev1.RBDVolumeSource:
-		return append(requiredList(at, "monitors", s.CephMonitors), required(at, "image", s.RBDImage)...)
+		return append(requiredList(at, "monitors", s.CephMonitors), validate.Required(at, "image", s.RBDImage)...)
 	case *corev1.RBDPersistentVolumeSource:
-		return append(requiredList(at, "monitors", s.CephMonitors), required(at, "image", s.RBDImage)...)
+		return append(requiredList(at, "monitors", s.CephMonitors), validate.Required(at, "image", s.RBDImage)...)
 	case *corev1.CephFSVolumeSource:
 		return requiredList(at, "monitors", s.Monitors)
 	case *corev1.CephFSPersistentVolumeSource:
 		return requiredList(at, "monitors", s.Monitors)
 	case *corev1.CinderVolumeSource:
-		errs := required(at, "volumeID", s.VolumeID)
+		errs := validate.Required(at, "volumeID", s.VolumeID)
 		if s.SecretRef != nil {
-			errs = append(errs, required(at.Child("secretRef"), "name", s.SecretRef.Name)...)
+			errs = append(errs, validate.Required(at.Child("secretRef"), "name", s.SecretRef.Name)...)
 		}
 		return errs
 	case *corev1.CinderPersistentVolumeSource:
-		errs := required(at, "volumeID", s.VolumeID)
+		errs := validate.Required(at, "volumeID", s.VolumeID)
 		if s.SecretRef != nil {
-			errs = append(errs, required(at.Child("secretRef"), "name", s.SecretRef.Name)...)
-			errs = append(errs, required(at.Child("secretRef"), "namespace", s.SecretRef.Namespace)...)
+			errs = append(errs, validate.Required(at.Child("secretRef"), "name", s.SecretRef.Name)...)
+			errs = append(errs, validate.Required(at.Child("secretRef"), "namespace", s.SecretRef.Namespace)...)
 		}
 		return errs
 	case *corev1.FlockerVolumeSource:
@@ -79,9 +81,9 @@ func validateLegacySource(source any, at *field.Path) field.ErrorList {
 	case *corev1.FlexPersistentVolumeSource:
 		return validateFlex(s.Driver, s.Options, at)
 	case *corev1.AzureFileVolumeSource:
-		return append(required(at, "secretName", s.SecretName), required(at, "shareName", s.ShareName)...)
+		return append(validate.Required(at, "secretName", s.SecretName), validate.Required(at, "shareName", s.ShareName)...)
 	case *corev1.AzureFilePersistentVolumeSource:
-		errs := append(required(at, "secretName", s.SecretName), required(at, "shareName", s.ShareName)...)
+		errs := append(validate.Required(at, "secretName", s.SecretName), validate.Required(at, "shareName", s.ShareName)...)
 		if s.SecretNamespace != nil && *s.SecretNamespace == "" {
 			errs = append(errs, field.Required(at.Child("secretNamespace"), ""))
 		}
@@ -89,23 +91,23 @@ func validateLegacySource(source any, at *field.Path) field.ErrorList {
 	case *corev1.AzureDiskVolumeSource:
 		return validateAzureDisk(s, at)
 	case *corev1.VsphereVirtualDiskVolumeSource:
-		return required(at, "volumePath", s.VolumePath)
+		return validate.Required(at, "volumePath", s.VolumePath)
 	case *corev1.PhotonPersistentDiskVolumeSource:
-		return required(at, "pdID", s.PdID)
+		return validate.Required(at, "pdID", s.PdID)
 	case *corev1.PortworxVolumeSource:
-		return required(at, "volumeID", s.VolumeID)
+		return validate.Required(at, "volumeID", s.VolumeID)
 	case *corev1.QuobyteVolumeSource:
 		return validateQuobyte(s, at)
 	case *corev1.ScaleIOVolumeSource:
-		return append(append(required(at, "gateway", s.Gateway), required(at, "system", s.System)...), required(at, "volumeName", s.VolumeName)...)
+		return append(append(validate.Required(at, "gateway", s.Gateway), validate.Required(at, "system", s.System)...), validate.Required(at, "volumeName", s.VolumeName)...)
 	case *corev1.ScaleIOPersistentVolumeSource:
-		return append(append(required(at, "gateway", s.Gateway), required(at, "system", s.System)...), required(at, "volumeName", s.VolumeName)...)
+		return append(append(validate.Required(at, "gateway", s.Gateway), validate.Required(at, "system", s.System)...), validate.Required(at, "volumeName", s.VolumeName)...)
 	case *corev1.StorageOSVolumeSource:
 		return validateStorageOS(s.VolumeName, s.VolumeNamespace, s.SecretRef != nil && s.SecretRef.Name == "", at)
 	case *corev1.StorageOSPersistentVolumeSource:
 		errs := validateStorageOS(s.VolumeName, s.VolumeNamespace, s.SecretRef != nil && s.SecretRef.Name == "", at)
 		if s.SecretRef != nil {
-			errs = append(errs, required(at.Child("secretRef"), "namespace", s.SecretRef.Namespace)...)
+			errs = append(errs, validate.Required(at.Child("secretRef"), "namespace", s.SecretRef.Namespace)...)
 		}
 		return errs
 	}
@@ -168,7 +170,7 @@ func validateISCSIName(name string, known bool, at *field.Path) field.ErrorList 
 // validateISCSI checks fields that pods and persistent volumes share. Their names and secrets get
 // different errors.
 func validateISCSI(portal, iqn string, lun int32, at *field.Path) field.ErrorList {
-	errs := append(required(at, "targetPortal", portal), required(at, "iqn", iqn)...)
+	errs := append(validate.Required(at, "targetPortal", portal), validate.Required(at, "iqn", iqn)...)
 	if lun < 0 || lun > 255 {
 		errs = append(errs, field.Invalid(at.Child("lun"), lun, validation.InclusiveRangeError(0, 255)))
 	}
@@ -208,7 +210,7 @@ func validateFibreChannel(s *corev1.FCVolumeSource, at *field.Path) field.ErrorL
 }
 
 func validateFlex(driver string, options map[string]string, at *field.Path) field.ErrorList {
-	errs := required(at, "driver", driver)
+	errs := validate.Required(at, "driver", driver)
 	for key := range options {
 		namespace, _, _ := strings.Cut(key, "/")
 		if !strings.Contains(key, "/") {
@@ -223,13 +225,13 @@ func validateFlex(driver string, options map[string]string, at *field.Path) fiel
 }
 
 func validateAzureDisk(s *corev1.AzureDiskVolumeSource, at *field.Path) field.ErrorList {
-	errs := append(required(at, "diskName", s.DiskName), required(at, "diskURI", s.DataDiskURI)...)
+	errs := append(validate.Required(at, "diskName", s.DiskName), validate.Required(at, "diskURI", s.DataDiskURI)...)
 	if s.CachingMode != nil {
-		errs = append(errs, notSupportedUnless(*s.CachingMode, at.Child("cachingMode"), corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)...)
+		errs = append(errs, validate.NotSupportedUnless(*s.CachingMode, at.Child("cachingMode"), corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)...)
 	}
-	kind := deref(s.Kind)
+	kind := validate.Deref(s.Kind)
 	if s.Kind != nil {
-		errs = append(errs, notSupportedUnless(kind, at.Child("kind"), corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk)...)
+		errs = append(errs, validate.NotSupportedUnless(kind, at.Child("kind"), corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk)...)
 	}
 	begins, example := "https://", "{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
 	if kind == corev1.AzureManagedDisk {
@@ -257,7 +259,7 @@ func validateQuobyte(s *corev1.QuobyteVolumeSource, at *field.Path) field.ErrorL
 			}
 		}
 	}
-	return append(errs, required(at, "volume", s.Volume)...)
+	return append(errs, validate.Required(at, "volume", s.Volume)...)
 }
 
 func validateStorageOS(name, namespace string, secretUnnamed bool, at *field.Path) field.ErrorList {
@@ -265,10 +267,10 @@ func validateStorageOS(name, namespace string, secretUnnamed bool, at *field.Pat
 	if name == "" {
 		errs = append(errs, field.Required(at.Child("volumeName"), ""))
 	} else {
-		errs = append(errs, validateLabel(name, at.Child("volumeName"))...)
+		errs = append(errs, validate.Label(name, at.Child("volumeName"))...)
 	}
 	if namespace != "" {
-		errs = append(errs, validateLabel(namespace, at.Child("volumeNamespace"))...)
+		errs = append(errs, validate.Label(namespace, at.Child("volumeNamespace"))...)
 	}
 	if secretUnnamed {
 		errs = append(errs, field.Required(at.Child("secretRef").Child("name"), ""))

@@ -10,13 +10,15 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // maxCronJobName leaves room for the time that the names of its jobs append.
 const maxCronJobName = validation.DNS1035LabelMaxLength - 11
 
 func validateCronJob(c *batchv1.CronJob) field.ErrorList {
-	errs := validateCronJobSpec(&c.Spec, nil, specPath)
+	errs := validateCronJobSpec(&c.Spec, nil, validate.SpecPath)
 	if len(c.Name) > maxCronJobName {
 		errs = append(errs, field.Invalid(field.NewPath("metadata").Child("name"), c.Name, "must be no more than 52 characters"))
 	}
@@ -25,7 +27,7 @@ func validateCronJob(c *batchv1.CronJob) field.ErrorList {
 
 // validateCronJobUpdate does not check the name's length, because the object already exists.
 func validateCronJobUpdate(c, old *batchv1.CronJob) field.ErrorList {
-	return validateCronJobSpec(&c.Spec, &old.Spec, specPath)
+	return validateCronJobSpec(&c.Spec, &old.Spec, validate.SpecPath)
 }
 
 func validateCronJobSpec(spec, old *batchv1.CronJobSpec, path *field.Path) field.ErrorList {
@@ -36,14 +38,14 @@ func validateCronJobSpec(spec, old *batchv1.CronJobSpec, path *field.Path) field
 		hadZone := old != nil && strings.Contains(old.Schedule, "TZ")
 		errs = append(errs, validateSchedule(spec, hadZone, path.Child("schedule"))...)
 	}
-	errs = append(errs, optionalNonNegative(spec.StartingDeadlineSeconds, path.Child("startingDeadlineSeconds"))...)
-	if old == nil || !equalPointers(spec.TimeZone, old.TimeZone) {
+	errs = append(errs, validate.OptionalNonNegative(spec.StartingDeadlineSeconds, path.Child("startingDeadlineSeconds"))...)
+	if old == nil || !validate.EqualPointers(spec.TimeZone, old.TimeZone) {
 		errs = append(errs, validateTimeZone(spec.TimeZone, path.Child("timeZone"))...)
 	}
-	errs = append(errs, oneOf(spec.ConcurrencyPolicy, path.Child("concurrencyPolicy"), batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)...)
+	errs = append(errs, validate.OneOf(spec.ConcurrencyPolicy, path.Child("concurrencyPolicy"), batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)...)
 	errs = append(errs, validateJobOfCronJob(&spec.JobTemplate.Spec, path.Child("jobTemplate", "spec"))...)
-	errs = append(errs, optionalNonNegative(spec.SuccessfulJobsHistoryLimit, path.Child("successfulJobsHistoryLimit"))...)
-	return append(errs, optionalNonNegative(spec.FailedJobsHistoryLimit, path.Child("failedJobsHistoryLimit"))...)
+	errs = append(errs, validate.OptionalNonNegative(spec.SuccessfulJobsHistoryLimit, path.Child("successfulJobsHistoryLimit"))...)
+	return append(errs, validate.OptionalNonNegative(spec.FailedJobsHistoryLimit, path.Child("failedJobsHistoryLimit"))...)
 }
 
 func validateJobOfCronJob(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
@@ -51,7 +53,7 @@ func validateJobOfCronJob(spec *batchv1.JobSpec, path *field.Path) field.ErrorLi
 	if spec.Selector != nil {
 		errs = append(errs, field.Invalid(path.Child("selector"), spec.Selector, "`selector` will be auto-generated"))
 	}
-	if deref(spec.ManualSelector) {
+	if validate.Deref(spec.ManualSelector) {
 		errs = append(errs, field.NotSupported(path.Child("manualSelector"), spec.ManualSelector, []string{"nil", "false"}))
 	}
 	return errs

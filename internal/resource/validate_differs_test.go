@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
 // The wanted errors are those of upstream's API server.
@@ -88,7 +90,7 @@ func TestAnnotationsOfAPolicyNeedItsName(t *testing.T) {
 }
 
 // states decodes an object's old and new manifest.
-func states(t *testing.T, was, is string) (old, obj runtime.Object, s *Strategy) {
+func states(t *testing.T, was, is string) (old, obj runtime.Object, s *strategy.Strategy) {
 	t.Helper()
 	old, s = read(t, was)
 	obj, _ = read(t, is)

@@ -7,25 +7,25 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/dynamic-resource-allocation/cel"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // Claims and classes of resource.k8s.io. The limits are those of the API reference.
 
 func validateDeviceClass(c *resourcev1.DeviceClass) field.ErrorList {
-	errs := validateSelectors(c.Spec.Selectors, nil, specPath.Child("selectors"))
-	errs = append(errs, limited(len(c.Spec.Config), resourcev1.DeviceConfigMaxSize, specPath.Child("config"), func(i int, at *field.Path) field.ErrorList {
+	errs := validateSelectors(c.Spec.Selectors, nil, validate.SpecPath.Child("selectors"))
+	errs = append(errs, limited(len(c.Spec.Config), resourcev1.DeviceConfigMaxSize, validate.SpecPath.Child("config"), func(i int, at *field.Path) field.ErrorList {
 		return validateOpaque(c.Spec.Config[i].Opaque, at)
 	})...)
-	if name := c.Spec.ExtendedResourceName; name != nil && !isExtended(corev1.ResourceName(*name)) {
-		errs = append(errs, field.Invalid(specPath.Child("extendedResourceName"), *name, "must be a valid extended resource name"))
+	if name := c.Spec.ExtendedResourceName; name != nil && !validate.IsExtended(corev1.ResourceName(*name)) {
+		errs = append(errs, field.Invalid(validate.SpecPath.Child("extendedResourceName"), *name, "must be a valid extended resource name"))
 	}
 	return errs
 }
@@ -40,7 +40,7 @@ func validateDeviceClassUpdate(c, old *resourcev1.DeviceClass) field.ErrorList {
 	}
 	again := c.DeepCopy()
 	again.Spec.Selectors = nil
-	return append(validateSelectors(c.Spec.Selectors, stored, specPath.Child("selectors")), validateDeviceClass(again)...)
+	return append(validateSelectors(c.Spec.Selectors, stored, validate.SpecPath.Child("selectors")), validateDeviceClass(again)...)
 }
 
 func tooMany(n, most int, at *field.Path) field.ErrorList {
@@ -126,28 +126,28 @@ func validateDRADriver(name string, at *field.Path) field.ErrorList {
 	if len(name) > resourcev1.DriverNameMaxLength {
 		errs = append(errs, field.TooLong(at, "", resourcev1.DriverNameMaxLength))
 	}
-	return append(errs, invalids(at, name, validation.IsDNS1123Subdomain(strings.ToLower(name)))...)
+	return append(errs, validate.Invalids(at, name, validation.IsDNS1123Subdomain(strings.ToLower(name)))...)
 }
 
 func validateResourceClaim(c *resourcev1.ResourceClaim) field.ErrorList {
-	return validateDeviceClaim(&c.Spec, nil, specPath)
+	return validateDeviceClaim(&c.Spec, nil, validate.SpecPath)
 }
 
 func validateResourceClaimUpdate(c, old *resourcev1.ResourceClaim) field.ErrorList {
-	return validateImmutable(c.Spec, old.Spec, specPath)
+	return validate.Immutable(c.Spec, old.Spec, validate.SpecPath)
 }
 
 func validateResourceClaimTemplate(t *resourcev1.ResourceClaimTemplate) field.ErrorList {
-	errs := validateTemplateMeta(&t.Spec.ObjectMeta, specPath.Child("metadata"))
-	return append(errs, validateDeviceClaim(&t.Spec.Spec, nil, specPath.Child("spec"))...)
+	errs := validate.TemplateMeta(&t.Spec.ObjectMeta, validate.SpecPath.Child("metadata"))
+	return append(errs, validateDeviceClaim(&t.Spec.Spec, nil, validate.SpecPath.Child("spec"))...)
 }
 
 // validateResourceClaimTemplateUpdate reports errors in the new spec as well as the change itself,
 // which is illegal. Accepted expressions stay valid.
 func validateResourceClaimTemplateUpdate(t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
-	errs := validateTemplateMeta(&t.Spec.ObjectMeta, specPath.Child("metadata"))
-	errs = append(errs, validateDeviceClaim(&t.Spec.Spec, claimExpressions(&old.Spec.Spec), specPath.Child("spec"))...)
-	return append(errs, validateImmutable(t.Spec, old.Spec, specPath)...)
+	errs := validate.TemplateMeta(&t.Spec.ObjectMeta, validate.SpecPath.Child("metadata"))
+	errs = append(errs, validateDeviceClaim(&t.Spec.Spec, claimExpressions(&old.Spec.Spec), validate.SpecPath.Child("spec"))...)
+	return append(errs, validate.Immutable(t.Spec, old.Spec, validate.SpecPath)...)
 }
 
 // claimExpressions returns all expressions of a claim.
@@ -169,28 +169,6 @@ func claimExpressions(spec *resourcev1.ResourceClaimSpec) map[string]bool {
 		}
 	}
 	return stored
-}
-
-// validateTemplateMeta refuses metadata other than labels and annotations: the claims made from a
-// template get no other.
-func validateTemplateMeta(m *metav1.ObjectMeta, at *field.Path) field.ErrorList {
-	errs := apivalidation.ValidateAnnotations(m.Annotations, at.Child("annotations"))
-	errs = append(errs, metavalidation.ValidateLabels(m.Labels, at.Child("labels"))...)
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""}, {"selfLink", m.SelfLink != ""}, {"uID", m.UID != ""},
-		{"resourceVersion", m.ResourceVersion != ""}, {"generation", m.Generation != 0}, {"creationTimestamp", !m.CreationTimestamp.IsZero()},
-		{"deletionTimestamp", m.DeletionTimestamp != nil}, {"deletionGracePeriodSeconds", m.DeletionGracePeriodSeconds != nil},
-		// Even empty lists.
-		{"ownerReferences", m.OwnerReferences != nil}, {"finalizers", m.Finalizers != nil}, {"managedFields", m.ManagedFields != nil},
-	} {
-		if f.set {
-			errs = append(errs, field.Forbidden(at.Child(f.name), "cannot be set"))
-		}
-	}
-	return errs
 }
 
 func validateDeviceClaim(spec *resourcev1.ResourceClaimSpec, stored map[string]bool, at *field.Path) field.ErrorList {
@@ -230,7 +208,7 @@ func requestNames(spec *resourcev1.ResourceClaimSpec) map[string]bool {
 }
 
 func validateDeviceRequest(r *resourcev1.DeviceRequest, stored map[string]bool, at *field.Path) field.ErrorList {
-	errs := validateLabel(r.Name, at.Child("name"))
+	errs := validate.Label(r.Name, at.Child("name"))
 	switch {
 	case r.Exactly != nil && len(r.FirstAvailable) > 0:
 		return append(errs, field.Invalid(at, nil, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set"))
@@ -243,7 +221,7 @@ func validateDeviceRequest(r *resourcev1.DeviceRequest, stored map[string]bool, 
 	seen := map[string]bool{}
 	return append(errs, limited(len(r.FirstAvailable), resourcev1.FirstAvailableDeviceRequestMaxSize, at.Child("firstAvailable"), func(i int, at *field.Path) field.ErrorList {
 		s := &r.FirstAvailable[i]
-		errs := validateLabel(s.Name, at.Child("name"))
+		errs := validate.Label(s.Name, at.Child("name"))
 		errs = append(errs, deviceRequest{s.DeviceClassName, s.AllocationMode, s.Count, s.Selectors, s.Tolerations}.validate(stored, at)...)
 		if seen[s.Name] {
 			errs = append(errs, field.Duplicate(at, s.Name))
@@ -267,7 +245,7 @@ func (r deviceRequest) validate(stored map[string]bool, at *field.Path) field.Er
 	if r.class == "" {
 		errs = append(errs, field.Required(at.Child("deviceClassName"), ""))
 	} else {
-		errs = append(errs, validateSubdomain(r.class, at.Child("deviceClassName"))...)
+		errs = append(errs, validate.Subdomain(r.class, at.Child("deviceClassName"))...)
 	}
 	errs = append(errs, validateSelectors(r.selectors, stored, at.Child("selectors"))...)
 	switch r.mode {
@@ -298,7 +276,7 @@ func validateDeviceToleration(t *resourcev1.DeviceToleration, at *field.Path) fi
 			errs = append(errs, field.Invalid(at.Child("value"), t.Value, "must be empty for operator `Exists`"))
 		}
 	case resourcev1.DeviceTolerationOpEqual:
-		errs = append(errs, invalids(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
+		errs = append(errs, validate.Invalids(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
 	default:
 		errs = append(errs, field.NotSupported(at.Child("operator"), t.Operator, []resourcev1.DeviceTolerationOperator{resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists}))
 	}
@@ -309,7 +287,7 @@ func validateDeviceToleration(t *resourcev1.DeviceToleration, at *field.Path) fi
 }
 
 func validateDeviceEffect(effect resourcev1.DeviceTaintEffect, at *field.Path) field.ErrorList {
-	return oneOf(effect, at, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)
+	return validate.OneOf(effect, at, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)
 }
 
 func validateDeviceConstraint(c *resourcev1.DeviceConstraint, requests map[string]bool, at *field.Path) field.ErrorList {
@@ -341,7 +319,7 @@ func validateRequestName(name string, requests map[string]bool, at *field.Path) 
 	var errs field.ErrorList
 	if parts := strings.Split(name, "/"); len(parts) <= 2 {
 		for _, part := range parts {
-			errs = append(errs, validateLabel(part, at)...)
+			errs = append(errs, validate.Label(part, at)...)
 		}
 	}
 	return append(errs, field.Invalid(at, name, "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"))
@@ -376,7 +354,7 @@ func validateDeviceDomain(domain string, at *field.Path) field.ErrorList {
 	if len(domain) > resourcev1.DeviceMaxDomainLength {
 		errs = append(errs, field.TooLong(at, "", resourcev1.DeviceMaxDomainLength))
 	}
-	return append(errs, invalids(at, domain, validation.IsDNS1123Subdomain(strings.ToLower(domain)))...)
+	return append(errs, validate.Invalids(at, domain, validation.IsDNS1123Subdomain(strings.ToLower(domain)))...)
 }
 
 func validateDomainID(id string, at *field.Path) field.ErrorList {
@@ -391,5 +369,5 @@ func validateDeviceID(id string, at *field.Path) field.ErrorList {
 	if len(id) > resourcev1.DeviceMaxIDLength {
 		errs = append(errs, field.TooLong(at, "", resourcev1.DeviceMaxIDLength))
 	}
-	return append(errs, invalids(at, id, validation.IsCIdentifier(id))...)
+	return append(errs, validate.Invalids(at, id, validation.IsCIdentifier(id))...)
 }

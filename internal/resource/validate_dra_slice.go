@@ -12,18 +12,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 func validateResourceSlice(s *resourcev1.ResourceSlice) field.ErrorList {
 	spec := &s.Spec
-	errs := validateDRADriver(spec.Driver, specPath.Child("driver"))
-	errs = append(errs, validatePool(&spec.Pool, specPath.Child("pool"))...)
+	errs := validateDRADriver(spec.Driver, validate.SpecPath.Child("driver"))
+	errs = append(errs, validatePool(&spec.Pool, validate.SpecPath.Child("pool"))...)
 	errs = append(errs, validateSlicePlace(spec)...)
-	errs = append(errs, validateCounterSets(spec.SharedCounters, specPath.Child("sharedCounters"))...)
+	errs = append(errs, validateCounterSets(spec.SharedCounters, validate.SpecPath.Child("sharedCounters"))...)
 	if spec.SharedCounters != nil && spec.Devices != nil { // empty lists count as well
-		errs = append(errs, field.Invalid(specPath, "", "only one of `sharedCounters` or `devices` is allowed"))
+		errs = append(errs, field.Invalid(validate.SpecPath, "", "only one of `sharedCounters` or `devices` is allowed"))
 	}
-	at, most := specPath.Child("devices"), resourcev1.ResourceSliceMaxDevices
+	at, most := validate.SpecPath.Child("devices"), resourcev1.ResourceSliceMaxDevices
 	seen := map[string]bool{}
 	for i := range spec.Devices {
 		d := &spec.Devices[i]
@@ -33,7 +35,7 @@ func validateResourceSlice(s *resourcev1.ResourceSlice) field.ErrorList {
 	}
 	return append(errs, limited(len(spec.Devices), most, at, func(i int, at *field.Path) field.ErrorList {
 		d := &spec.Devices[i]
-		errs := validateDevice(d, deref(spec.PerDeviceNodeSelection), at)
+		errs := validateDevice(d, validate.Deref(spec.PerDeviceNodeSelection), at)
 		if seen[d.Name] {
 			errs = append(errs, field.Duplicate(at, d.Name))
 		}
@@ -44,9 +46,9 @@ func validateResourceSlice(s *resourcev1.ResourceSlice) field.ErrorList {
 
 func validateResourceSliceUpdate(s, old *resourcev1.ResourceSlice) field.ErrorList {
 	errs := validateResourceSlice(s)
-	errs = append(errs, validateImmutable(s.Spec.Driver, old.Spec.Driver, specPath.Child("driver"))...)
-	errs = append(errs, validateImmutable(s.Spec.Pool.Name, old.Spec.Pool.Name, specPath.Child("pool", "name"))...)
-	return append(errs, validateImmutable(s.Spec.NodeName, old.Spec.NodeName, specPath.Child("nodeName"))...)
+	errs = append(errs, validate.Immutable(s.Spec.Driver, old.Spec.Driver, validate.SpecPath.Child("driver"))...)
+	errs = append(errs, validate.Immutable(s.Spec.Pool.Name, old.Spec.Pool.Name, validate.SpecPath.Child("pool", "name"))...)
+	return append(errs, validate.Immutable(s.Spec.NodeName, old.Spec.NodeName, validate.SpecPath.Child("nodeName"))...)
 }
 
 func validatePool(p *resourcev1.ResourcePool, at *field.Path) field.ErrorList {
@@ -70,7 +72,7 @@ func validatePoolName(name string, at *field.Path) field.ErrorList {
 		errs = append(errs, field.TooLong(at, "", resourcev1.PoolNameMaxLength))
 	}
 	for part := range strings.SplitSeq(name, "/") {
-		errs = append(errs, validateSubdomain(part, at)...)
+		errs = append(errs, validate.Subdomain(part, at)...)
 	}
 	return errs
 }
@@ -81,17 +83,17 @@ func validateSlicePlace(spec *resourcev1.ResourceSliceSpec) field.ErrorList {
 	var set []string
 	if n := spec.NodeName; n != nil {
 		if *n == "" {
-			errs = append(errs, field.Invalid(specPath.Child("nodeName"), *n, "must be either unset or set to a non-empty string"))
+			errs = append(errs, field.Invalid(validate.SpecPath.Child("nodeName"), *n, "must be either unset or set to a non-empty string"))
 		} else {
 			set = append(set, "`nodeName`")
-			errs = append(errs, validateSubdomain(*n, specPath.Child("nodeName"))...)
+			errs = append(errs, validate.Subdomain(*n, validate.SpecPath.Child("nodeName"))...)
 		}
 	}
 	if s := spec.NodeSelector; s != nil {
 		set = append(set, "`nodeSelector`")
-		errs = append(errs, validateNodeSelector(s, specPath.Child("nodeSelector"))...)
+		errs = append(errs, validate.NodeSelector(s, validate.SpecPath.Child("nodeSelector"))...)
 		if len(s.NodeSelectorTerms) != 1 {
-			errs = append(errs, field.Invalid(specPath.Child("nodeSelector", "nodeSelectorTerms"), s.NodeSelectorTerms, "must have exactly one node selector term"))
+			errs = append(errs, field.Invalid(validate.SpecPath.Child("nodeSelector", "nodeSelectorTerms"), s.NodeSelectorTerms, "must have exactly one node selector term"))
 		}
 	}
 	for _, flag := range []struct {
@@ -103,16 +105,16 @@ func validateSlicePlace(spec *resourcev1.ResourceSliceSpec) field.ErrorList {
 		case *flag.value:
 			set = append(set, "`"+flag.name+"`")
 		default:
-			errs = append(errs, field.Invalid(specPath.Child(flag.name), false, "must be either unset or set to true"))
+			errs = append(errs, field.Invalid(validate.SpecPath.Child(flag.name), false, "must be either unset or set to true"))
 		}
 	}
 	const wanted = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 	switch len(set) {
 	case 0:
-		errs = append(errs, field.Required(specPath, wanted))
+		errs = append(errs, field.Required(validate.SpecPath, wanted))
 	case 1:
 	default:
-		errs = append(errs, field.Invalid(specPath, "{"+strings.Join(set, ", ")+"}", wanted+", but multiple fields are set"))
+		errs = append(errs, field.Invalid(validate.SpecPath, "{"+strings.Join(set, ", ")+"}", wanted+", but multiple fields are set"))
 	}
 	return errs
 }
@@ -135,7 +137,7 @@ func validateCounterSetName(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, "")}
 	}
-	return validateLabel(name, at)
+	return validate.Label(name, at)
 }
 
 func validateCounters(counters map[string]resourcev1.Counter, most int, at *field.Path) field.ErrorList {
@@ -147,13 +149,13 @@ func validateCounters(counters map[string]resourcev1.Counter, most int, at *fiel
 		return errs
 	}
 	for _, name := range slices.Sorted(maps.Keys(counters)) {
-		errs = append(errs, validateLabel(name, at)...)
+		errs = append(errs, validate.Label(name, at)...)
 	}
 	return errs
 }
 
 func validateDevice(d *resourcev1.Device, perDevice bool, at *field.Path) field.ErrorList {
-	errs := validateLabel(d.Name, at.Child("name"))
+	errs := validate.Label(d.Name, at.Child("name"))
 	for _, name := range slices.Sorted(maps.Keys(d.Attributes)) {
 		errs = append(errs, validateDeviceName(string(name), at.Child("attributes"))...)
 		errs = append(errs, validateAttribute(d.Attributes[name], at.Child("attributes").Key(shownKey(string(name))))...)
@@ -161,7 +163,7 @@ func validateDevice(d *resourcev1.Device, perDevice bool, at *field.Path) field.
 	for _, name := range slices.Sorted(maps.Keys(d.Capacity)) {
 		c := d.Capacity[name]
 		errs = append(errs, validateDeviceName(string(name), at.Child("capacity"))...)
-		errs = append(errs, validateDeviceCapacity(&c, deref(d.AllowMultipleAllocations), at.Child("capacity").Key(shownKey(string(name))))...)
+		errs = append(errs, validateDeviceCapacity(&c, validate.Deref(d.AllowMultipleAllocations), at.Child("capacity").Key(shownKey(string(name))))...)
 	}
 	if n := len(d.Attributes) + len(d.Capacity); n > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
 		errs = append(errs, field.Invalid(at, n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)))
@@ -169,7 +171,7 @@ func validateDevice(d *resourcev1.Device, perDevice bool, at *field.Path) field.
 	errs = append(errs, limited(len(d.Taints), resourcev1.DeviceTaintsMaxLength, at.Child("taints"), func(i int, at *field.Path) field.ErrorList {
 		t := &d.Taints[i]
 		errs := metavalidation.ValidateLabelName(t.Key, at.Child("key"))
-		errs = append(errs, invalids(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
+		errs = append(errs, validate.Invalids(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
 		return append(errs, validateDeviceEffect(t.Effect, at.Child("effect"))...)
 	})...)
 	consumed := map[string]bool{}
@@ -203,12 +205,12 @@ func validateDevicePlace(d *resourcev1.Device, perDevice bool, at *field.Path) f
 			errs = append(errs, field.Invalid(at.Child("nodeName"), *n, "must not be empty"))
 		} else {
 			set = append(set, "`nodeName`")
-			errs = append(errs, validateSubdomain(*n, at.Child("nodeName"))...)
+			errs = append(errs, validate.Subdomain(*n, at.Child("nodeName"))...)
 		}
 	}
 	if s := d.NodeSelector; s != nil {
 		set = append(set, "`nodeSelector`")
-		errs = append(errs, validateNodeSelector(s, at.Child("nodeSelector"))...)
+		errs = append(errs, validate.NodeSelector(s, at.Child("nodeSelector"))...)
 	}
 	if all := d.AllNodes; all != nil {
 		if *all {

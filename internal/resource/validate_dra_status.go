@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // maxDeviceConditions is the number of conditions that the API reference allows per device.
@@ -29,7 +31,7 @@ func validateResourceClaimStatus(c, old *resourcev1.ResourceClaim) field.ErrorLi
 	switch {
 	case c.Status.Allocation == nil:
 	case old.Status.Allocation != nil:
-		errs = append(errs, validateImmutable(c.Status.Allocation, old.Status.Allocation, at.Child("allocation"))...)
+		errs = append(errs, validate.Immutable(c.Status.Allocation, old.Status.Allocation, at.Child("allocation"))...)
 	default:
 		errs = append(errs, validateAllocation(c.Status.Allocation, requests, at.Child("allocation"))...)
 	}
@@ -82,13 +84,13 @@ func validateDeviceStatuses(c, old *resourcev1.ResourceClaim, at *field.Path) fi
 		}
 	}
 	for _, d := range old.Status.Devices {
-		got[allocated{d.Driver, d.Pool, d.Device, deref(d.ShareID)}] = true
+		got[allocated{d.Driver, d.Pool, d.Device, validate.Deref(d.ShareID)}] = true
 	}
 	seen := map[allocated]bool{}
 	var errs field.ErrorList
 	for i := range c.Status.Devices {
 		d, at := &c.Status.Devices[i], at.Index(i)
-		id := allocated{d.Driver, d.Pool, d.Device, deref(d.ShareID)}
+		id := allocated{d.Driver, d.Pool, d.Device, validate.Deref(d.ShareID)}
 		errs = append(errs, validateDeviceStatus(d, at)...)
 		if seen[id] {
 			errs = append(errs, field.Duplicate(at, id))
@@ -104,7 +106,7 @@ func validateDeviceStatuses(c, old *resourcev1.ResourceClaim, at *field.Path) fi
 func validateDeviceStatus(d *resourcev1.AllocatedDeviceStatus, at *field.Path) field.ErrorList {
 	errs := validateDRADriver(d.Driver, at.Child("driver"))
 	errs = append(errs, validatePoolName(d.Pool, at.Child("pool"))...)
-	errs = append(errs, validateLabel(d.Device, at.Child("device"))...)
+	errs = append(errs, validate.Label(d.Device, at.Child("device"))...)
 	if d.ShareID != nil {
 		errs = append(errs, validateShare(*d.ShareID, at.Child("shareID"))...)
 	}
@@ -153,12 +155,12 @@ func validateAllocation(a *resourcev1.AllocationResult, requests map[string]bool
 	const most = 2 * resourcev1.DeviceConfigMaxSize // those of classes and those of the claim
 	errs = append(errs, limited(len(a.Devices.Config), most, devices.Child("config"), func(i int, at *field.Path) field.ErrorList {
 		c := &a.Devices.Config[i]
-		errs := oneOf(c.Source, at.Child("source"), resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass)
+		errs := validate.OneOf(c.Source, at.Child("source"), resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass)
 		errs = append(errs, validateRequestNames(c.Requests, requests, at.Child("requests"))...)
 		return append(errs, validateOpaque(c.Opaque, at)...)
 	})...)
 	if a.NodeSelector != nil {
-		errs = append(errs, validateNodeSelector(a.NodeSelector, at.Child("nodeSelector"))...)
+		errs = append(errs, validate.NodeSelector(a.NodeSelector, at.Child("nodeSelector"))...)
 	}
 	return errs
 }
@@ -167,7 +169,7 @@ func validateAllocated(r *resourcev1.DeviceRequestAllocationResult, requests map
 	errs := validateRequestReference(r.Request, requests, at.Child("request"))
 	errs = append(errs, validateDRADriver(r.Driver, at.Child("driver"))...)
 	errs = append(errs, validatePoolName(r.Pool, at.Child("pool"))...)
-	errs = append(errs, validateLabel(r.Device, at.Child("device"))...)
+	errs = append(errs, validate.Label(r.Device, at.Child("device"))...)
 	errs = append(errs, validateBindingConditions(r.BindingConditions, r.BindingFailureConditions, at)...)
 	if r.ShareID != nil {
 		errs = append(errs, validateShare(string(*r.ShareID), at.Child("shareID"))...)
@@ -182,7 +184,7 @@ func validateRequestReference(name string, requests map[string]bool, at *field.P
 	parts := strings.Split(name, "/")
 	if len(parts) <= 2 {
 		for _, part := range parts {
-			errs = append(errs, validateLabel(part, at)...)
+			errs = append(errs, validate.Label(part, at)...)
 		}
 	}
 	return append(errs, validateRequestName(name, requests, at)...)

@@ -1,6 +1,8 @@
 package resource
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestDevicesAreValidated(t *testing.T) {
 	class := func(spec string) string {

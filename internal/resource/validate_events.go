@@ -7,6 +7,8 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // Limits of events in the API reference.
@@ -63,7 +65,7 @@ func validateEventsEventUpdate(e, old *corev1.Event) field.ErrorList {
 	}
 	errs = append(errs, validateSeries(e.Series)...)
 	if e.EventTime.UnixNano()/1000 != old.EventTime.UnixNano()/1000 {
-		errs = append(errs, validateImmutable(e.EventTime, old.EventTime, field.NewPath("eventTime"))...)
+		errs = append(errs, validate.Immutable(e.EventTime, old.EventTime, field.NewPath("eventTime"))...)
 	}
 	for _, f := range []struct {
 		name    string
@@ -74,7 +76,7 @@ func validateEventsEventUpdate(e, old *corev1.Event) field.ErrorList {
 		{"count", e.Count, old.Count}, {"type", e.Type, old.Type}, {"action", e.Action, old.Action}, {"related", e.Related, old.Related},
 		{"reportingController", e.ReportingController, old.ReportingController}, {"reportingInstance", e.ReportingInstance, old.ReportingInstance},
 	} {
-		errs = append(errs, validateImmutable(f.is, f.was, field.NewPath(f.name))...)
+		errs = append(errs, validate.Immutable(f.is, f.was, field.NewPath(f.name))...)
 	}
 	return errs
 }
@@ -100,7 +102,7 @@ func validateNewEvent(e *corev1.Event, reporter string) field.ErrorList {
 	if e.ReportingController == "" {
 		errs = append(errs, field.Required(field.NewPath(reporter), ""))
 	}
-	errs = append(errs, validateQualified(e.ReportingController, field.NewPath(reporter))...)
+	errs = append(errs, validate.Qualified(e.ReportingController, field.NewPath(reporter))...)
 	for _, text := range []struct{ name, value string }{{"reportingInstance", e.ReportingInstance}, {"action", e.Action}, {"reason", e.Reason}} {
 		if text.value == "" {
 			errs = append(errs, field.Required(field.NewPath(text.name), ""))
@@ -129,7 +131,7 @@ func validateEventNamespace(e *corev1.Event) field.ErrorList {
 		if !clusterEvents(e.Namespace) {
 			return field.ErrorList{field.Invalid(at, e.InvolvedObject.Namespace, "does not match event.namespace")}
 		}
-		return invalids(field.NewPath("namespace"), e.Namespace, apivalidation.ValidateNamespaceName(e.Namespace, false))
+		return validate.Invalids(field.NewPath("namespace"), e.Namespace, apivalidation.ValidateNamespaceName(e.Namespace, false))
 	}
 	if e.Namespace != e.InvolvedObject.Namespace {
 		return field.ErrorList{field.Invalid(at, e.InvolvedObject.Namespace, "does not match event.namespace")}

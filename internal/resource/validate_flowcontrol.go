@@ -9,6 +9,8 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/util/shufflesharding"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // Limits of flow control in the API reference; the server limits the number of queues.
@@ -43,7 +45,7 @@ func validateFlowSchema(s *flowcontrolv1.FlowSchema) field.ErrorList {
 	if name := s.Spec.PriorityLevelConfiguration.Name; name == "" {
 		errs = append(errs, field.Required(level, "must reference a priority level"))
 	} else {
-		errs = append(errs, invalids(level, name, apivalidation.NameIsDNSSubdomain(name, false))...)
+		errs = append(errs, validate.Invalids(level, name, apivalidation.NameIsDNSSubdomain(name, false))...)
 	}
 	for i := range s.Spec.Rules {
 		errs = append(errs, validateFlowRule(&s.Spec.Rules[i], at.Child("rules").Index(i))...)
@@ -96,7 +98,7 @@ func validateFlowRule(r *flowcontrolv1.PolicyRulesWithSubjects, at *field.Path) 
 
 // validateFlowSubject checks that only the field of the subject's kind is set.
 func validateFlowSubject(s *flowcontrolv1.Subject, at *field.Path) field.ErrorList {
-	errs := notSupportedUnless(s.Kind, at.Child("kind"), flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount, flowcontrolv1.SubjectKindUser)
+	errs := validate.NotSupportedUnless(s.Kind, at.Child("kind"), flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount, flowcontrolv1.SubjectKindUser)
 	if len(errs) > 0 {
 		return errs
 	}
@@ -129,12 +131,12 @@ func validateFlowAccount(a *flowcontrolv1.ServiceAccountSubject, at *field.Path)
 	case a.Name == "":
 		errs = append(errs, field.Required(at.Child("name"), ""))
 	case a.Name != everything:
-		errs = append(errs, invalids(at.Child("name"), a.Name, apivalidation.ValidateServiceAccountName(a.Name, false))...)
+		errs = append(errs, validate.Invalids(at.Child("name"), a.Name, apivalidation.ValidateServiceAccountName(a.Name, false))...)
 	}
 	if a.Namespace == "" {
 		return append(errs, field.Required(at.Child("namespace"), "must specify namespace for service account"))
 	}
-	return append(errs, invalids(at.Child("namespace"), a.Namespace, apivalidation.ValidateNamespaceName(a.Namespace, false))...)
+	return append(errs, validate.Invalids(at.Child("namespace"), a.Namespace, apivalidation.ValidateNamespaceName(a.Namespace, false))...)
 }
 
 // flowVerbs are the verbs of resource requests.

@@ -1,6 +1,8 @@
 package resource
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestFlowControlIsValidated(t *testing.T) {
 	schema := func(rest string) string {

@@ -8,13 +8,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 	s, path := &j.Status, field.NewPath("status")
-	errs := nonNegativeCounts(path, countOf("active", s.Active), countOf("succeeded", s.Succeeded), countOf("failed", s.Failed))
-	errs = append(errs, optionalNonNegative(s.Ready, path.Child("ready"))...)
-	errs = append(errs, optionalNonNegative(s.Terminating, path.Child("terminating"))...)
+	errs := validate.NonNegativeCounts(path, validate.CountOf("active", s.Active), validate.CountOf("succeeded", s.Succeeded), validate.CountOf("failed", s.Failed))
+	errs = append(errs, validate.OptionalNonNegative(s.Ready, path.Child("ready"))...)
+	errs = append(errs, validate.OptionalNonNegative(s.Terminating, path.Child("terminating"))...)
 	if u := s.UncountedTerminatedPods; u != nil {
 		seen := map[string]bool{}
 		for _, list := range []struct {
@@ -33,7 +35,7 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 			}
 		}
 	}
-	if s.Ready != nil && *s.Ready > s.Active && (!equalPointers(s.Ready, old.Status.Ready) || s.Active != old.Status.Active) {
+	if s.Ready != nil && *s.Ready > s.Active && (!validate.EqualPointers(s.Ready, old.Status.Ready) || s.Active != old.Status.Active) {
 		errs = append(errs, field.Invalid(path.Child("ready"), *s.Ready, "cannot set more ready pods than active"))
 	}
 	errs = append(errs, validateJobIndexes(j, old, path)...)
@@ -45,7 +47,7 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 			errs = append(errs, field.Invalid(path.Child(c.name), c.is, fmt.Sprintf("cannot decrease the %s counter", c.name)))
 		}
 	}
-	if was := old.Status.StartTime; was != nil && !deref(j.Spec.Suspend) && !resumes(s, &old.Status) && !was.Equal(s.StartTime) {
+	if was := old.Status.StartTime; was != nil && !validate.Deref(j.Spec.Suspend) && !resumes(s, &old.Status) && !was.Equal(s.StartTime) {
 		errs = append(errs, field.Invalid(path.Child("startTime"), s.StartTime, "field is immutable for unsuspended job once set"))
 	}
 	return append(errs, validateJobProgress(j, s, &old.Status, path)...)
@@ -54,7 +56,7 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 // elastic reports whether the job may have shrunk: succeeded indexes beyond its end no longer count
 // (KEP-3715).
 func elastic(spec *batchv1.JobSpec) bool {
-	return indexed(spec) && equalPointers(spec.Completions, spec.Parallelism)
+	return indexed(spec) && validate.EqualPointers(spec.Completions, spec.Parallelism)
 }
 
 // resumes reports whether this status ends a suspension.
@@ -68,10 +70,10 @@ func resumes(s, old *batchv1.JobStatus) bool {
 // validateJobIndexes checks changed lists of completed and failed indexes.
 func validateJobIndexes(j, old *batchv1.Job, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	s, completions := &j.Status, deref(j.Spec.Completions)
-	completedChanged, failedChanged := s.CompletedIndexes != old.Status.CompletedIndexes, !equalPointers(s.FailedIndexes, old.Status.FailedIndexes)
+	s, completions := &j.Status, validate.Deref(j.Spec.Completions)
+	completedChanged, failedChanged := s.CompletedIndexes != old.Status.CompletedIndexes, !validate.EqualPointers(s.FailedIndexes, old.Status.FailedIndexes)
 	completed, completedErr := parseIndexes(s.CompletedIndexes, completions)
-	failed, failedErr := parseIndexes(deref(s.FailedIndexes), completions)
+	failed, failedErr := parseIndexes(validate.Deref(s.FailedIndexes), completions)
 	if completedChanged && completedErr != nil {
 		errs = append(errs, field.Invalid(path.Child("completedIndexes"), s.CompletedIndexes, fmt.Sprintf("error parsing completedIndexes: %s", completedErr)))
 	}
@@ -154,7 +156,7 @@ func validateJobProgress(j *batchv1.Job, s, old *batchv1.JobStatus, path *field.
 		errs = append(errs, field.Invalid(path.Child("completionTime"), s.CompletionTime, "must be equal to or after `startTime`"))
 	}
 	// Such a job is complete without having started.
-	nothingToDo := deref(j.Spec.Suspend) && j.Spec.Completions != nil && *j.Spec.Completions == 0
+	nothingToDo := validate.Deref(j.Spec.Suspend) && j.Spec.Completions != nil && *j.Spec.Completions == 0
 	if finished && !nothingToDo && s.StartTime == nil && !(old.StartTime == nil && (has(old, batchv1.JobComplete) || has(old, batchv1.JobFailed))) {
 		errs = append(errs, field.Required(path.Child("startTime"), "startTime is required for finished job"))
 	}
@@ -167,7 +169,7 @@ func validateNoPodsLeft(s *batchv1.JobStatus, path *field.Path) field.ErrorList 
 	if s.Active > 0 {
 		errs = append(errs, field.Invalid(path.Child("active"), s.Active, "active>0 is invalid for finished job"))
 	}
-	if n := deref(s.Terminating); n > 0 {
+	if n := validate.Deref(s.Terminating); n > 0 {
 		errs = append(errs, field.Invalid(path.Child("terminating"), n, "terminating>0 is invalid for finished job"))
 	}
 	if u := s.UncountedTerminatedPods; u != nil && len(u.Failed)+len(u.Succeeded) > 0 {

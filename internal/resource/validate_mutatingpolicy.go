@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/knarr-project/knarr/internal/cel"
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 func validateMutatingPolicy(p *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
@@ -28,7 +29,7 @@ func validateMutatingPolicyUpdate(p, old *admissionregistrationv1.MutatingAdmiss
 
 func validateMutatingPolicySpec(spec *admissionregistrationv1.MutatingAdmissionPolicySpec, known map[string]bool) field.ErrorList {
 	at := field.NewPath("spec")
-	errs := oneOfIfSet(spec.FailurePolicy, at.Child("failurePolicy"), admissionregistrationv1.Fail, admissionregistrationv1.Ignore)
+	errs := validate.OneOfIfSet(spec.FailurePolicy, at.Child("failurePolicy"), admissionregistrationv1.Fail, admissionregistrationv1.Ignore)
 	errs = append(errs, validateParamKind(spec.ParamKind, at.Child("paramKind"))...)
 	errs = append(errs, validateConstraints(spec.MatchConstraints, at.Child("matchConstraints"))...)
 	errs = append(errs, refuseDelete(spec.MatchConstraints, at.Child("matchConstraints", "resourceRules", "operations"))...)
@@ -51,7 +52,7 @@ func validateMutatingPolicySpec(spec *admissionregistrationv1.MutatingAdmissionP
 	for i := range spec.Mutations {
 		errs = append(errs, validateMutation(&spec.Mutations[i], c, at.Child("mutations").Index(i))...)
 	}
-	return append(errs, oneOf(spec.ReinvocationPolicy, at.Child("reinvocationPolicy"), admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)...)
+	return append(errs, validate.OneOf(spec.ReinvocationPolicy, at.Child("reinvocationPolicy"), admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)...)
 }
 
 // refuseDelete refuses rules for DELETE: a deleted object cannot be mutated.
@@ -61,7 +62,7 @@ func refuseDelete(m *admissionregistrationv1.MatchResources, at *field.Path) (er
 	}
 	for _, r := range m.ResourceRules {
 		for _, o := range r.Operations {
-			errs = append(errs, notSupportedUnless(o, at, admissionregistrationv1.OperationAll, admissionregistrationv1.Connect, admissionregistrationv1.Create, admissionregistrationv1.Update)...)
+			errs = append(errs, validate.NotSupportedUnless(o, at, admissionregistrationv1.OperationAll, admissionregistrationv1.Connect, admissionregistrationv1.Create, admissionregistrationv1.Update)...)
 		}
 	}
 	return errs
@@ -99,7 +100,7 @@ func validateMutation(m *admissionregistrationv1.Mutation, c *policyChecker, at 
 			errs = append(errs, field.Invalid(at.Child("applyConfiguration"), "{applyConfiguration}", "must not be specified when patchType is JSONPatch"))
 		}
 	default:
-		errs = append(errs, notSupportedUnless(m.PatchType, at.Child("patchType"), apply, patch)...)
+		errs = append(errs, validate.NotSupportedUnless(m.PatchType, at.Child("patchType"), apply, patch)...)
 	}
 	return errs
 }

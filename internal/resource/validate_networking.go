@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 const ingressClassAnnotation = "kubernetes.io/ingress.class"
@@ -34,13 +36,13 @@ func validateIngressCreate(i *networkingv1.Ingress) field.ErrorList {
 func validateIngress(i *networkingv1.Ingress) field.ErrorList {
 	var errs field.ErrorList
 	if len(i.Spec.Rules) == 0 && i.Spec.DefaultBackend == nil {
-		errs = append(errs, field.Invalid(specPath, i.Spec.Rules, "either `defaultBackend` or `rules` must be specified"))
+		errs = append(errs, field.Invalid(validate.SpecPath, i.Spec.Rules, "either `defaultBackend` or `rules` must be specified"))
 	}
 	if i.Spec.DefaultBackend != nil {
-		errs = append(errs, validateIngressBackend(i.Spec.DefaultBackend, specPath.Child("defaultBackend"))...)
+		errs = append(errs, validateIngressBackend(i.Spec.DefaultBackend, validate.SpecPath.Child("defaultBackend"))...)
 	}
 	for j := range i.Spec.Rules {
-		rule, at := &i.Spec.Rules[j], specPath.Child("rules").Index(j)
+		rule, at := &i.Spec.Rules[j], validate.SpecPath.Child("rules").Index(j)
 		if rule.Host != "" {
 			if netutils.ParseIPSloppy(rule.Host) != nil {
 				errs = append(errs, field.Invalid(at.Child("host"), rule.Host, "must be a DNS name, not an IP address"))
@@ -52,16 +54,16 @@ func validateIngress(i *networkingv1.Ingress) field.ErrorList {
 		}
 	}
 	for j, tls := range i.Spec.TLS {
-		at := specPath.Child("tls").Index(j)
+		at := validate.SpecPath.Child("tls").Index(j)
 		for k, host := range tls.Hosts {
 			errs = append(errs, validateIngressHost(host, at.Child("hosts").Index(k))...)
 		}
 		if tls.SecretName != "" {
-			errs = append(errs, validateSubdomain(tls.SecretName, at.Child("secretName"))...)
+			errs = append(errs, validate.Subdomain(tls.SecretName, at.Child("secretName"))...)
 		}
 	}
 	if class := i.Spec.IngressClassName; class != nil {
-		errs = append(errs, validateSubdomain(*class, specPath.Child("ingressClassName"))...)
+		errs = append(errs, validate.Subdomain(*class, validate.SpecPath.Child("ingressClassName"))...)
 	}
 	return errs
 }
@@ -70,9 +72,9 @@ func validateIngressUpdate(i, _ *networkingv1.Ingress) field.ErrorList { return 
 
 func validateIngressHost(host string, at *field.Path) field.ErrorList {
 	if strings.Contains(host, "*") {
-		return invalids(at, host, validation.IsWildcardDNS1123Subdomain(host))
+		return validate.Invalids(at, host, validation.IsWildcardDNS1123Subdomain(host))
 	}
-	return validateSubdomain(host, at)
+	return validate.Subdomain(host, at)
 }
 
 var (
@@ -94,7 +96,7 @@ func validateIngressPaths(paths []networkingv1.HTTPIngressPath, at *field.Path) 
 		switch *p.PathType {
 		case networkingv1.PathTypeExact, networkingv1.PathTypePrefix:
 			if !strings.HasPrefix(p.Path, "/") {
-				errs = append(errs, field.Invalid(at.Child("path"), p.Path, errAbsolutePath))
+				errs = append(errs, field.Invalid(at.Child("path"), p.Path, validate.ErrAbsolutePath))
 			}
 			for _, s := range forbiddenInPath {
 				if strings.Contains(p.Path, s) {
@@ -108,10 +110,10 @@ func validateIngressPaths(paths []networkingv1.HTTPIngressPath, at *field.Path) 
 			}
 		case networkingv1.PathTypeImplementationSpecific:
 			if p.Path != "" && !strings.HasPrefix(p.Path, "/") {
-				errs = append(errs, field.Invalid(at.Child("path"), p.Path, errAbsolutePath))
+				errs = append(errs, field.Invalid(at.Child("path"), p.Path, validate.ErrAbsolutePath))
 			}
 		default:
-			errs = append(errs, notSupportedUnless(*p.PathType, at.Child("pathType"), networkingv1.PathTypeExact, networkingv1.PathTypeImplementationSpecific, networkingv1.PathTypePrefix)...)
+			errs = append(errs, validate.NotSupportedUnless(*p.PathType, at.Child("pathType"), networkingv1.PathTypeExact, networkingv1.PathTypeImplementationSpecific, networkingv1.PathTypePrefix)...)
 		}
 		errs = append(errs, validateIngressBackend(&p.Backend, at.Child("backend"))...)
 	}
@@ -132,16 +134,16 @@ func validateIngressBackend(b *networkingv1.IngressBackend, at *field.Path) fiel
 	if b.Service.Name == "" {
 		errs = append(errs, field.Required(service.Child("name"), ""))
 	} else {
-		errs = append(errs, invalids(service.Child("name"), b.Service.Name, validation.IsDNS1123Label(b.Service.Name))...)
+		errs = append(errs, validate.Invalids(service.Child("name"), b.Service.Name, validation.IsDNS1123Label(b.Service.Name))...)
 	}
 	name, number := b.Service.Port.Name, b.Service.Port.Number
 	switch {
 	case name != "" && number != 0:
 		errs = append(errs, field.Invalid(at, "", "cannot set both port name & port number"))
 	case name != "":
-		errs = append(errs, invalids(service.Child("port", "name"), name, validation.IsValidPortName(name))...)
+		errs = append(errs, validate.Invalids(service.Child("port", "name"), name, validation.IsValidPortName(name))...)
 	case number != 0:
-		errs = append(errs, validatePort(number, service.Child("port", "number"))...)
+		errs = append(errs, validate.Port(number, service.Child("port", "number"))...)
 	default:
 		errs = append(errs, field.Required(at, "port name or number is required"))
 	}
@@ -151,27 +153,27 @@ func validateIngressBackend(b *networkingv1.IngressBackend, at *field.Path) fiel
 func validateLocalReference(r *corev1.TypedLocalObjectReference, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if r.APIGroup != nil {
-		errs = append(errs, invalids(at.Child("apiGroup"), *r.APIGroup, validation.IsDNS1123Subdomain(*r.APIGroup))...)
+		errs = append(errs, validate.Invalids(at.Child("apiGroup"), *r.APIGroup, validation.IsDNS1123Subdomain(*r.APIGroup))...)
 	}
 	for name, value := range map[string]string{"kind": r.Kind, "name": r.Name} {
 		if value == "" {
 			errs = append(errs, field.Required(at.Child(name), ""))
 		} else {
-			errs = append(errs, invalids(at.Child(name), value, path.IsValidPathSegmentName(value))...)
+			errs = append(errs, validate.Invalids(at.Child(name), value, path.IsValidPathSegmentName(value))...)
 		}
 	}
 	return errs
 }
 
 func validateIngressStatus(i, old *networkingv1.Ingress) field.ErrorList {
-	before := storedIn(textsOf(old.Status.LoadBalancer.Ingress, func(in networkingv1.IngressLoadBalancerIngress) string { return in.IP }))
+	before := validate.StoredIn(validate.TextsOf(old.Status.LoadBalancer.Ingress, func(in networkingv1.IngressLoadBalancerIngress) string { return in.IP }))
 	var errs field.ErrorList
 	for j, ingress := range i.Status.LoadBalancer.Ingress {
 		at := field.NewPath("status", "loadBalancer", "ingress").Index(j)
 		if ingress.IP != "" {
-			errs = append(errs, validateStoredIP(ingress.IP, before, at.Child("ip"))...)
+			errs = append(errs, validate.StoredIP(ingress.IP, before, at.Child("ip"))...)
 		}
-		errs = append(errs, validateIngressHostname(ingress.Hostname, at.Child("hostname"))...)
+		errs = append(errs, validate.IngressHostname(ingress.Hostname, at.Child("hostname"))...)
 	}
 	return errs
 }
@@ -179,7 +181,7 @@ func validateIngressStatus(i, old *networkingv1.Ingress) field.ErrorList {
 const maxControllerLength = 250
 
 func validateIngressClass(c *networkingv1.IngressClass) field.ErrorList {
-	at := specPath.Child("controller")
+	at := validate.SpecPath.Child("controller")
 	var errs field.ErrorList
 	if len(c.Spec.Controller) > maxControllerLength {
 		errs = append(errs, field.TooLong(at, c.Spec.Controller, maxControllerLength))
@@ -189,7 +191,7 @@ func validateIngressClass(c *networkingv1.IngressClass) field.ErrorList {
 	if p == nil {
 		return errs
 	}
-	at = specPath.Child("parameters")
+	at = validate.SpecPath.Child("parameters")
 	errs = append(errs, validateLocalReference(&corev1.TypedLocalObjectReference{APIGroup: p.APIGroup, Kind: p.Kind, Name: p.Name}, at)...)
 	if p.Scope == nil {
 		return append(errs, field.Required(at.Child("scope"), ""))
@@ -199,20 +201,20 @@ func validateIngressClass(c *networkingv1.IngressClass) field.ErrorList {
 		if p.Namespace == nil {
 			errs = append(errs, field.Required(at.Child("namespace"), "`parameters.scope` is set to 'Namespace'"))
 		} else {
-			errs = append(errs, validateLabel(*p.Namespace, at.Child("namespace"))...)
+			errs = append(errs, validate.Label(*p.Namespace, at.Child("namespace"))...)
 		}
 	case networkingv1.IngressClassParametersReferenceScopeCluster:
 		if p.Namespace != nil {
 			errs = append(errs, field.Forbidden(at.Child("namespace"), "`parameters.scope` is set to 'Cluster'"))
 		}
 	default:
-		errs = append(errs, notSupportedUnless(*p.Scope, at.Child("scope"), networkingv1.IngressClassParametersReferenceScopeCluster, networkingv1.IngressClassParametersReferenceScopeNamespace)...)
+		errs = append(errs, validate.NotSupportedUnless(*p.Scope, at.Child("scope"), networkingv1.IngressClassParametersReferenceScopeCluster, networkingv1.IngressClassParametersReferenceScopeNamespace)...)
 	}
 	return errs
 }
 
 func validateIngressClassUpdate(c, old *networkingv1.IngressClass) field.ErrorList {
-	return append(validateImmutable(c.Spec.Controller, old.Spec.Controller, specPath.Child("controller")), validateIngressClass(c)...)
+	return append(validate.Immutable(c.Spec.Controller, old.Spec.Controller, validate.SpecPath.Child("controller")), validateIngressClass(c)...)
 }
 
 func validateNetworkPolicy(p *networkingv1.NetworkPolicy) field.ErrorList {
@@ -237,7 +239,7 @@ func validateNetworkPolicyUpdate(p, old *networkingv1.NetworkPolicy) field.Error
 	for i := range old.Spec.Egress {
 		note(old.Spec.Egress[i].To)
 	}
-	return validateNetworkPolicyWith(p, metavalidation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: slices.ContainsFunc(selectors, selectsNoLabel)}, storedIn(rangesOf(blocks)))
+	return validateNetworkPolicyWith(p, metavalidation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: slices.ContainsFunc(selectors, validate.SelectsNoLabel)}, validate.StoredIn(rangesOf(blocks)))
 }
 
 // rangesOf yields the ranges and excepted ranges of blocks.
@@ -256,31 +258,24 @@ func rangesOf(blocks []*networkingv1.IPBlock) iter.Seq[string] {
 	}
 }
 
-// selectsNoLabel reports whether a selector has a value that no label can have.
-func selectsNoLabel(s *metav1.LabelSelector) bool {
-	return s != nil && slices.ContainsFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {
-		return slices.ContainsFunc(r.Values, func(v string) bool { return len(validation.IsValidLabelValue(v)) > 0 })
-	})
-}
-
-func validateNetworkPolicyWith(p *networkingv1.NetworkPolicy, options metavalidation.LabelSelectorValidationOptions, before *stored) field.ErrorList {
-	errs := metavalidation.ValidateLabelSelector(&p.Spec.PodSelector, options, specPath.Child("podSelector"))
+func validateNetworkPolicyWith(p *networkingv1.NetworkPolicy, options metavalidation.LabelSelectorValidationOptions, before *validate.Stored) field.ErrorList {
+	errs := metavalidation.ValidateLabelSelector(&p.Spec.PodSelector, options, validate.SpecPath.Child("podSelector"))
 	for i, rule := range p.Spec.Ingress {
-		at := specPath.Child("ingress").Index(i)
+		at := validate.SpecPath.Child("ingress").Index(i)
 		errs = append(errs, validatePolicyPorts(rule.Ports, at.Child("ports"))...)
 		errs = append(errs, validatePolicyPeers(rule.From, options, before, at.Child("from"))...)
 	}
 	for i, rule := range p.Spec.Egress {
-		at := specPath.Child("egress").Index(i)
+		at := validate.SpecPath.Child("egress").Index(i)
 		errs = append(errs, validatePolicyPorts(rule.Ports, at.Child("ports"))...)
 		errs = append(errs, validatePolicyPeers(rule.To, options, before, at.Child("to"))...)
 	}
-	at := specPath.Child("policyTypes")
+	at := validate.SpecPath.Child("policyTypes")
 	if len(p.Spec.PolicyTypes) > 2 {
 		return append(errs, field.Invalid(at, p.Spec.PolicyTypes, "may not specify more than two policyTypes"))
 	}
 	for i, t := range p.Spec.PolicyTypes {
-		errs = append(errs, notSupportedUnless(t, at.Index(i), networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)...)
+		errs = append(errs, validate.NotSupportedUnless(t, at.Index(i), networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)...)
 	}
 	return errs
 }
@@ -290,22 +285,22 @@ func validatePolicyPorts(ports []networkingv1.NetworkPolicyPort, at *field.Path)
 	for i, p := range ports {
 		at := at.Index(i)
 		if p.Protocol != nil {
-			errs = append(errs, notSupportedUnless(*p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
+			errs = append(errs, validate.NotSupportedUnless(*p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
 		}
 		switch {
 		case p.Port != nil && p.Port.Type == intstr.Int:
-			errs = append(errs, validatePort(p.Port.IntVal, at.Child("port"))...)
+			errs = append(errs, validate.Port(p.Port.IntVal, at.Child("port"))...)
 			if p.EndPort != nil {
 				if *p.EndPort < p.Port.IntVal {
 					errs = append(errs, field.Invalid(at.Child("endPort"), p.Port.IntVal, "must be greater than or equal to `port`"))
 				}
-				errs = append(errs, validatePort(*p.EndPort, at.Child("endPort"))...)
+				errs = append(errs, validate.Port(*p.EndPort, at.Child("endPort"))...)
 			}
 		case p.Port != nil:
 			if p.EndPort != nil {
 				errs = append(errs, field.Invalid(at.Child("endPort"), *p.EndPort, "may not be specified when `port` is non-numeric"))
 			}
-			errs = append(errs, invalids(at.Child("port"), p.Port.StrVal, validation.IsValidPortName(p.Port.StrVal))...)
+			errs = append(errs, validate.Invalids(at.Child("port"), p.Port.StrVal, validation.IsValidPortName(p.Port.StrVal))...)
 		case p.EndPort != nil:
 			errs = append(errs, field.Invalid(at.Child("endPort"), *p.EndPort, "may not be specified when `port` is not specified"))
 		}
@@ -313,7 +308,7 @@ func validatePolicyPorts(ports []networkingv1.NetworkPolicyPort, at *field.Path)
 	return errs
 }
 
-func validatePolicyPeers(peers []networkingv1.NetworkPolicyPeer, options metavalidation.LabelSelectorValidationOptions, before *stored, at *field.Path) field.ErrorList {
+func validatePolicyPeers(peers []networkingv1.NetworkPolicyPeer, options metavalidation.LabelSelectorValidationOptions, before *validate.Stored, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, peer := range peers {
 		at := at.Index(i)
@@ -336,18 +331,18 @@ func validatePolicyPeers(peers []networkingv1.NetworkPolicyPeer, options metaval
 	return errs
 }
 
-func validateIPBlock(b *networkingv1.IPBlock, before *stored, at *field.Path) field.ErrorList {
+func validateIPBlock(b *networkingv1.IPBlock, before *validate.Stored, at *field.Path) field.ErrorList {
 	if b.CIDR == "" {
 		return field.ErrorList{field.Required(at.Child("cidr"), "")}
 	}
-	errs := validateStoredCIDR(b.CIDR, before, at.Child("cidr"))
+	errs := validate.StoredCIDR(b.CIDR, before, at.Child("cidr"))
 	_, outer, err := netutils.ParseCIDRSloppy(b.CIDR)
 	if err != nil {
 		return errs
 	}
 	for i, except := range b.Except {
 		at := at.Child("except").Index(i)
-		errs = append(errs, validateStoredCIDR(except, before, at)...)
+		errs = append(errs, validate.StoredCIDR(except, before, at)...)
 		if _, inner, err := netutils.ParseCIDRSloppy(except); err == nil && !strictlyWithin(inner, outer) {
 			errs = append(errs, field.Invalid(at, except, "must be a strict subset of `cidr`"))
 		}
@@ -366,29 +361,29 @@ func strictlyWithin(inner, outer *net.IPNet) bool {
 }
 
 func validateIPAddress(a *networkingv1.IPAddress) field.ErrorList {
-	at, r := specPath.Child("parentRef"), a.Spec.ParentRef
+	at, r := validate.SpecPath.Child("parentRef"), a.Spec.ParentRef
 	if r == nil {
 		return field.ErrorList{field.Required(at, "")}
 	}
 	var errs field.ErrorList
 	if r.Group != "" {
-		errs = append(errs, validateSubdomain(r.Group, at.Child("group"))...)
+		errs = append(errs, validate.Subdomain(r.Group, at.Child("group"))...)
 	}
 	for name, value := range map[string]string{"resource": r.Resource, "name": r.Name} {
 		if value == "" {
 			errs = append(errs, field.Required(at.Child(name), ""))
 		} else {
-			errs = append(errs, invalids(at.Child(name), value, path.IsValidPathSegmentName(value))...)
+			errs = append(errs, validate.Invalids(at.Child(name), value, path.IsValidPathSegmentName(value))...)
 		}
 	}
 	if r.Namespace != "" {
-		errs = append(errs, invalids(at.Child("namespace"), r.Namespace, path.IsValidPathSegmentName(r.Namespace))...)
+		errs = append(errs, validate.Invalids(at.Child("namespace"), r.Namespace, path.IsValidPathSegmentName(r.Namespace))...)
 	}
 	return errs
 }
 
 func validateIPAddressUpdate(a, old *networkingv1.IPAddress) field.ErrorList {
-	return append(validateImmutable(a.Spec.ParentRef, old.Spec.ParentRef, specPath.Child("parentRef")), validateIPAddress(a)...)
+	return append(validate.Immutable(a.Spec.ParentRef, old.Spec.ParentRef, validate.SpecPath.Child("parentRef")), validateIPAddress(a)...)
 }
 
 func isCIDR(text string) bool {
@@ -397,7 +392,7 @@ func isCIDR(text string) bool {
 }
 
 func validateServiceCIDR(c *networkingv1.ServiceCIDR) field.ErrorList {
-	at, cidrs := specPath.Child("cidrs"), c.Spec.CIDRs
+	at, cidrs := validate.SpecPath.Child("cidrs"), c.Spec.CIDRs
 	if len(cidrs) == 0 {
 		return field.ErrorList{field.Required(at, "at least one CIDR required")}
 	}
@@ -416,20 +411,20 @@ func validateServiceCIDR(c *networkingv1.ServiceCIDR) field.ErrorList {
 
 // validateServiceCIDRUpdate allows only one change: adding a range of the other family.
 func validateServiceCIDRUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList {
-	at := specPath.Child("cidrs")
+	at := validate.SpecPath.Child("cidrs")
 	switch {
 	case len(old.Spec.CIDRs) == 0 || slices.Equal(c.Spec.CIDRs, old.Spec.CIDRs):
 		return nil
 	case len(old.Spec.CIDRs) == len(c.Spec.CIDRs):
 		var errs field.ErrorList
 		for i := range c.Spec.CIDRs {
-			errs = append(errs, validateImmutable(c.Spec.CIDRs[i], old.Spec.CIDRs[i], at.Index(i))...)
+			errs = append(errs, validate.Immutable(c.Spec.CIDRs[i], old.Spec.CIDRs[i], at.Index(i))...)
 		}
 		return errs
 	case len(old.Spec.CIDRs) == 1 && len(c.Spec.CIDRs) == 2:
-		return append(validateImmutable(c.Spec.CIDRs[0], old.Spec.CIDRs[0], at.Index(0)), validateServiceCIDR(c)...)
+		return append(validate.Immutable(c.Spec.CIDRs[0], old.Spec.CIDRs[0], at.Index(0)), validateServiceCIDR(c)...)
 	}
-	return validateImmutable(c.Spec.CIDRs, old.Spec.CIDRs, at)
+	return validate.Immutable(c.Spec.CIDRs, old.Spec.CIDRs, at)
 }
 
 func validateDisruptionBudget(b *policyv1.PodDisruptionBudget) field.ErrorList {
@@ -437,24 +432,24 @@ func validateDisruptionBudget(b *policyv1.PodDisruptionBudget) field.ErrorList {
 }
 
 func validateDisruptionBudgetUpdate(b, old *policyv1.PodDisruptionBudget) field.ErrorList {
-	return validateDisruptionBudgetWith(b, metavalidation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: selectsNoLabel(old.Spec.Selector)})
+	return validateDisruptionBudgetWith(b, metavalidation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: validate.SelectsNoLabel(old.Spec.Selector)})
 }
 
 func validateDisruptionBudgetWith(b *policyv1.PodDisruptionBudget, options metavalidation.LabelSelectorValidationOptions) field.ErrorList {
 	var errs field.ErrorList
 	s := &b.Spec
 	if s.MinAvailable != nil && s.MaxUnavailable != nil {
-		errs = append(errs, field.Invalid(specPath, *s, "minAvailable and maxUnavailable cannot be both set"))
+		errs = append(errs, field.Invalid(validate.SpecPath, *s, "minAvailable and maxUnavailable cannot be both set"))
 	}
 	for name, v := range map[string]*intstr.IntOrString{"minAvailable": s.MinAvailable, "maxUnavailable": s.MaxUnavailable} {
 		if v != nil {
-			errs = append(errs, validatePositiveIntOrPercent(*v, specPath.Child(name))...)
-			errs = append(errs, validateAtMostHundredPercent(*v, specPath.Child(name))...)
+			errs = append(errs, validate.PositiveIntOrPercent(*v, validate.SpecPath.Child(name))...)
+			errs = append(errs, validate.AtMostHundredPercent(*v, validate.SpecPath.Child(name))...)
 		}
 	}
-	errs = append(errs, metavalidation.ValidateLabelSelector(s.Selector, options, specPath.Child("selector"))...)
+	errs = append(errs, metavalidation.ValidateLabelSelector(s.Selector, options, validate.SpecPath.Child("selector"))...)
 	if p := s.UnhealthyPodEvictionPolicy; p != nil {
-		errs = append(errs, notSupportedUnless(*p, specPath.Child("unhealthyPodEvictionPolicy"), policyv1.AlwaysAllow, policyv1.IfHealthyBudget)...)
+		errs = append(errs, validate.NotSupportedUnless(*p, validate.SpecPath.Child("unhealthyPodEvictionPolicy"), policyv1.AlwaysAllow, policyv1.IfHealthyBudget)...)
 	}
 	return errs
 }
@@ -466,7 +461,7 @@ func validateDisruptionBudgetStatus(b, _ *policyv1.PodDisruptionBudget) field.Er
 		name  string
 		value int32
 	}{{"disruptionsAllowed", s.DisruptionsAllowed}, {"currentHealthy", s.CurrentHealthy}, {"desiredHealthy", s.DesiredHealthy}, {"expectedPods", s.ExpectedPods}} {
-		errs = append(errs, validateNonNegative(int64(c.value), at.Child(c.name))...)
+		errs = append(errs, validate.NonNegative(int64(c.value), at.Child(c.name))...)
 	}
 	return errs
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // Limits of endpoint slices in the API reference; the server limits the number of ports.
@@ -36,7 +38,7 @@ func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
 }
 
 func validateSliceType(s *discoveryv1.EndpointSlice) field.ErrorList {
-	return oneOf(s.AddressType, field.NewPath("addressType"), discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
+	return validate.OneOf(s.AddressType, field.NewPath("addressType"), discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
 }
 
 func validateSliceEndpoints(s *discoveryv1.EndpointSlice) field.ErrorList {
@@ -53,10 +55,10 @@ func validateSliceEndpoints(s *discoveryv1.EndpointSlice) field.ErrorList {
 
 func validateEndpointSliceUpdate(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	errs := append(validateSliceType(s), validateSlicePorts(s.Ports, field.NewPath("ports"))...)
-	if !equal(s.Endpoints, old.Endpoints) { // unchanged ones were checked before
+	if !validate.Equal(s.Endpoints, old.Endpoints) { // unchanged ones were checked before
 		errs = append(errs, validateSliceEndpoints(s)...)
 	}
-	return append(errs, validateImmutable(s.AddressType, old.AddressType, field.NewPath("addressType"))...)
+	return append(errs, validate.Immutable(s.AddressType, old.AddressType, field.NewPath("addressType"))...)
 }
 
 func validateEndpoint(e *discoveryv1.Endpoint, kind discoveryv1.AddressType, at *field.Path) field.ErrorList {
@@ -72,7 +74,7 @@ func validateEndpoint(e *discoveryv1.Endpoint, kind discoveryv1.AddressType, at 
 		errs = append(errs, validateEndpointAddress(a, kind, addresses, addresses.Index(i))...)
 	}
 	if e.NodeName != nil {
-		errs = append(errs, invalids(at.Child("nodeName"), *e.NodeName, apivalidation.NameIsDNSSubdomain(*e.NodeName, false))...)
+		errs = append(errs, validate.Invalids(at.Child("nodeName"), *e.NodeName, apivalidation.NameIsDNSSubdomain(*e.NodeName, false))...)
 	}
 	topology := at.Child("deprecatedTopology")
 	if n := len(e.DeprecatedTopology); n > maxSliceTopology {
@@ -83,7 +85,7 @@ func validateEndpoint(e *discoveryv1.Endpoint, kind discoveryv1.AddressType, at 
 		errs = append(errs, field.InternalError(topology.Key(corev1.LabelTopologyZone), fmt.Errorf("reserved key was not removed in conversion")))
 	}
 	if e.Hostname != nil {
-		errs = append(errs, validateLabel(*e.Hostname, at.Child("hostname"))...)
+		errs = append(errs, validate.Label(*e.Hostname, at.Child("hostname"))...)
 	}
 	if h := e.Hints; h != nil {
 		zones, nodes := make([]string, len(h.ForZones)), make([]string, len(h.ForNodes))
@@ -111,7 +113,7 @@ func validateHints(names []string, limit int, check func(string) []string, at *f
 			errs = append(errs, field.Duplicate(path, name))
 		}
 		seen[name] = true
-		errs = append(errs, invalids(path, name, check(name))...)
+		errs = append(errs, validate.Invalids(path, name, check(name))...)
 	}
 	return errs
 }
@@ -161,9 +163,9 @@ func validateSlicePorts(ports []discoveryv1.EndpointPort, at *field.Path) field.
 	seen := map[string]bool{}
 	for i, p := range ports {
 		at := at.Index(i)
-		name := deref(p.Name)
+		name := validate.Deref(p.Name)
 		if name != "" {
-			errs = append(errs, validateLabel(name, at.Child("name"))...)
+			errs = append(errs, validate.Label(name, at.Child("name"))...)
 		}
 		if seen[name] {
 			errs = append(errs, field.Duplicate(at.Child("name"), name))
@@ -172,10 +174,10 @@ func validateSlicePorts(ports []discoveryv1.EndpointPort, at *field.Path) field.
 		if p.Protocol == nil {
 			errs = append(errs, field.Required(at.Child("protocol"), ""))
 		} else {
-			errs = append(errs, notSupportedUnless(*p.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+			errs = append(errs, validate.NotSupportedUnless(*p.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 		}
 		if p.AppProtocol != nil {
-			errs = append(errs, validateQualified(*p.AppProtocol, at.Child("appProtocol"))...)
+			errs = append(errs, validate.Qualified(*p.AppProtocol, at.Child("appProtocol"))...)
 		}
 	}
 	return errs
@@ -185,16 +187,16 @@ func validateLease(l *coordinationv1.Lease) field.ErrorList {
 	spec := &l.Spec
 	var errs field.ErrorList
 	if n := spec.LeaseDurationSeconds; n != nil && *n <= 0 {
-		errs = append(errs, field.Invalid(specPath.Child("leaseDurationSeconds"), *n, "must be greater than 0"))
+		errs = append(errs, field.Invalid(validate.SpecPath.Child("leaseDurationSeconds"), *n, "must be greater than 0"))
 	}
 	if n := spec.LeaseTransitions; n != nil && *n < 0 {
-		errs = append(errs, field.Invalid(specPath.Child("leaseTransitions"), *n, "must be greater than or equal to 0"))
+		errs = append(errs, field.Invalid(validate.SpecPath.Child("leaseTransitions"), *n, "must be greater than or equal to 0"))
 	}
 	if s := spec.Strategy; s != nil {
-		errs = append(errs, validateLeaseStrategy(*s, specPath.Child("strategy"))...)
+		errs = append(errs, validateLeaseStrategy(*s, validate.SpecPath.Child("strategy"))...)
 	}
-	if p := spec.PreferredHolder; p != nil && *p != "" && deref(spec.Strategy) == "" {
-		errs = append(errs, field.Forbidden(specPath.Child("preferredHolder"), "may only be specified when `strategy` is defined"))
+	if p := spec.PreferredHolder; p != nil && *p != "" && validate.Deref(spec.Strategy) == "" {
+		errs = append(errs, field.Forbidden(validate.SpecPath.Child("preferredHolder"), "may only be specified when `strategy` is defined"))
 	}
 	return errs
 }
@@ -206,10 +208,10 @@ func validateLeaseStrategy(s coordinationv1.CoordinatedLeaseStrategy, at *field.
 	parts := strings.Split(string(s), "/")
 	switch len(parts) {
 	case 1:
-		return notSupportedUnless(s, at, coordinationv1.OldestEmulationVersion)
+		return validate.NotSupportedUnless(s, at, coordinationv1.OldestEmulationVersion)
 	case 2:
-		errs := validateSubdomain(parts[0], at)
-		return append(errs, invalids(at, parts[1], validation.IsQualifiedName(parts[1]))...)
+		errs := validate.Subdomain(parts[0], at)
+		return append(errs, validate.Invalids(at, parts[1], validation.IsQualifiedName(parts[1]))...)
 	}
 	return field.ErrorList{field.Invalid(at, s, "must be a fully qualified domain and path of the form 'example.com/CustomStrategy'")}
 }
@@ -236,7 +238,7 @@ func validatePriorityClass(c *schedulingv1.PriorityClass) field.ErrorList {
 		errs = append(errs, field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %v", highestUserPriority)))
 	}
 	if p := c.PreemptionPolicy; p != nil {
-		errs = append(errs, oneOf(*p, field.NewPath("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+		errs = append(errs, validate.OneOf(*p, field.NewPath("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
 	return errs
 }
@@ -260,7 +262,7 @@ func validatePriorityClassUpdate(c, old *schedulingv1.PriorityClass) field.Error
 	if c.Value != old.Value {
 		errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
 	}
-	return append(errs, validateImmutable(c.PreemptionPolicy, old.PreemptionPolicy, field.NewPath("preemptionPolicy"))...)
+	return append(errs, validate.Immutable(c.PreemptionPolicy, old.PreemptionPolicy, field.NewPath("preemptionPolicy"))...)
 }
 
 func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
@@ -269,13 +271,13 @@ func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
 	if c.Handler == "" {
 		errs = append(errs, field.Required(at, ""))
 	} else {
-		errs = append(errs, validateLabel(c.Handler, at)...)
+		errs = append(errs, validate.Label(c.Handler, at)...)
 	}
 	if c.Overhead != nil {
 		for name, q := range c.Overhead.PodFixed {
 			at := field.NewPath("overhead", "limits").Key(string(name))
-			errs = append(errs, validateContainerResourceName(name, at)...)
-			errs = append(errs, validateResourceValue(name, q, at)...)
+			errs = append(errs, validate.ContainerResourceName(name, at)...)
+			errs = append(errs, validate.ResourceValue(name, q, at)...)
 		}
 	}
 	if s := c.Scheduling; s != nil {
@@ -296,7 +298,7 @@ func validateClassTolerations(tolerations []corev1.Toleration, at *field.Path) f
 	}
 	seen := sets.Set[whole]{}
 	for i, t := range tolerations {
-		w := whole{t, deref(t.TolerationSeconds), t.TolerationSeconds != nil}
+		w := whole{t, validate.Deref(t.TolerationSeconds), t.TolerationSeconds != nil}
 		w.toleration.TolerationSeconds = nil
 		if seen.Has(w) {
 			errs = append(errs, field.Duplicate(at.Index(i), t))
@@ -308,5 +310,5 @@ func validateClassTolerations(tolerations []corev1.Toleration, at *field.Path) f
 
 func validateRuntimeClassUpdate(c, old *nodev1.RuntimeClass) field.ErrorList {
 	errs := validateRuntimeClass(c)
-	return append(errs, validateImmutable(c.Handler, old.Handler, field.NewPath("handler"))...)
+	return append(errs, validate.Immutable(c.Handler, old.Handler, field.NewPath("handler"))...)
 }

@@ -5,6 +5,8 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 func validateRole(r *rbacv1.Role) field.ErrorList {
@@ -21,7 +23,7 @@ func validateClusterRole(r *rbacv1.ClusterRole) field.ErrorList {
 			errs = append(errs, field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
 		}
 		for i := range a.ClusterRoleSelectors {
-			wrong := validateSelector(&a.ClusterRoleSelectors[i], at.Index(i))
+			wrong := validate.Selector(&a.ClusterRoleSelectors[i], at.Index(i))
 			errs = append(errs, wrong...)
 			if _, err := metav1.LabelSelectorAsSelector(&a.ClusterRoleSelectors[i]); err != nil {
 				errs = append(errs, field.Invalid(at.Index(i), nil, "invalid label selector."))
@@ -95,9 +97,9 @@ func sameRole(ref, old rbacv1.RoleRef) field.ErrorList {
 
 func validateRoleRef(ref rbacv1.RoleRef, kinds ...string) field.ErrorList {
 	at := field.NewPath("roleRef")
-	errs := notSupportedUnless(ref.APIGroup, at.Child("apiGroup"), rbacv1.GroupName)
-	errs = append(errs, notSupportedUnless(ref.Kind, at.Child("kind"), kinds...)...)
-	return append(errs, requiredSegment(ref.Name, at.Child("name"))...)
+	errs := validate.NotSupportedUnless(ref.APIGroup, at.Child("apiGroup"), rbacv1.GroupName)
+	errs = append(errs, validate.NotSupportedUnless(ref.Kind, at.Child("kind"), kinds...)...)
+	return append(errs, validate.RequiredSegment(ref.Name, at.Child("name"))...)
 }
 
 func validateSubjects(subjects []rbacv1.Subject, namespaced bool) field.ErrorList {
@@ -116,7 +118,7 @@ func validateSubject(s *rbacv1.Subject, namespaced bool, at *field.Path) field.E
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:
 		if s.Name != "" {
-			errs = append(errs, invalids(at.Child("name"), s.Name, apivalidation.ValidateServiceAccountName(s.Name, false))...)
+			errs = append(errs, validate.Invalids(at.Child("name"), s.Name, apivalidation.ValidateServiceAccountName(s.Name, false))...)
 		}
 		if s.APIGroup != "" {
 			errs = append(errs, field.NotSupported(at.Child("apiGroup"), s.APIGroup, []string{""}))
@@ -125,7 +127,7 @@ func validateSubject(s *rbacv1.Subject, namespaced bool, at *field.Path) field.E
 			errs = append(errs, field.Required(at.Child("namespace"), ""))
 		}
 	case rbacv1.UserKind, rbacv1.GroupKind:
-		errs = append(errs, notSupportedUnless(s.APIGroup, at.Child("apiGroup"), rbacv1.GroupName)...)
+		errs = append(errs, validate.NotSupportedUnless(s.APIGroup, at.Child("apiGroup"), rbacv1.GroupName)...)
 	default:
 		errs = append(errs, field.NotSupported(at.Child("kind"), s.Kind, []string{rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind}))
 	}

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 const (
@@ -39,12 +41,12 @@ func validateStorageClass(c *storagev1.StorageClass) field.ErrorList {
 	errs := validateProvisioner(c.Provisioner, field.NewPath("provisioner"))
 	errs = append(errs, validateParameters(c.Parameters, true, field.NewPath("parameters"))...)
 	if p := c.ReclaimPolicy; p != nil && *p != "" {
-		errs = append(errs, notSupportedUnless(*p, field.NewPath("reclaimPolicy"), corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)...)
+		errs = append(errs, validate.NotSupportedUnless(*p, field.NewPath("reclaimPolicy"), corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)...)
 	}
 	if m := c.VolumeBindingMode; m == nil {
 		errs = append(errs, field.Required(field.NewPath("volumeBindingMode"), ""))
 	} else {
-		errs = append(errs, notSupportedUnless(*m, field.NewPath("volumeBindingMode"), storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)...)
+		errs = append(errs, validate.NotSupportedUnless(*m, field.NewPath("volumeBindingMode"), storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)...)
 	}
 	return append(errs, validateTopologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
 }
@@ -52,11 +54,11 @@ func validateStorageClass(c *storagev1.StorageClass) field.ErrorList {
 func validateStorageClassUpdate(c, old *storagev1.StorageClass) field.ErrorList {
 	var errs field.ErrorList
 	if len(c.Parameters)+len(old.Parameters) > 0 {
-		errs = append(errs, validateImmutable(c.Parameters, old.Parameters, field.NewPath("parameters"))...)
+		errs = append(errs, validate.Immutable(c.Parameters, old.Parameters, field.NewPath("parameters"))...)
 	}
-	errs = append(errs, validateImmutable(c.Provisioner, old.Provisioner, field.NewPath("provisioner"))...)
-	errs = append(errs, validateImmutable(c.ReclaimPolicy, old.ReclaimPolicy, field.NewPath("reclaimPolicy"))...)
-	errs = append(errs, validateImmutable(c.VolumeBindingMode, old.VolumeBindingMode, field.NewPath("volumeBindingMode"))...)
+	errs = append(errs, validate.Immutable(c.Provisioner, old.Provisioner, field.NewPath("provisioner"))...)
+	errs = append(errs, validate.Immutable(c.ReclaimPolicy, old.ReclaimPolicy, field.NewPath("reclaimPolicy"))...)
+	errs = append(errs, validate.Immutable(c.VolumeBindingMode, old.VolumeBindingMode, field.NewPath("volumeBindingMode"))...)
 	return append(errs, validateStorageClass(c)...)
 }
 
@@ -64,7 +66,7 @@ func validateProvisioner(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, name)}
 	}
-	return validateQualified(strings.ToLower(name), at)
+	return validate.Qualified(strings.ToLower(name), at)
 }
 
 func validateParameters(parameters map[string]string, allowEmpty bool, at *field.Path) field.ErrorList {
@@ -109,7 +111,7 @@ func validateTopologies(terms []corev1.TopologySelectorTerm, at *field.Path) fie
 				}
 				values.Insert(v)
 			}
-			errs = append(errs, invalids(at.Child("key"), e.Key, validation.IsQualifiedName(e.Key))...)
+			errs = append(errs, validate.Invalids(at.Child("key"), e.Key, validation.IsQualifiedName(e.Key))...)
 			if keys[e.Key] {
 				errs = append(errs, field.Duplicate(at.Child("key"), e.Key))
 			}
@@ -133,12 +135,12 @@ func validateDriverName(name string, at *field.Path) field.ErrorList {
 	if len(name) > maxCSIDriverNameLength {
 		errs = append(errs, field.TooLong(at, name, maxCSIDriverNameLength))
 	}
-	return append(errs, invalids(at, name, validation.IsDNS1123Subdomain(strings.ToLower(name)))...)
+	return append(errs, validate.Invalids(at, name, validation.IsDNS1123Subdomain(strings.ToLower(name)))...)
 }
 
 func validateVolumeAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
-	errs := validateDriverName(a.Spec.Attacher, specPath.Child("attacher"))
-	source := specPath.Child("source")
+	errs := validateDriverName(a.Spec.Attacher, validate.SpecPath.Child("attacher"))
+	source := validate.SpecPath.Child("source")
 	inline, name := a.Spec.Source.InlineVolumeSpec, a.Spec.Source.PersistentVolumeName
 	switch {
 	case inline == nil && name == nil:
@@ -151,9 +153,9 @@ func validateVolumeAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
 		errs = append(errs, field.Required(source.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
 	}
 	if name != nil {
-		errs = append(errs, validateSubdomain(*name, source.Child("persistentVolumeName"))...)
+		errs = append(errs, validate.Subdomain(*name, source.Child("persistentVolumeName"))...)
 	}
-	errs = append(errs, invalids(specPath.Child("nodeName"), a.Spec.NodeName, apivalidation.NameIsDNSSubdomain(a.Spec.NodeName, false))...)
+	errs = append(errs, validate.Invalids(validate.SpecPath.Child("nodeName"), a.Spec.NodeName, apivalidation.NameIsDNSSubdomain(a.Spec.NodeName, false))...)
 	return append(errs, validateVolumeAttachmentStatus(a, nil)...)
 }
 
@@ -184,7 +186,7 @@ func validateInlineVolume(s *corev1.PersistentVolumeSpec, at *field.Path) field.
 }
 
 func validateVolumeAttachmentUpdate(a, old *storagev1.VolumeAttachment) field.ErrorList {
-	return append(validateVolumeAttachment(a), validateImmutable(a.Spec, old.Spec, specPath)...)
+	return append(validateVolumeAttachment(a), validate.Immutable(a.Spec, old.Spec, validate.SpecPath)...)
 }
 
 func validateVolumeAttachmentStatus(a, _ *storagev1.VolumeAttachment) field.ErrorList {
@@ -215,7 +217,7 @@ func validateVolumeAttachmentStatus(a, _ *storagev1.VolumeAttachment) field.Erro
 }
 
 func validateCSINode(n *storagev1.CSINode) field.ErrorList {
-	drivers := specPath.Child("drivers")
+	drivers := validate.SpecPath.Child("drivers")
 	var errs field.ErrorList
 	seen := map[string]bool{}
 	for i := range n.Spec.Drivers {
@@ -228,7 +230,7 @@ func validateCSINode(n *storagev1.CSINode) field.ErrorList {
 			errs = append(errs, field.Invalid(at.Child("nodeID"), d.NodeID, fmt.Sprintf("must be %d characters or less", maxCSINodeIDLength)))
 		}
 		if d.Allocatable != nil {
-			errs = append(errs, optionalNonNegative(d.Allocatable.Count, at.Child("allocatable", "count"))...)
+			errs = append(errs, validate.OptionalNonNegative(d.Allocatable.Count, at.Child("allocatable", "count"))...)
 		}
 		if seen[d.Name] {
 			errs = append(errs, field.Duplicate(at.Child("name"), d.Name))
@@ -243,7 +245,7 @@ func validateCSINode(n *storagev1.CSINode) field.ErrorList {
 				errs = append(errs, field.Duplicate(at, k))
 			}
 			keys[k] = true
-			errs = append(errs, validateQualified(k, at)...)
+			errs = append(errs, validate.Qualified(k, at)...)
 		}
 	}
 	return errs
@@ -262,8 +264,8 @@ func validateCSINodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
 			continue
 		}
 		d.Allocatable = was.Allocatable
-		if !equal(d, was) {
-			errs = append(errs, field.Invalid(specPath.Child("drivers"), d, apivalidation.FieldImmutableErrorMsg))
+		if !validate.Equal(d, was) {
+			errs = append(errs, field.Invalid(validate.SpecPath.Child("drivers"), d, apivalidation.FieldImmutableErrorMsg))
 		}
 	}
 	return errs
@@ -277,18 +279,18 @@ func validateCSIDriver(d *storagev1.CSIDriver) field.ErrorList {
 		value *bool
 	}{{"attachRequired", spec.AttachRequired}, {"podInfoOnMount", spec.PodInfoOnMount}, {"storageCapacity", spec.StorageCapacity}} {
 		if b.value == nil {
-			errs = append(errs, field.Required(specPath.Child(b.name), ""))
+			errs = append(errs, field.Required(validate.SpecPath.Child(b.name), ""))
 		}
 	}
 	if p := spec.FSGroupPolicy; p == nil {
-		errs = append(errs, field.Required(specPath.Child("fsGroupPolicy"), ""))
+		errs = append(errs, field.Required(validate.SpecPath.Child("fsGroupPolicy"), ""))
 	} else {
-		errs = append(errs, notSupportedUnless(*p, specPath.Child("fsGroupPolicy"),
+		errs = append(errs, validate.NotSupportedUnless(*p, validate.SpecPath.Child("fsGroupPolicy"),
 			storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)...)
 	}
 	audiences := map[string]bool{}
 	for i, t := range spec.TokenRequests {
-		at := specPath.Child("tokenRequests").Index(i)
+		at := validate.SpecPath.Child("tokenRequests").Index(i)
 		if audiences[t.Audience] {
 			errs = append(errs, field.Duplicate(at.Child("audience"), t.Audience))
 			continue
@@ -305,17 +307,17 @@ func validateCSIDriver(d *storagev1.CSIDriver) field.ErrorList {
 	}
 	for _, m := range spec.VolumeLifecycleModes {
 		if m != storagev1.VolumeLifecyclePersistent && m != storagev1.VolumeLifecycleEphemeral {
-			errs = append(errs, field.NotSupported(specPath.Child("volumeLifecycleModes"), m, []string{"Persistent", "Ephemeral"}))
+			errs = append(errs, field.NotSupported(validate.SpecPath.Child("volumeLifecycleModes"), m, []string{"Persistent", "Ephemeral"}))
 		}
 	}
 	if spec.SELinuxMount == nil {
-		errs = append(errs, field.Required(specPath.Child("seLinuxMount"), ""))
+		errs = append(errs, field.Required(validate.SpecPath.Child("seLinuxMount"), ""))
 	}
 	if spec.ServiceAccountTokenInSecrets != nil && len(spec.TokenRequests) == 0 {
-		errs = append(errs, field.Invalid(specPath.Child("serviceAccountTokenInSecrets"), *spec.ServiceAccountTokenInSecrets, "serviceAccountTokenInSecrets is set but no tokenRequests are specified"))
+		errs = append(errs, field.Invalid(validate.SpecPath.Child("serviceAccountTokenInSecrets"), *spec.ServiceAccountTokenInSecrets, "serviceAccountTokenInSecrets is set but no tokenRequests are specified"))
 	}
 	if s := spec.NodeAllocatableUpdatePeriodSeconds; s != nil && *s < minAllocatableUpdateSeconds {
-		errs = append(errs, field.Invalid(specPath.Child("nodeAllocatableUpdatePeriodSeconds"), *s, fmt.Sprintf("must be greater than or equal to %d seconds", minAllocatableUpdateSeconds)))
+		errs = append(errs, field.Invalid(validate.SpecPath.Child("nodeAllocatableUpdatePeriodSeconds"), *s, fmt.Sprintf("must be greater than or equal to %d seconds", minAllocatableUpdateSeconds)))
 	}
 	return errs
 }
@@ -323,25 +325,25 @@ func validateCSIDriver(d *storagev1.CSIDriver) field.ErrorList {
 func validateCSIDriverUpdate(d, old *storagev1.CSIDriver) field.ErrorList {
 	errs := validateCSIDriver(d)
 	// Upstream's spelling of the path.
-	errs = append(errs, validateImmutable(d.Spec.AttachRequired, old.Spec.AttachRequired, specPath.Child("attachedRequired"))...)
-	return append(errs, validateImmutable(d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes, specPath.Child("volumeLifecycleModes"))...)
+	errs = append(errs, validate.Immutable(d.Spec.AttachRequired, old.Spec.AttachRequired, validate.SpecPath.Child("attachedRequired"))...)
+	return append(errs, validate.Immutable(d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes, validate.SpecPath.Child("volumeLifecycleModes"))...)
 }
 
 func validateCSIStorageCapacity(c *storagev1.CSIStorageCapacity) field.ErrorList {
-	errs := invalids(field.NewPath("storageClassName"), c.StorageClassName, apivalidation.NameIsDNSSubdomain(c.StorageClassName, false))
+	errs := validate.Invalids(field.NewPath("storageClassName"), c.StorageClassName, apivalidation.NameIsDNSSubdomain(c.StorageClassName, false))
 	if c.NodeTopology != nil {
-		errs = append(errs, validateSelector(c.NodeTopology, field.NewPath("nodeTopology"))...)
+		errs = append(errs, validate.Selector(c.NodeTopology, field.NewPath("nodeTopology"))...)
 	}
 	if c.Capacity != nil {
-		errs = append(errs, validateQuantity(*c.Capacity, field.NewPath("capacity"))...)
+		errs = append(errs, validate.Quantity(*c.Capacity, field.NewPath("capacity"))...)
 	}
 	return errs
 }
 
 func validateCSIStorageCapacityUpdate(c, old *storagev1.CSIStorageCapacity) field.ErrorList {
 	errs := validateCSIStorageCapacity(c)
-	errs = append(errs, validateImmutable(c.NodeTopology, old.NodeTopology, field.NewPath("nodeTopology"))...)
-	return append(errs, validateImmutable(c.StorageClassName, old.StorageClassName, field.NewPath("storageClassName"))...)
+	errs = append(errs, validate.Immutable(c.NodeTopology, old.NodeTopology, field.NewPath("nodeTopology"))...)
+	return append(errs, validate.Immutable(c.StorageClassName, old.StorageClassName, field.NewPath("storageClassName"))...)
 }
 
 func validateVolumeAttributes(c *storagev1.VolumeAttributesClass) field.ErrorList {
@@ -354,7 +356,7 @@ func validateVolumeAttributesUpdate(c, old *storagev1.VolumeAttributesClass) fie
 	if c.DriverName != old.DriverName {
 		errs = append(errs, field.Forbidden(field.NewPath("driverName"), "updates to driverName are forbidden."))
 	}
-	if !equal(c.Parameters, old.Parameters) {
+	if !validate.Equal(c.Parameters, old.Parameters) {
 		errs = append(errs, field.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden."))
 	}
 	return append(errs, validateVolumeAttributes(c)...)

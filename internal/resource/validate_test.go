@@ -8,10 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
 // read decodes and defaults a manifest as the server does before validation.
-func read(t *testing.T, manifest string) (runtime.Object, *Strategy) {
+func read(t *testing.T, manifest string) (runtime.Object, *strategy.Strategy) {
 	t.Helper()
 	obj, gvk, err := api.Codecs.UniversalDeserializer().Decode([]byte(manifest), nil, nil)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/knarr-project/knarr/internal/cel"
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
 // anyWebhook stands for validating and mutating webhooks; mutating ones have all fields.
@@ -106,31 +107,22 @@ func validateWebhook(w *anyWebhook, lenient webhookLeniency, at *field.Path) fie
 	for i := range w.Rules {
 		errs = append(errs, validateAdmissionRule(&w.Rules[i], at.Child("rules").Index(i))...)
 	}
-	errs = append(errs, oneOfIfSet(w.FailurePolicy, at.Child("failurePolicy"), admissionregistrationv1.Fail, admissionregistrationv1.Ignore)...)
-	errs = append(errs, oneOfIfSet(w.MatchPolicy, at.Child("matchPolicy"), admissionregistrationv1.Equivalent, admissionregistrationv1.Exact)...)
+	errs = append(errs, validate.OneOfIfSet(w.FailurePolicy, at.Child("failurePolicy"), admissionregistrationv1.Fail, admissionregistrationv1.Ignore)...)
+	errs = append(errs, validate.OneOfIfSet(w.MatchPolicy, at.Child("matchPolicy"), admissionregistrationv1.Equivalent, admissionregistrationv1.Exact)...)
 	errs = append(errs, validateSideEffects(w.SideEffects, lenient.sideEffects, at.Child("sideEffects"))...)
 	if t := w.TimeoutSeconds; t != nil && (*t < 1 || *t > 30) {
 		errs = append(errs, field.Invalid(at.Child("timeoutSeconds"), *t, "the timeout value must be between 1 and 30 seconds"))
 	}
 	if w.NamespaceSelector != nil {
-		errs = append(errs, validateSelector(w.NamespaceSelector, at.Child("namespaceSelector"))...)
+		errs = append(errs, validate.Selector(w.NamespaceSelector, at.Child("namespaceSelector"))...)
 	}
 	if w.ObjectSelector != nil {
-		errs = append(errs, validateSelector(w.ObjectSelector, at.Child("objectSelector"))...)
+		errs = append(errs, validate.Selector(w.ObjectSelector, at.Child("objectSelector"))...)
 	}
 	errs = append(errs, validateWebhookClient(&w.ClientConfig, at.Child("clientConfig"))...)
-	errs = append(errs, oneOfIfSet(w.ReinvocationPolicy, at.Child("reinvocationPolicy"), admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)...)
+	errs = append(errs, validate.OneOfIfSet(w.ReinvocationPolicy, at.Child("reinvocationPolicy"), admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)...)
 	errs = append(errs, validateMatchConditions(w.MatchConditions, cel.Scope{Authorizer: true}, lenient.expressions, at.Child("matchConditions"))...)
 	return append(errs, validateReviewVersions(w.AdmissionReviewVersions, lenient.unknownReviews, at.Child("admissionReviewVersions"))...)
-}
-
-// oneOfIfSet refuses a value that is not allowed. Defaults are set already, so nil means that the
-// kind lacks the field.
-func oneOfIfSet[T ~string](value *T, at *field.Path, allowed ...T) field.ErrorList {
-	if value == nil {
-		return nil
-	}
-	return notSupportedUnless(*value, at, allowed...)
 }
 
 // validateWebhookName requires a domain of at least three segments.
@@ -158,7 +150,7 @@ func validateSideEffects(c *admissionregistrationv1.SideEffectClass, lenient boo
 	case c == nil:
 		return field.ErrorList{field.Required(at, "must specify one of None, NoneOnDryRun")}
 	}
-	return notSupportedUnless(*c, at, allowed...)
+	return validate.NotSupportedUnless(*c, at, allowed...)
 }
 
 func validateReviewVersions(versions []string, lenient bool, at *field.Path) field.ErrorList {
@@ -175,7 +167,7 @@ func validateReviewVersions(versions []string, lenient bool, at *field.Path) fie
 			continue
 		}
 		seen[v] = true
-		errs = append(errs, invalids(at.Index(i), v, validation.IsDNS1035Label(v))...)
+		errs = append(errs, validate.Invalids(at.Index(i), v, validation.IsDNS1035Label(v))...)
 		spoken = spoken || slices.Contains(knownReviews, v)
 	}
 	if !spoken {

@@ -2,41 +2,20 @@ package resource
 
 import (
 	"fmt"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	netutils "k8s.io/utils/net"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
-
-// Warnings about core kinds other than pods: valid values that are outdated, unusual or without
-// effect. The texts are upstream's, because clients know them.
-
-// warnIP warns of addresses in an unusual form. Validation refuses invalid addresses where it
-// matters.
-func warnIP(ip string, at *field.Path) []string {
-	if netutils.ParseIPSloppy(ip) == nil {
-		return nil
-	}
-	return validation.GetWarningsForIP(at, ip)
-}
-
-func warnCIDR(cidr string, at *field.Path) []string {
-	cidr = strings.TrimSpace(cidr)
-	if _, _, err := netutils.ParseCIDRSloppy(cidr); err != nil {
-		return nil
-	}
-	return validation.GetWarningsForCIDR(at, cidr)
-}
 
 func serviceWarnings(obj, _ runtime.Object) []string {
 	s := obj.(*corev1.Service)
-	at := specPath
+	at := validate.SpecPath
 	var out []string
 	if _, ok := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]; ok {
 		out = append(out, fmt.Sprintf("annotation %s is deprecated, please use %s instead", corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
@@ -53,7 +32,7 @@ func serviceWarnings(obj, _ runtime.Object) []string {
 		}
 	}
 	for i, ip := range s.Spec.ExternalIPs {
-		out = append(out, warnIP(ip, at.Child("externalIPs").Index(i))...)
+		out = append(out, validate.WarnIP(ip, at.Child("externalIPs").Index(i))...)
 	}
 	switch {
 	case len(s.Spec.ExternalIPs) == 0 || headless(s):
@@ -63,10 +42,10 @@ func serviceWarnings(obj, _ runtime.Object) []string {
 		out = append(out, "spec.externalIPs is deprecated and may no longer be implemented in some clusters")
 	}
 	if s.Spec.LoadBalancerIP != "" {
-		out = append(out, warnIP(s.Spec.LoadBalancerIP, at.Child("loadBalancerIP"))...)
+		out = append(out, validate.WarnIP(s.Spec.LoadBalancerIP, at.Child("loadBalancerIP"))...)
 	}
 	for i, cidr := range s.Spec.LoadBalancerSourceRanges {
-		out = append(out, warnCIDR(cidr, at.Child("loadBalancerSourceRanges").Index(i))...)
+		out = append(out, validate.WarnCIDR(cidr, at.Child("loadBalancerSourceRanges").Index(i))...)
 	}
 	if s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ExternalName != "" {
 		out = append(out, `spec.externalName is ignored when spec.type is not "ExternalName"`)
@@ -82,10 +61,10 @@ func endpointsWarnings(obj, _ runtime.Object) []string {
 	for i, subset := range obj.(*corev1.Endpoints).Subsets {
 		at := field.NewPath("subsets").Index(i)
 		for j, a := range subset.Addresses {
-			out = append(out, warnIP(a.IP, at.Child("addresses").Index(j).Child("ip"))...)
+			out = append(out, validate.WarnIP(a.IP, at.Child("addresses").Index(j).Child("ip"))...)
 		}
 		for j, a := range subset.NotReadyAddresses {
-			out = append(out, warnIP(a.IP, at.Child("notReadyAddresses").Index(j).Child("ip"))...)
+			out = append(out, validate.WarnIP(a.IP, at.Child("notReadyAddresses").Index(j).Child("ip"))...)
 		}
 	}
 	return out
@@ -98,7 +77,7 @@ func nodeWarnings(obj, _ runtime.Object) []string {
 		out = append(out, "spec.externalID: this field is deprecated, and is unused by Kubernetes")
 	}
 	for i, cidr := range n.Spec.PodCIDRs {
-		out = append(out, warnCIDR(cidr, specPath.Child("podCIDRs").Index(i))...)
+		out = append(out, validate.WarnCIDR(cidr, validate.SpecPath.Child("podCIDRs").Index(i))...)
 	}
 	return out
 }
@@ -114,35 +93,31 @@ func serviceAccountWarnings(obj, old runtime.Object) []string {
 	if _, ok := obj.(*corev1.ServiceAccount).Annotations[enforce]; !ok {
 		return nil
 	}
-	return []string{annotationPath(enforce) + ": deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"}
-}
-
-func annotationPath(name string) string {
-	return field.NewPath("metadata", "annotations").Key(name).String()
+	return []string{validate.AnnotationPath(enforce) + ": deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"}
 }
 
 func warnStorageClassAnnotation(obj metav1.Object) []string {
 	if _, ok := obj.GetAnnotations()[corev1.BetaStorageClassAnnotation]; !ok {
 		return nil
 	}
-	return []string{annotationPath(corev1.BetaStorageClassAnnotation) + `: deprecated since v1.8; use "storageClassName" attribute instead`}
+	return []string{validate.AnnotationPath(corev1.BetaStorageClassAnnotation) + `: deprecated since v1.8; use "storageClassName" attribute instead`}
 }
 
 func claimWarnings(obj, _ runtime.Object) []string {
 	c := obj.(*corev1.PersistentVolumeClaim)
-	return append(warnStorageClassAnnotation(c), warnClaimSpec(&c.Spec, specPath)...)
+	return append(warnStorageClassAnnotation(c), warnClaimSpec(&c.Spec, validate.SpecPath)...)
 }
 
 func warnClaimSpec(s *corev1.PersistentVolumeClaimSpec, at *field.Path) []string {
 	at = at.Child("resources")
-	return append(warnFractions(corev1.ResourceStorage, s.Resources.Requests, at.Child("requests")), warnFractions(corev1.ResourceStorage, s.Resources.Limits, at.Child("limits"))...)
+	return append(validate.WarnFractions(corev1.ResourceStorage, s.Resources.Requests, at.Child("requests")), validate.WarnFractions(corev1.ResourceStorage, s.Resources.Limits, at.Child("limits"))...)
 }
 
 func persistentVolumeWarnings(obj, _ runtime.Object) []string {
 	v := obj.(*corev1.PersistentVolume)
 	out := warnStorageClassAnnotation(v)
 	if _, ok := v.Annotations[mountOptionsAnnotation]; ok {
-		out = append(out, annotationPath(mountOptionsAnnotation)+`: deprecated since v1.31; use "mountOptions" attribute instead`)
+		out = append(out, validate.AnnotationPath(mountOptionsAnnotation)+`: deprecated since v1.31; use "mountOptions" attribute instead`)
 	}
 	if v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 		out = append(out, "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.")
@@ -150,7 +125,7 @@ func persistentVolumeWarnings(obj, _ runtime.Object) []string {
 	if a := v.Spec.NodeAffinity; a != nil && a.Required != nil {
 		for i, term := range a.Required.NodeSelectorTerms {
 			for j, r := range term.MatchExpressions {
-				out = append(out, warnOldLabel(r.Key, specPath.Child("nodeAffinity", "required", "nodeSelectorTerms").Index(i).Child("matchExpressions").Index(j).Child("key"))...)
+				out = append(out, validate.WarnOldLabel(r.Key, validate.SpecPath.Child("nodeAffinity", "required", "nodeSelectorTerms").Index(i).Child("matchExpressions").Index(j).Child("key"))...)
 			}
 		}
 	}
@@ -163,7 +138,7 @@ func persistentVolumeWarnings(obj, _ runtime.Object) []string {
 		{"scaleIO", s.ScaleIO != nil}, {"storageos", s.StorageOS != nil}, {"glusterfs", s.Glusterfs != nil},
 	} {
 		if source.set {
-			out = append(out, specPath.String()+"."+oldVolumes[source.name])
+			out = append(out, validate.SpecPath.String()+"."+oldVolumes[source.name])
 		}
 	}
 	return out
@@ -173,7 +148,7 @@ func statefulSetWarnings(obj, old runtime.Object) []string {
 	s := obj.(*appsv1.StatefulSet)
 	var out []string
 	for i := range s.Spec.VolumeClaimTemplates {
-		at := specPath.Child("volumeClaimTemplates").Index(i)
+		at := validate.SpecPath.Child("volumeClaimTemplates").Index(i)
 		if old != nil {
 			at = at.Child("Spec")
 		}
@@ -192,16 +167,16 @@ func indexedWarnings(obj, old runtime.Object) []string {
 		return nil
 	}
 	var spec *batchv1.JobSpec
-	at := specPath
+	at := validate.SpecPath
 	switch o := obj.(type) {
 	case *batchv1.Job:
 		spec = &o.Spec
 	case *batchv1.CronJob:
-		spec, at = &o.Spec.JobTemplate.Spec, specPath.Child("jobTemplate", "spec")
+		spec, at = &o.Spec.JobTemplate.Spec, validate.SpecPath.Child("jobTemplate", "spec")
 	default:
 		return nil
 	}
-	if !indexed(spec) || deref(spec.Completions) <= highCompletions || deref(spec.Parallelism) <= maxParallelismAboveHigh {
+	if !indexed(spec) || validate.Deref(spec.Completions) <= highCompletions || validate.Deref(spec.Parallelism) <= maxParallelismAboveHigh {
 		return nil
 	}
 	return []string{at.String() + ": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"}

@@ -11,54 +11,56 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
-func deploymentStrategy() *Strategy {
-	s := withStatusAndGeneration(true)
-	s.Default = on(defaultDeployment)
-	s.PrepareUpdate = onBoth(func(d, old *appsv1.Deployment) {
+func deploymentStrategy() *strategy.Strategy {
+	s := strategy.WithStatusAndGeneration(true)
+	s.Default = strategy.On(defaultDeployment)
+	s.PrepareUpdate = strategy.OnBoth(func(d, old *appsv1.Deployment) {
 		d.Status = *old.Status.DeepCopy()
 		// Annotations count as well, because the controller copies them to the replica sets.
-		setGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec, old.Spec) || !apiequality.Semantic.DeepEqual(d.Annotations, old.Annotations))
+		strategy.SetGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec, old.Spec) || !apiequality.Semantic.DeepEqual(d.Annotations, old.Annotations))
 	})
-	s.PrepareStatus = onBoth(func(d, old *appsv1.Deployment) {
+	s.PrepareStatus = strategy.OnBoth(func(d, old *appsv1.Deployment) {
 		spec := old.DeepCopy()
 		d.Spec, d.Labels = spec.Spec, spec.Labels
 	})
 	s.Resets = map[string][]string{"status": {"metadata.labels"}}
-	s.ValidateCreate = checks(validateDeployment)
-	s.ValidateUpdate = checksBoth(validateDeploymentUpdate)
-	s.ValidateStatus = checksBoth(validateDeploymentStatus)
-	return show(makesPods(s), deploymentColumns, deploymentRow)
+	s.ValidateCreate = strategy.Checks(validateDeployment)
+	s.ValidateUpdate = strategy.ChecksBoth(validateDeploymentUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validateDeploymentStatus)
+	return strategy.Show(makesPods(s), deploymentColumns, deploymentRow)
 }
 
-func daemonSetStrategy() *Strategy {
-	s := withStatusAndGeneration(true)
-	s.Default = on(defaultDaemonSet)
-	s.PrepareCreate = on(func(d *appsv1.DaemonSet) {
+func daemonSetStrategy() *strategy.Strategy {
+	s := strategy.WithStatusAndGeneration(true)
+	s.Default = strategy.On(defaultDaemonSet)
+	s.PrepareCreate = strategy.On(func(d *appsv1.DaemonSet) {
 		d.Status = appsv1.DaemonSetStatus{}
 		d.Generation = 1
 		setTemplateGeneration(d, 1)
 	})
-	s.PrepareUpdate = onBoth(func(d, old *appsv1.DaemonSet) {
+	s.PrepareUpdate = strategy.OnBoth(func(d, old *appsv1.DaemonSet) {
 		d.Status = *old.Status.DeepCopy()
 		generation, _ := strconv.ParseInt(old.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
 		if !apiequality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template) {
 			generation++
 		}
 		setTemplateGeneration(d, generation)
-		setGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec, old.Spec))
+		strategy.SetGeneration(d, old, !apiequality.Semantic.DeepEqual(d.Spec, old.Spec))
 	})
 	// The template generation is an annotation but belongs to the spec: a status update keeps it.
-	s.PrepareStatus = onBoth(func(d, old *appsv1.DaemonSet) {
+	s.PrepareStatus = strategy.OnBoth(func(d, old *appsv1.DaemonSet) {
 		d.Spec = *old.Spec.DeepCopy()
 		generation, _ := strconv.ParseInt(old.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
 		setTemplateGeneration(d, generation)
 	})
-	s.ValidateCreate = checks(validateDaemonSet)
-	s.ValidateUpdate = checksBoth(validateDaemonSetUpdate)
-	s.ValidateStatus = checksBoth(validateDaemonSetStatus)
-	return show(makesPods(s), daemonSetColumns, daemonSetRow)
+	s.ValidateCreate = strategy.Checks(validateDaemonSet)
+	s.ValidateUpdate = strategy.ChecksBoth(validateDaemonSetUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validateDaemonSetStatus)
+	return strategy.Show(makesPods(s), daemonSetColumns, daemonSetRow)
 }
 
 func setTemplateGeneration(d *appsv1.DaemonSet, generation int64) {
@@ -72,11 +74,11 @@ func setTemplateGeneration(d *appsv1.DaemonSet, generation int64) {
 	d.Annotations[appsv1.DeprecatedTemplateGeneration] = text
 }
 
-func statefulSetStrategy() *Strategy {
-	s := withStatusAndGeneration(true)
-	s.Default = on(defaultStatefulSet)
+func statefulSetStrategy() *strategy.Strategy {
+	s := strategy.WithStatusAndGeneration(true)
+	s.Default = strategy.On(defaultStatefulSet)
 	s.Warnings = statefulSetWarnings
-	s.dropping(func(obj, old runtime.Object) {
+	s.DropFields(func(obj, old runtime.Object) {
 		// MaxUnavailableStatefulSet is off.
 		if r := obj.(*appsv1.StatefulSet).Spec.UpdateStrategy.RollingUpdate; r != nil {
 			if old == nil || old.(*appsv1.StatefulSet).Spec.UpdateStrategy.RollingUpdate == nil || old.(*appsv1.StatefulSet).Spec.UpdateStrategy.RollingUpdate.MaxUnavailable == nil {
@@ -84,42 +86,42 @@ func statefulSetStrategy() *Strategy {
 			}
 		}
 	})
-	s.ValidateCreate = checks(validateStatefulSet)
-	s.ValidateUpdate = checksBoth(validateStatefulSetUpdate)
-	s.ValidateStatus = checksBoth(validateStatefulSetStatus)
+	s.ValidateCreate = strategy.Checks(validateStatefulSet)
+	s.ValidateUpdate = strategy.ChecksBoth(validateStatefulSetUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validateStatefulSetStatus)
 	s.ValidateName = apivalidation.NameIsDNSLabel
-	return show(makesPods(s), statefulSetColumns, statefulSetRow)
+	return strategy.Show(makesPods(s), statefulSetColumns, statefulSetRow)
 }
 
-func replicaSetStrategy() *Strategy {
-	s := withStatusAndGeneration(true)
-	s.Default = on(defaultReplicaSet)
-	s.ValidateCreate = checks(validateReplicaSet)
-	s.ValidateUpdate = checksBoth(validateReplicaSetUpdate)
-	s.ValidateStatus = checksBoth(validateReplicaSetStatus)
-	return show(makesPods(s), replicaSetColumns, replicaSetRow)
+func replicaSetStrategy() *strategy.Strategy {
+	s := strategy.WithStatusAndGeneration(true)
+	s.Default = strategy.On(defaultReplicaSet)
+	s.ValidateCreate = strategy.Checks(validateReplicaSet)
+	s.ValidateUpdate = strategy.ChecksBoth(validateReplicaSetUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validateReplicaSetStatus)
+	return strategy.Show(makesPods(s), replicaSetColumns, replicaSetRow)
 }
 
-func controllerRevisionStrategy() *Strategy {
-	s := plain(true)
-	s.ValidateCreate = checks(validateControllerRevision)
-	s.ValidateUpdate = checksBoth(validateControllerRevisionUpdate)
-	return show(renames(s), controllerRevisionColumns, controllerRevisionRow)
+func controllerRevisionStrategy() *strategy.Strategy {
+	s := strategy.Plain(true)
+	s.ValidateCreate = strategy.Checks(validateControllerRevision)
+	s.ValidateUpdate = strategy.ChecksBoth(validateControllerRevisionUpdate)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(s), controllerRevisionColumns, controllerRevisionRow)
 }
 
-func jobStrategy() *Strategy {
-	s := withStatusAndGeneration(true)
-	s.Default = on(defaultJob)
-	s.PrepareCreate = on(prepareJob)
+func jobStrategy() *strategy.Strategy {
+	s := strategy.WithStatusAndGeneration(true)
+	s.Default = strategy.On(defaultJob)
+	s.PrepareCreate = strategy.On(prepareJob)
 	s.DefaultPropagation = metav1.DeletePropagationOrphan
 	s.FieldNames = []string{"status.successful"}
 	s.Fields = func(obj runtime.Object) fields.Set {
 		return fields.Set{"status.successful": strconv.Itoa(int(obj.(*batchv1.Job).Status.Succeeded))}
 	}
-	s.ValidateCreate = checks(validateJob)
-	s.ValidateUpdate = checksBoth(validateJobUpdate)
-	s.ValidateStatus = checksBoth(validateJobStatus)
-	return show(renames(makesPods(s, indexedWarnings)), jobColumns, jobRow)
+	s.ValidateCreate = strategy.Checks(validateJob)
+	s.ValidateUpdate = strategy.ChecksBoth(validateJobUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validateJobStatus)
+	return strategy.Show(strategy.WithNameRuleOnUpdate(makesPods(s, indexedWarnings)), jobColumns, jobRow)
 }
 
 // Labels that tie pods to their job, and their names before Kubernetes 1.27.
@@ -165,28 +167,28 @@ func prepareJob(j *batchv1.Job) {
 	}
 }
 
-func cronJobStrategy() *Strategy {
-	s := withStatusAndGeneration(true)
-	s.Default = on(defaultCronJob)
-	s.ValidateCreate = checks(validateCronJob)
-	s.ValidateUpdate = checksBoth(validateCronJobUpdate)
-	return show(makesPods(s, indexedWarnings), cronJobColumns, cronJobRow)
+func cronJobStrategy() *strategy.Strategy {
+	s := strategy.WithStatusAndGeneration(true)
+	s.Default = strategy.On(defaultCronJob)
+	s.ValidateCreate = strategy.Checks(validateCronJob)
+	s.ValidateUpdate = strategy.ChecksBoth(validateCronJobUpdate)
+	return strategy.Show(makesPods(s, indexedWarnings), cronJobColumns, cronJobRow)
 }
 
-func autoscalerStrategy() *Strategy {
-	s := withStatus(true)
-	s.Default = on(defaultAutoscaler)
-	s.ValidateCreate = checks(validateAutoscaler)
-	s.ValidateUpdate = checksBoth(validateAutoscalerUpdate)
-	s.ValidateStatus = checksBoth(validateAutoscalerStatus)
-	return show(s, autoscalerColumns, autoscalerRow)
+func autoscalerStrategy() *strategy.Strategy {
+	s := strategy.WithStatus(true)
+	s.Default = strategy.On(defaultAutoscaler)
+	s.ValidateCreate = strategy.Checks(validateAutoscaler)
+	s.ValidateUpdate = strategy.ChecksBoth(validateAutoscalerUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validateAutoscalerStatus)
+	return strategy.Show(s, autoscalerColumns, autoscalerRow)
 }
 
-func disruptionBudgetStrategy() *Strategy {
-	s := withStatusAndGeneration(false)
-	s.ValidateName, s.LateMeta = pathSegment, true
-	s.ValidateCreate = checks(validateDisruptionBudget)
-	s.ValidateUpdate = checksBoth(validateDisruptionBudgetUpdate)
-	s.ValidateStatus = checksBoth(validateDisruptionBudgetStatus)
-	return show(loose(s), disruptionBudgetColumns, disruptionBudgetRow)
+func disruptionBudgetStrategy() *strategy.Strategy {
+	s := strategy.WithStatusAndGeneration(false)
+	s.ValidateName, s.LateMeta = strategy.PathSegment, true
+	s.ValidateCreate = strategy.Checks(validateDisruptionBudget)
+	s.ValidateUpdate = strategy.ChecksBoth(validateDisruptionBudgetUpdate)
+	s.ValidateStatus = strategy.ChecksBoth(validateDisruptionBudgetStatus)
+	return strategy.Show(strategy.WithLooseFinalizers(s), disruptionBudgetColumns, disruptionBudgetRow)
 }

@@ -9,19 +9,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/knarr-project/knarr/internal/resource"
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
 // Strategy is the behaviour of the version's objects, as package resource has it for the built-in kinds.
-func (v *Version) Strategy() *resource.Strategy {
-	s := &resource.Strategy{
+func (v *Version) Strategy() *strategy.Strategy {
+	s := &strategy.Strategy{
 		LooseFinalizers: true,
 		LateMeta:        true, // validate has looked at it
 		Warnings: func(obj, old runtime.Object) []string {
 			if old == nil {
-				return resource.FinalizerWarnings(content(obj), nil)
+				return strategy.FinalizerWarnings(content(obj), nil)
 			}
-			return resource.FinalizerWarnings(content(obj), content(old))
+			return strategy.FinalizerWarnings(content(obj), content(old))
 		},
 		Default:        func(obj runtime.Object) { v.Default(content(obj)) },
 		PrepareCreate:  func(obj runtime.Object) { v.prepareCreate(content(obj)) },

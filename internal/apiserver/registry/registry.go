@@ -22,6 +22,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/resource"
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
 // ObjectOf returns an entry's object in its Go type.
@@ -46,7 +47,7 @@ type Registry struct {
 	// Hub is the kind of the objects in memory: the kind itself, or the one whose objects an alias
 	// shows.
 	Hub      schema.GroupVersionKind
-	Strategy *resource.Strategy
+	Strategy *strategy.Strategy
 	Codec    objectCodec
 	// Custom is set for custom resources. Each version of a definition has a registry, and objects
 	// in memory have that version.
@@ -89,7 +90,7 @@ func newRegistry(s *Shared, kind *api.Kind) *Registry {
 		r.Hub = target.Kind
 	}
 	if r.Strategy = resource.For(r.Resource); r.Strategy == nil {
-		r.Strategy = &resource.Strategy{}
+		r.Strategy = &strategy.Strategy{}
 	}
 	if !kind.Virtual {
 		r.Codec = &wire.StoredCodec{Hub: r.Hub, Stored: kind.StoredAs(), JSON: storedAsJSON[kind.Kind.Group]}

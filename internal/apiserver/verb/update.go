@@ -18,7 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/auth"
-	"github.com/knarr-project/knarr/internal/resource"
+	"github.com/knarr-project/knarr/internal/resource/strategy"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
@@ -317,7 +317,7 @@ func (op *Operation) UpdateRules() (prepare func(obj, old runtime.Object), valid
 	}
 	u, ok := s.Subresource[op.Subresource]
 	if !ok {
-		u = resource.UpdateStrategy{}
+		u = strategy.UpdateStrategy{}
 	}
 	return u.Prepare, u.Validate
 }

@@ -1,4 +1,4 @@
-package resource
+package strategy
 
 import (
 	"reflect"
@@ -8,15 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// on adapts a function of one Go type to the signature in Strategy. An object of another type is a
-// programming error: it panics.
-func on[T runtime.Object](f func(T)) func(runtime.Object) {
-	return func(obj runtime.Object) { f(obj.(T)) }
+// WithLooseFinalizers accepts finalizers without a domain. It is for kinds whose upstream validation never
+// checked them.
+func WithLooseFinalizers(s *Strategy) *Strategy {
+	s.LooseFinalizers = true
+	return s
 }
 
-// onBoth adapts a function of a new and an old object of one Go type.
-func onBoth[T runtime.Object](f func(obj, old T)) func(obj, old runtime.Object) {
-	return func(obj, old runtime.Object) { f(obj.(T), old.(T)) }
+// WithNameRuleOnUpdate checks generateName in updates as in creates.
+func WithNameRuleOnUpdate(s *Strategy) *Strategy {
+	s.NameRuleOnUpdate = true
+	return s
 }
 
 // part returns the field with the given name of a pointer to a struct.
@@ -29,38 +31,38 @@ func keep(obj, old runtime.Object, name string) {
 	part(obj, name).Set(part(old.DeepCopyObject(), name))
 }
 
-// onlyStatus keeps the old values of everything that an update of the status may not change: the
+// OnlyStatus keeps the old values of everything that an update of the status may not change: the
 // named field, labels, annotations, finalizers and owner references. It is for kinds whose status
 // update may not change metadata.
-func onlyStatus(obj, old runtime.Object, name string) {
+func OnlyStatus(obj, old runtime.Object, name string) {
 	keep(obj, old, name)
 	metav1.ResetObjectMetaForStatus(obj.(metav1.Object), old.DeepCopyObject().(metav1.Object))
 }
 
-// leavesMetadata is for kinds whose status update ignores all metadata.
-func (s *Strategy) leavesMetadata() {
-	s.PrepareStatus = func(obj, old runtime.Object) { onlyStatus(obj, old, "Spec") }
+// KeepMetadataInStatus is for kinds whose status update ignores all metadata.
+func (s *Strategy) KeepMetadataInStatus() {
+	s.PrepareStatus = func(obj, old runtime.Object) { OnlyStatus(obj, old, "Spec") }
 	s.Resets = map[string][]string{"status": {"metadata"}}
 }
 
-// leavesAllMetadata is for kinds whose status update ignores even generateName, which a status
+// KeepAllMetadataInStatus is for kinds whose status update ignores even generateName, which a status
 // update of other kinds takes.
-func (s *Strategy) leavesAllMetadata() {
-	s.leavesMetadata()
+func (s *Strategy) KeepAllMetadataInStatus() {
+	s.KeepMetadataInStatus()
 	s.PrepareStatus = func(obj, old runtime.Object) {
-		onlyStatus(obj, old, "Spec")
+		OnlyStatus(obj, old, "Spec")
 		obj.(metav1.Object).SetGenerateName(old.(metav1.Object).GetGenerateName())
 	}
 }
 
 func clearPart(obj runtime.Object, name string) { part(obj, name).SetZero() }
 
-func same(obj, old runtime.Object, name string) bool {
+func Same(obj, old runtime.Object, name string) bool {
 	return apiequality.Semantic.DeepEqual(part(obj, name).Interface(), part(old, name).Interface())
 }
 
-// setGeneration gives obj the generation of old, plus one if changed.
-func setGeneration(obj, old metav1.Object, changed bool) {
+// SetGeneration gives obj the generation of old, plus one if changed.
+func SetGeneration(obj, old metav1.Object, changed bool) {
 	g := old.GetGeneration()
 	if changed {
 		g++
@@ -70,24 +72,24 @@ func setGeneration(obj, old metav1.Object, changed bool) {
 
 // Shapes of kinds: how they treat generation and status. Each kind extends one of them.
 
-// plain kinds have neither status nor generation.
-func plain(unconditional bool) *Strategy {
+// Plain kinds have neither status nor generation.
+func Plain(unconditional bool) *Strategy {
 	return &Strategy{AllowUnconditionalUpdate: unconditional}
 }
 
-// withGeneration kinds have no status; their generation counts changes of Spec.
-func withGeneration(unconditional bool) *Strategy {
+// WithGeneration kinds have no status; their generation counts changes of Spec.
+func WithGeneration(unconditional bool) *Strategy {
 	return &Strategy{
 		AllowUnconditionalUpdate: unconditional,
 		PrepareCreate:            func(obj runtime.Object) { obj.(metav1.Object).SetGeneration(1) },
 		PrepareUpdate: func(obj, old runtime.Object) {
-			setGeneration(obj.(metav1.Object), old.(metav1.Object), !same(obj, old, "Spec"))
+			SetGeneration(obj.(metav1.Object), old.(metav1.Object), !Same(obj, old, "Spec"))
 		},
 	}
 }
 
-// withStatus kinds have a status that only the status subresource changes, and no generation.
-func withStatus(unconditional bool) *Strategy {
+// WithStatus kinds have a status that only the status subresource changes, and no generation.
+func WithStatus(unconditional bool) *Strategy {
 	return &Strategy{
 		AllowUnconditionalUpdate: unconditional,
 		PrepareCreate:            func(obj runtime.Object) { clearPart(obj, "Status") },
@@ -96,24 +98,24 @@ func withStatus(unconditional bool) *Strategy {
 	}
 }
 
-// withStatusAndGeneration kinds have a status that only the status subresource changes; their
+// WithStatusAndGeneration kinds have a status that only the status subresource changes; their
 // generation counts changes of Spec.
-func withStatusAndGeneration(unconditional bool) *Strategy {
-	s := withStatus(unconditional)
+func WithStatusAndGeneration(unconditional bool) *Strategy {
+	s := WithStatus(unconditional)
 	s.PrepareCreate = func(obj runtime.Object) {
 		clearPart(obj, "Status")
 		obj.(metav1.Object).SetGeneration(1)
 	}
 	s.PrepareUpdate = func(obj, old runtime.Object) {
 		keep(obj, old, "Status")
-		setGeneration(obj.(metav1.Object), old.(metav1.Object), !same(obj, old, "Spec"))
+		SetGeneration(obj.(metav1.Object), old.(metav1.Object), !Same(obj, old, "Spec"))
 	}
 	return s
 }
 
-// dropping makes drop clear the fields of disabled features before any other preparation. drop
+// DropFields makes drop clear the fields of disabled features before any other preparation. drop
 // keeps a field that the old object has set. old is nil on create.
-func (s *Strategy) dropping(drop func(obj, old runtime.Object)) {
+func (s *Strategy) DropFields(drop func(obj, old runtime.Object)) {
 	create, update := s.PrepareCreate, s.PrepareUpdate
 	s.PrepareCreate = func(obj runtime.Object) {
 		drop(obj, nil)
@@ -126,20 +128,5 @@ func (s *Strategy) dropping(drop func(obj, old runtime.Object)) {
 		if update != nil {
 			update(obj, old)
 		}
-	}
-}
-
-// setDefault writes value where the pointer is nil or holds the zero value.
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
-// setPointer writes a pointer to value where the field is nil.
-func setPointer[T any](field **T, value T) {
-	if *field == nil {
-		*field = &value
 	}
 }

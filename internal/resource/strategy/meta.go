@@ -1,4 +1,4 @@
-package resource
+package strategy
 
 import (
 	"fmt"
@@ -8,11 +8,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/knarr-project/knarr/internal/resource/validate"
 )
+
+// PathSegment accepts any name that fits into one segment of a URL path, such as RBAC's
+// "system:node".
+func PathSegment(name string, prefix bool) []string {
+	return path.ValidatePathSegmentName(name, prefix)
+}
 
 // ValidateMeta checks a new object's metadata against the rules that all kinds share.
 func (s *Strategy) ValidateMeta(obj metav1.Object, namespaced bool) field.ErrorList {
@@ -36,7 +45,7 @@ func (s *Strategy) ValidateNew(obj runtime.Object, namespaced bool) field.ErrorL
 		errs = s.ValidateMeta(meta, namespaced)
 	}
 	if len(errs) == 0 && s.ValidateName != nil { // the minimum for every name
-		errs = apivalidation.ValidateObjectMetaAccessor(meta, namespaced, pathSegment, field.NewPath("metadata"))
+		errs = apivalidation.ValidateObjectMetaAccessor(meta, namespaced, PathSegment, field.NewPath("metadata"))
 	}
 	return errs
 }
@@ -61,12 +70,12 @@ func (s *Strategy) validateFinalizers(obj metav1.Object, path *field.Path) (errs
 func (s *Strategy) ValidateMetaUpdate(obj, old metav1.Object, namespaced bool, subresource string) field.ErrorList {
 	path := field.NewPath("metadata")
 	// The name was valid on create. generateName and the rest are checked again.
-	errs := apivalidation.ValidateObjectMetaAccessor(obj, namespaced, pathSegment, path)
+	errs := apivalidation.ValidateObjectMetaAccessor(obj, namespaced, PathSegment, path)
 	changed := apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, path)
 	// Upstream checks twice and reports each cause twice.
 	errs = append(append(errs, changed...), changed...)
 	if base := obj.GetGenerateName(); base != "" && (s.NameRuleOnUpdate && subresource == "" || s.NameRuleOnStatus && subresource == "status") {
-		errs = append(errs, invalids(path.Child("generateName"), base, s.validateName()(base, true))...)
+		errs = append(errs, validate.Invalids(path.Child("generateName"), base, s.validateName()(base, true))...)
 	}
 	return append(errs, s.validateFinalizers(obj, path)...)
 }
@@ -100,11 +109,11 @@ func (s *Strategy) validateName() apivalidation.ValidateNameFunc {
 	return apivalidation.NameIsDNSSubdomain
 }
 
-// declaredSubdomain checks the names of kinds whose Go type declares the rule. It is the common
+// DeclaredSubdomain checks the names of kinds whose Go type declares the rule. It is the common
 // rule (a DNS subdomain) with another message.
-func declaredSubdomain(name string, prefix bool) []string {
+func DeclaredSubdomain(name string, prefix bool) []string {
 	if prefix {
-		return pathSegment(name, prefix)
+		return PathSegment(name, prefix)
 	}
 	return content.IsDNS1123Subdomain(name)
 }
