@@ -91,7 +91,7 @@ func NewSeriesRecorder(c Interface, component, host string) *EventRecorder {
 func (r *EventRecorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
 	ref, err := reference(regarding)
 	if err != nil {
-		slog.Error("an event about something that can not be named is dropped", "component", r.component, "reason", reason, "error", err)
+		slog.Error("dropped an event: cannot refer to its object", "component", r.component, "reason", reason, "error", err)
 		return
 	}
 	e := &recorded{at: r.now(), version: ref.ResourceVersion}

@@ -45,7 +45,7 @@ func (s *eventSink) Patch(_ context.Context, res schema.GroupVersionResource, _,
 	return &corev1.Event{}, nil
 }
 
-func TestRepeatedEventsAreOneSeries(t *testing.T) {
+func TestRepeatedEventsFormOneSeries(t *testing.T) {
 	sink := &eventSink{}
 	r := NewRecorder(sink, "kubelet", "n1")
 	now := time.Unix(1000, 0)
@@ -108,7 +108,7 @@ func TestRepeatedEventsAreOneSeries(t *testing.T) {
 	}
 }
 
-func TestARecorderWritesAndEnds(t *testing.T) {
+func TestARecorderWritesUntilItsContextEnds(t *testing.T) {
 	sink := &eventSink{}
 	r := NewSeriesRecorder(sink, "scheduler", "")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -142,7 +142,7 @@ func pod(namespace, name, node string, lbls map[string]string) *corev1.Pod {
 }
 
 // A cut inside a character would make the note invalid UTF-8, or longer than the API allows.
-func TestALongNoteIsCutBetweenLetters(t *testing.T) {
+func TestLongNotesAreCutBetweenCharacters(t *testing.T) {
 	sink := &eventSink{}
 	r := NewRecorder(sink, "kubelet", "n1")
 	for cut := range 4 {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestAListIsTheSameWhenItsObjectsAreInTheSameState(t *testing.T) {
+func TestListsAreTheSameIfTheirObjectsAreInTheSameStates(t *testing.T) {
 	pod := func(uid, version string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), ResourceVersion: version}}
 	}

@@ -74,7 +74,7 @@ func Remote(config *rest.Config) (Interface, error) {
 func RemoteSharing(views Interface, config *rest.Config) (Interface, error) {
 	viewer, ok := views.(*remote)
 	if !ok {
-		return nil, fmt.Errorf("views of a %T can't be shared with a client of %s", views, config.Host)
+		return nil, fmt.Errorf("cannot share the views of a %T with a client of %s", views, config.Host)
 	}
 	c, err := Remote(config)
 	if err != nil {
@@ -191,9 +191,9 @@ func (r *remote) create(ctx context.Context, res schema.GroupVersionResource, na
 		return out, err
 	}
 	if len(subresource) > 0 {
-		r.settleSubresource(ctx, res, namespace, name, subresource[0], obj, out)
+		r.waitSubresource(ctx, res, namespace, name, subresource[0], obj, out)
 	} else {
-		r.settle(ctx, res, out)
+		r.waitShown(ctx, res, out)
 	}
 	return out, nil
 }
@@ -219,7 +219,7 @@ func (r *remote) Update(ctx context.Context, res schema.GroupVersionResource, ob
 		out, err = plain(r.in(res, acc.GetNamespace()).Update(ctx, u, opts, subresource...))
 	}
 	if err == nil && len(opts.DryRun) == 0 {
-		r.settle(ctx, res, out)
+		r.waitShown(ctx, res, out)
 	}
 	return out, err
 }
@@ -240,7 +240,7 @@ func (r *remote) Patch(ctx context.Context, res schema.GroupVersionResource, nam
 		out, err = plain(r.in(res, namespace).Patch(ctx, name, pt, data, opts, subresource...))
 	}
 	if err == nil && len(opts.DryRun) == 0 {
-		r.settle(ctx, res, out)
+		r.waitShown(ctx, res, out)
 	}
 	return out, err
 }
@@ -254,14 +254,14 @@ func (r *remote) Delete(ctx context.Context, res schema.GroupVersionResource, na
 		if err := r.in(res, namespace).Delete(ctx, name, opts); err != nil {
 			return err
 		}
-		r.settleDeleted(ctx, res, namespace, name, nil, opts)
+		r.waitDeleted(ctx, res, namespace, name, nil, opts)
 		return nil
 	}
 	out, err := path(c.Delete(), res, namespace, name, nil).Body(&opts).Do(ctx).Get()
 	if err != nil {
 		return err
 	}
-	r.settleDeleted(ctx, res, namespace, name, out, opts)
+	r.waitDeleted(ctx, res, namespace, name, out, opts)
 	return nil
 }
 
@@ -279,7 +279,7 @@ func (r *remote) DeleteCollection(ctx context.Context, res schema.GroupVersionRe
 	}
 	return meta.EachListItem(out, func(obj runtime.Object) error {
 		if acc, err := meta.Accessor(obj); err == nil {
-			r.settleDeleted(ctx, res, acc.GetNamespace(), acc.GetName(), obj, opts)
+			r.waitDeleted(ctx, res, acc.GetNamespace(), acc.GetName(), obj, opts)
 		}
 		return nil
 	})

@@ -19,8 +19,8 @@ import (
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
 
-// serverWorld is a real API server. Pods are written directly to its store, without validation.
-type serverWorld struct {
+// serverFixture is a real API server. Pods are written directly to its store, without validation.
+type serverFixture struct {
 	store  store.Store
 	http   *httptest.Server
 	client client.Interface
@@ -32,8 +32,8 @@ func (allowAll) Authorize(context.Context, auth.Attributes) (auth.Decision, stri
 	return auth.Allow, "", nil
 }
 
-// newServerWorld starts a server and a client, in process or over HTTP.
-func newServerWorld(t *testing.T, remote bool) *serverWorld {
+// newServerFixture starts a server and a client, in process or over HTTP.
+func newServerFixture(t *testing.T, remote bool) *serverFixture {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	s, err := etcd.Open(t.Context(), etcd.Options{DataDir: filepath.Join(t.TempDir(), "etcd"), UnsafeNoSync: true, Log: log})
@@ -46,7 +46,7 @@ func newServerWorld(t *testing.T, remote bool) *serverWorld {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	w := &serverWorld{store: s, client: server.Client(auth.Component("tester"))}
+	w := &serverFixture{store: s, client: server.Client(auth.Component("tester"))}
 	if !remote {
 		return w
 	}
@@ -58,7 +58,7 @@ func newServerWorld(t *testing.T, remote bool) *serverWorld {
 	return w
 }
 
-func (w *serverWorld) view(t *testing.T, ctx context.Context, scope client.Scope) client.View {
+func (w *serverFixture) view(t *testing.T, ctx context.Context, scope client.Scope) client.View {
 	t.Helper()
 	v, err := w.client.View(ctx, api.ResourceOf(&corev1.Pod{}), scope)
 	if err != nil {
@@ -67,7 +67,7 @@ func (w *serverWorld) view(t *testing.T, ctx context.Context, scope client.Scope
 	return v
 }
 
-func (w *serverWorld) put(t *testing.T, p *corev1.Pod) int64 {
+func (w *serverFixture) put(t *testing.T, p *corev1.Pod) int64 {
 	t.Helper()
 	b, err := api.EncodeStored(p)
 	if err != nil {
@@ -80,29 +80,29 @@ func (w *serverWorld) put(t *testing.T, p *corev1.Pod) int64 {
 	return r.Revision
 }
 
-func (w *serverWorld) remove(t *testing.T, namespace, name string) int64 {
+func (w *serverFixture) remove(t *testing.T, namespace, name string) int64 {
 	t.Helper()
-	return (&localWorld{store: w.store}).remove(t, namespace, name)
+	return (&localFixture{store: w.store}).remove(t, namespace, name)
 }
 
-func (w *serverWorld) lose(*testing.T) {
+func (w *serverFixture) lose(*testing.T) {
 	if w.http != nil {
 		w.http.CloseClientConnections()
 	}
 }
 
 func TestViewsOfTheAPIServerInProcess(t *testing.T) {
-	testViews(t, func(t *testing.T) world { return newServerWorld(t, false) })
+	testViews(t, func(t *testing.T) fixture { return newServerFixture(t, false) })
 }
 
 func TestViewsOverHTTP(t *testing.T) {
-	testViews(t, func(t *testing.T) world { return newServerWorld(t, true) })
+	testViews(t, func(t *testing.T) fixture { return newServerFixture(t, true) })
 }
 
 func TestTheClientInProcessConforms(t *testing.T) {
-	clienttest.Run(t, func(t *testing.T) client.Interface { return newServerWorld(t, false).client })
+	clienttest.Run(t, func(t *testing.T) client.Interface { return newServerFixture(t, false).client })
 }
 
 func TestTheClientOverHTTPConforms(t *testing.T) {
-	clienttest.Run(t, func(t *testing.T) client.Interface { return newServerWorld(t, true).client })
+	clienttest.Run(t, func(t *testing.T) client.Interface { return newServerFixture(t, true).client })
 }

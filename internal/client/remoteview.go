@@ -149,7 +149,7 @@ func (in *intake) UpdateResourceVersion(resourceVersion string) {
 func fed(item any) (cache.FedObject, error) {
 	obj, ok := item.(runtime.Object)
 	if !ok {
-		return cache.FedObject{}, fmt.Errorf("a watch brought a %T, which is no object", item)
+		return cache.FedObject{}, fmt.Errorf("a watch returned a %T, which is not an API object", item)
 	}
 	acc, err := meta.Accessor(obj)
 	if err != nil {

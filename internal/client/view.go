@@ -166,7 +166,7 @@ func (v *view) Get(namespace, name string) (runtime.Object, bool) {
 func (v *view) shown(e *cache.Entry) (runtime.Object, bool) {
 	obj, err := v.object(e)
 	if err != nil {
-		slog.Error("an object can not be decoded and is not shown", "component", "client", "key", e.Key, "revision", e.Revision, "error", err)
+		slog.Error("cannot decode an object; views do not show it", "component", "client", "key", e.Key, "revision", e.Revision, "error", err)
 		return nil, false
 	}
 	return obj, true
@@ -234,7 +234,7 @@ func (v *view) ByIndex(name, value string) []runtime.Object {
 		return true
 	})
 	if !found && !v.indexes.has(name) {
-		panic(fmt.Sprintf("client: a view of %s is asked for index %q, which was never added", v.source.Prefix, name))
+		panic(fmt.Sprintf("client: a view of %s has no index %q", v.source.Prefix, name))
 	}
 	return out
 }
@@ -268,7 +268,7 @@ func (v *view) follow(ctx context.Context, fn func(Event), synced chan<- struct{
 		known = picture{base: snap}
 		cursor, err := kind.Follow(snap, v.interest, v.light)
 		if err == nil {
-			err = v.tell(ctx, cursor, fn)
+			err = v.deliver(ctx, cursor, fn)
 			known.base, known.since = cursor.Delivered()
 			cursor.Close()
 		}
@@ -279,7 +279,7 @@ func (v *view) follow(ctx context.Context, fn func(Event), synced chan<- struct{
 			<-ctx.Done() // the process ends
 			return
 		}
-		slog.Info("a view's subscriber fell behind; comparing what it knows with what there is", "component", "client", "kind", v.source.Prefix, "error", err)
+		slog.Info("a view's subscriber fell behind; comparing its state with the current one", "component", "client", "kind", v.source.Prefix, "error", err)
 		for v.reopen(ctx) != nil {
 			select {
 			case <-time.After(time.Second):
@@ -290,8 +290,8 @@ func (v *view) follow(ctx context.Context, fn func(Event), synced chan<- struct{
 	}
 }
 
-// tell passes the cursor's changes on until the cursor fails or ctx ends.
-func (v *view) tell(ctx context.Context, cursor *cache.Cursor, fn func(Event)) error {
+// deliver passes the cursor's changes on until the cursor fails or ctx ends.
+func (v *view) deliver(ctx context.Context, cursor *cache.Cursor, fn func(Event)) error {
 	for {
 		changes, _, err := cursor.Next(ctx)
 		if err != nil {
@@ -398,7 +398,7 @@ func (p picture) each(prefix string, fn func(*cache.Entry)) {
 // catchUp calls fn with the differences between the known picture and snap. An object that was
 // deleted and created again gives two events.
 func (v *view) catchUp(known picture, snap *cache.Snapshot, fn func(Event)) {
-	tell := func(t cache.ChangeType, old, entry *cache.Entry) {
+	report := func(t cache.ChangeType, old, entry *cache.Entry) {
 		if e, ok := v.event(t, old, entry); ok {
 			fn(e)
 		}
@@ -409,7 +409,7 @@ func (v *view) catchUp(known picture, snap *cache.Snapshot, fn func(Event)) {
 			return
 		}
 		if e, ok := snap.Get(old.Key); !ok || e.UID != old.UID || !v.interest.Matches(e) {
-			tell(cache.Deleted, old, old)
+			report(cache.Deleted, old, old)
 		}
 	})
 	snap.Ascend(prefix, "", func(e *cache.Entry) bool {
@@ -419,9 +419,9 @@ func (v *view) catchUp(known picture, snap *cache.Snapshot, fn func(Event)) {
 		old, ok := known.get(e.Key)
 		switch {
 		case !ok || old.UID != e.UID || !v.interest.Matches(old):
-			tell(cache.Added, nil, e)
+			report(cache.Added, nil, e)
 		case old.Revision != e.Revision:
-			tell(cache.Modified, old, e)
+			report(cache.Modified, old, e)
 		}
 		return true
 	})

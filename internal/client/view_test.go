@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// world holds pods on which Views can be opened, in process or over HTTP.
-type world interface {
+// fixture holds pods on which Views can be opened, in process or over HTTP.
+type fixture interface {
 	view(t *testing.T, ctx context.Context, scope client.Scope) client.View
 	put(t *testing.T, p *corev1.Pod) int64 // creates or replaces
 	remove(t *testing.T, namespace, name string) int64
@@ -40,22 +40,22 @@ type world interface {
 }
 
 // testViews tests each kind of View.
-func testViews(t *testing.T, open func(t *testing.T) world) {
+func testViews(t *testing.T, open func(t *testing.T) fixture) {
 	tests := []struct {
 		name string
-		test func(t *testing.T, w world)
+		test func(t *testing.T, w fixture)
 	}{
-		{"a view shows what is there, in key order", viewShows},
+		{"a view shows all objects in key order", viewShows},
 		{"a view reaches the revision of a write", viewReaches},
-		{"a namespaced view shows only its namespace", viewNamespace},
-		{"a view with a label selector shows what matches now", viewLabels},
-		{"a view with a field selector shows what matches now", viewFields},
-		{"a view of one name shows that object, or that of each namespace", viewOfOneName},
-		{"a metadata view shows only metadata", viewMetadata},
+		{"a namespaced view shows its namespace only", viewNamespace},
+		{"a view with a label selector shows the objects that match now", viewLabels},
+		{"a view with a field selector shows the objects that match now", viewFields},
+		{"a view of one name shows that object in its namespaces", viewOfOneName},
+		{"a metadata view shows metadata only", viewMetadata},
 		{"an index follows the changes", viewIndex},
-		{"a subscriber hears of everything once, in order, and the view shows it already", viewSubscribe},
-		{"a subscriber of a filtered view hears objects come and go", viewSubscribeFiltered},
-		{"a subscriber that falls behind hears of what it missed", viewFallsBehind},
+		{"a subscriber gets each change once, in order, after the view shows it", viewSubscribe},
+		{"a subscriber of a filtered view gets an object as added or deleted when it begins or ceases to match", viewSubscribeFiltered},
+		{"a subscriber that falls behind gets the changes it missed", viewFallsBehind},
 		{"a subscription ends with its context", viewEnds},
 	}
 	for _, tt := range tests {
@@ -99,7 +99,7 @@ func expect(t *testing.T, what, got, want string) {
 	}
 }
 
-func viewShows(t *testing.T, w world) {
+func viewShows(t *testing.T, w fixture) {
 	w.put(t, pod("b", "1", "", nil))
 	w.put(t, pod("a", "2", "", map[string]string{"c": "red"}))
 	v := w.view(t, t.Context(), client.Scope{})
@@ -121,7 +121,7 @@ func viewShows(t *testing.T, w world) {
 	}
 }
 
-func viewReaches(t *testing.T, w world) {
+func viewReaches(t *testing.T, w fixture) {
 	v := w.view(t, t.Context(), client.Scope{})
 	for i := range 20 {
 		rev := w.put(t, pod("a", "1", fmt.Sprint(i), nil))
@@ -138,7 +138,7 @@ func viewReaches(t *testing.T, w world) {
 	}
 }
 
-func viewNamespace(t *testing.T, w world) {
+func viewNamespace(t *testing.T, w fixture) {
 	w.put(t, pod("a", "1", "", nil))
 	w.put(t, pod("b", "1", "", nil))
 	v := w.view(t, t.Context(), client.Scope{Namespace: "a"})
@@ -152,7 +152,7 @@ func viewNamespace(t *testing.T, w world) {
 	}
 }
 
-func viewLabels(t *testing.T, w world) {
+func viewLabels(t *testing.T, w fixture) {
 	red, blue := map[string]string{"c": "red"}, map[string]string{"c": "blue"}
 	w.put(t, pod("a", "1", "", red))
 	w.put(t, pod("a", "2", "", blue))
@@ -163,7 +163,7 @@ func viewLabels(t *testing.T, w world) {
 	expect(t, "after", named(v.List("", nil)), "a/2")
 }
 
-func viewFields(t *testing.T, w world) {
+func viewFields(t *testing.T, w fixture) {
 	w.put(t, pod("a", "1", "n1", nil))
 	w.put(t, pod("a", "2", "", nil))
 	w.put(t, pod("b", "4", "n1", nil))
@@ -179,7 +179,7 @@ func viewFields(t *testing.T, w world) {
 	}
 }
 
-func viewOfOneName(t *testing.T, w world) {
+func viewOfOneName(t *testing.T, w fixture) {
 	w.put(t, pod("a", "1", "n1", nil))
 	w.put(t, pod("b", "1", "n2", nil))
 	w.put(t, pod("b", "2", "n2", nil))
@@ -195,7 +195,7 @@ func viewOfOneName(t *testing.T, w world) {
 	expect(t, "one, of another namespace", named(one.List("b", nil)), "")
 }
 
-func viewMetadata(t *testing.T, w world) {
+func viewMetadata(t *testing.T, w fixture) {
 	w.put(t, pod("a", "1", "n1", map[string]string{"c": "red"}))
 	v := w.view(t, t.Context(), client.Scope{MetadataOnly: true})
 	obj, ok := v.Get("a", "1")
@@ -211,7 +211,7 @@ func viewMetadata(t *testing.T, w world) {
 	got.wait(t, "Added a/1; Modified a/1; Deleted a/1")
 }
 
-func viewIndex(t *testing.T, w world) {
+func viewIndex(t *testing.T, w fixture) {
 	w.put(t, pod("a", "1", "n1", nil))
 	v := w.view(t, t.Context(), client.Scope{Namespace: "a"})
 	v.AddIndex("node", func(o runtime.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} })
@@ -275,14 +275,14 @@ func (l *log) wait(t *testing.T, want string) {
 		time.Sleep(time.Millisecond)
 	}
 	if got := l.text(); got != want {
-		t.Errorf("heard\n%s\nwant\n%s", got, want)
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	if l.wrong != "" {
 		t.Error(l.wrong)
 	}
 }
 
-func viewSubscribe(t *testing.T, w world) {
+func viewSubscribe(t *testing.T, w fixture) {
 	w.put(t, pod("a", "1", "", nil))
 	w.put(t, pod("a", "2", "", nil))
 	v := w.view(t, t.Context(), client.Scope{})
@@ -302,7 +302,7 @@ func viewSubscribe(t *testing.T, w world) {
 	got.wait(t, want+"; Deleted a/1; Added a/3")
 }
 
-func viewSubscribeFiltered(t *testing.T, w world) {
+func viewSubscribeFiltered(t *testing.T, w fixture) {
 	red, blue := map[string]string{"c": "red"}, map[string]string{"c": "blue"}
 	w.put(t, pod("a", "1", "", red))
 	v := w.view(t, t.Context(), client.Scope{LabelSelector: "c=red"})
@@ -317,7 +317,7 @@ func viewSubscribeFiltered(t *testing.T, w world) {
 	got.wait(t, "Added a/1; Deleted a/1; Added a/2; Modified a/2; Deleted a/2")
 }
 
-func viewFallsBehind(t *testing.T, w world) {
+func viewFallsBehind(t *testing.T, w fixture) {
 	w.put(t, pod("a", "1", "", nil))
 	w.put(t, pod("a", "2", "", nil))
 	w.put(t, pod("a", "3", "", nil))
@@ -361,7 +361,7 @@ func viewFallsBehind(t *testing.T, w world) {
 	}
 }
 
-func viewEnds(t *testing.T, w world) {
+func viewEnds(t *testing.T, w fixture) {
 	v := w.view(t, t.Context(), client.Scope{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var got log
@@ -380,8 +380,8 @@ func viewEnds(t *testing.T, w world) {
 	}
 }
 
-// localWorld is a store with a cache.
-type localWorld struct {
+// localFixture is a store with a cache.
+type localFixture struct {
 	store store.Store
 	cache *cache.Cache
 }
@@ -406,22 +406,22 @@ var podSchema = cache.Schema{
 	},
 }
 
-func newLocalWorld(t *testing.T) *localWorld {
-	return localWorldOf(t, func(s store.Store) store.Store { return s })
+func newLocalFixture(t *testing.T) *localFixture {
+	return localFixtureOf(t, func(s store.Store) store.Store { return s })
 }
 
-// localWorldOf makes a world whose cache reads through the store that shown returns.
-func localWorldOf(t *testing.T, shown func(store.Store) store.Store) *localWorld {
+// localFixtureOf makes a fixture whose cache reads through the store that shown returns.
+func localFixtureOf(t *testing.T, shown func(store.Store) store.Store) *localFixture {
 	s, err := etcd.Open(context.Background(), etcd.Options{DataDir: filepath.Join(t.TempDir(), "etcd"), UnsafeNoSync: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := cache.New(shown(s))
 	t.Cleanup(func() { c.Close(); s.Close() })
-	return &localWorld{store: s, cache: c}
+	return &localFixture{store: s, cache: c}
 }
 
-func (w *localWorld) view(t *testing.T, ctx context.Context, scope client.Scope) client.View {
+func (w *localFixture) view(t *testing.T, ctx context.Context, scope client.Scope) client.View {
 	v, err := client.NewLocalView(ctx, client.LocalSource{
 		Kind:   func(context.Context) (*cache.Kind, error) { return w.cache.Kind(podSchema) },
 		Prefix: pods, Namespaced: true,
@@ -432,7 +432,7 @@ func (w *localWorld) view(t *testing.T, ctx context.Context, scope client.Scope)
 	return v
 }
 
-func (w *localWorld) put(t *testing.T, p *corev1.Pod) int64 {
+func (w *localFixture) put(t *testing.T, p *corev1.Pod) int64 {
 	b, err := json.Marshal(p)
 	if err != nil {
 		t.Fatal(err)
@@ -444,7 +444,7 @@ func (w *localWorld) put(t *testing.T, p *corev1.Pod) int64 {
 	return r.Revision
 }
 
-func (w *localWorld) remove(t *testing.T, namespace, name string) int64 {
+func (w *localFixture) remove(t *testing.T, namespace, name string) int64 {
 	r, err := w.store.Commit(t.Context(), nil, store.Op{Key: pods + "/" + namespace + "/" + name, Delete: true})
 	if err != nil {
 		t.Fatal(err)
@@ -452,8 +452,8 @@ func (w *localWorld) remove(t *testing.T, namespace, name string) int64 {
 	return r.Revision
 }
 
-func (w *localWorld) lose(*testing.T) { w.cache.Forget(pods) }
+func (w *localFixture) lose(*testing.T) { w.cache.Forget(pods) }
 
 func TestViewsInProcess(t *testing.T) {
-	testViews(t, func(t *testing.T) world { return newLocalWorld(t) })
+	testViews(t, func(t *testing.T) fixture { return newLocalFixture(t) })
 }

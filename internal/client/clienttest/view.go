@@ -143,7 +143,7 @@ func (v *memoryView) ByIndex(name, value string) []runtime.Object {
 	values := v.indexes[name]
 	v.m.mu.Unlock()
 	if values == nil {
-		panic(fmt.Sprintf("clienttest: a view of %s is asked for index %q, which was never added", v.res.Resource, name))
+		panic(fmt.Sprintf("clienttest: a view of %s has no index %q", v.res.Resource, name))
 	}
 	return slices.DeleteFunc(v.List("", nil), func(obj runtime.Object) bool {
 		return !slices.Contains(values(obj), value)

@@ -18,17 +18,17 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// settleTime bounds the wait for read-your-writes over HTTPS. A write returns when every View that
+// ownWriteTimeout bounds the wait for read-your-writes over HTTPS. A write returns when every View that
 // was opened through the same Interface and covers the object shows the write or a newer state. The
 // watch usually brings it within a millisecond. If it does not come in time, because the watch is
 // broken and is being reopened, the write returns anyway.
-const settleTime = 5 * time.Second
+const ownWriteTimeout = 5 * time.Second
 
-// shows tells whether a view's entry of an object is new enough; nil means that there is no entry.
-type shows func(e *cache.Entry) bool
+// newEnough tells whether a view's entry of an object is new enough; nil means that there is no entry.
+type newEnough func(e *cache.Entry) bool
 
-// settle waits until the views show an object that was created or changed.
-func (r *remote) settle(ctx context.Context, res schema.GroupVersionResource, obj runtime.Object) {
+// waitShown waits until the views show an object that was created or changed.
+func (r *remote) waitShown(ctx context.Context, res schema.GroupVersionResource, obj runtime.Object) {
 	acc, err := meta.Accessor(obj)
 	if err != nil {
 		return
@@ -53,9 +53,9 @@ func (r *remote) settle(ctx context.Context, res schema.GroupVersionResource, ob
 	})
 }
 
-// settleDeleted waits until the views show that an object is gone or has a deletionTimestamp.
+// waitDeleted waits until the views show that an object is gone or has a deletionTimestamp.
 // answer is the server's: a Status or the object.
-func (r *remote) settleDeleted(ctx context.Context, res schema.GroupVersionResource, namespace, name string, answer runtime.Object, opts metav1.DeleteOptions) {
+func (r *remote) waitDeleted(ctx context.Context, res schema.GroupVersionResource, namespace, name string, answer runtime.Object, opts metav1.DeleteOptions) {
 	if len(opts.DryRun) > 0 {
 		return
 	}
@@ -84,9 +84,9 @@ func (r *remote) settleDeleted(ctx context.Context, res schema.GroupVersionResou
 	})
 }
 
-// settleSubresource waits for the effect that a request to a subresource has on the object, where
+// waitSubresource waits for the effect that a request to a subresource has on the object, where
 // this effect is known.
-func (r *remote) settleSubresource(ctx context.Context, res schema.GroupVersionResource, namespace, name, subresource string, sent, answer runtime.Object) {
+func (r *remote) waitSubresource(ctx context.Context, res schema.GroupVersionResource, namespace, name, subresource string, sent, answer runtime.Object) {
 	switch subresource {
 	case "binding":
 		binding, ok := sent.(*corev1.Binding)
@@ -110,10 +110,10 @@ func (r *remote) settleSubresource(ctx context.Context, res schema.GroupVersionR
 			}, 0)
 		})
 	case "eviction":
-		r.settleDeleted(ctx, res, namespace, name, nil, metav1.DeleteOptions{})
+		r.waitDeleted(ctx, res, namespace, name, nil, metav1.DeleteOptions{})
 	default:
 		if acc, err := meta.Accessor(answer); err == nil && acc.GetResourceVersion() != "" && acc.GetName() == name {
-			r.settle(ctx, res, answer)
+			r.waitShown(ctx, res, answer)
 		}
 	}
 }
@@ -129,9 +129,9 @@ func beingDeleted(e *cache.Entry) bool {
 
 // waitUntil waits until the view's entry is new enough, or the view has reached the revision
 // (unless 0).
-func (r *remote) waitUntil(ctx context.Context, v View, namespace, name string, enough shows, revision int64) {
+func (r *remote) waitUntil(ctx context.Context, v View, namespace, name string, enough newEnough, revision int64) {
 	kind := v.(*view).kind.Load()
-	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	ctx, cancel := context.WithTimeout(ctx, ownWriteTimeout)
 	defer cancel()
 	for {
 		snap := kind.Snapshot()

@@ -30,7 +30,7 @@ import (
 // restarted is a server that stops and starts again with the same store and address, for clients
 // over HTTP. After a restart, its watches cannot be resumed.
 type restarted struct {
-	*serverWorld
+	*serverFixture
 	t       *testing.T
 	log     *slog.Logger
 	server  *apiserver.Server
@@ -45,7 +45,7 @@ func newRestarted(t *testing.T) *restarted {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	r.serverWorld = &serverWorld{store: s}
+	r.serverFixture = &serverFixture{store: s}
 	r.http = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		h := r.handler.Load()
 		if h == nil {
@@ -82,15 +82,15 @@ func (r *restarted) down() {
 	r.server.Close()
 }
 
-// heard records a subscriber's events in order.
-type heard struct {
+// observed records a subscriber's events in order.
+type observed struct {
 	mu     sync.Mutex // guards the fields below
 	events []string
 	there  map[string]string // the state after all events: name → version
 	wrong  []string
 }
 
-func (h *heard) hear(e client.Event) {
+func (h *observed) add(e client.Event) {
 	p := e.Object.(*corev1.Pod)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -114,7 +114,7 @@ func (h *heard) hear(e client.Event) {
 }
 
 // until waits until the events add up to these names, in the versions that the view shows.
-func (h *heard) until(t *testing.T, v client.View, names ...string) {
+func (h *observed) until(t *testing.T, v client.View, names ...string) {
 	t.Helper()
 	var got, stale []string
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -132,15 +132,15 @@ func (h *heard) until(t *testing.T, v client.View, names ...string) {
 			return
 		}
 	}
-	t.Fatalf("what was heard adds up to %v, expected %v; the view shows other versions than %v", got, names, stale)
+	t.Fatalf("the events add up to %v, want %v; the view shows other versions than %v", got, names, stale)
 }
 
-func (r *restarted) subscribe(t *testing.T) (*heard, client.View) {
+func (r *restarted) subscribe(t *testing.T) (*observed, client.View) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	h := &heard{there: map[string]string{}}
+	h := &observed{there: map[string]string{}}
 	v := r.view(t, ctx, client.Scope{})
-	synced, done := v.Subscribe(ctx, h.hear)
+	synced, done := v.Subscribe(ctx, h.add)
 	t.Cleanup(func() { cancel(); <-done })
 	<-synced
 	return h, v
@@ -154,7 +154,7 @@ func uidPod(name, uid string) *corev1.Pod {
 
 // k/k#115658: deletions during an outage are reported after the next list, also for names that new
 // objects have taken.
-func TestRegressionARelistTellsDeletions(t *testing.T) {
+func TestRegressionARelistReportsDeletions(t *testing.T) {
 	r := newRestarted(t)
 	for _, name := range []string{"changed", "gone", "kept", "replaced"} {
 		r.put(t, uidPod(name, "first-"+name))
@@ -191,7 +191,7 @@ func TestRegressionARelistTellsDeletions(t *testing.T) {
 
 // k/k#49992 and similar: a client that must list again, because the server has compacted its
 // revision, gets no event twice and misses no change that still holds.
-func TestRegressionEventsAcrossRelistAndCompaction(t *testing.T) {
+func TestRegressionRelistsAfterCompactionsRepeatAndMissNothing(t *testing.T) {
 	const rounds, objects = 6, 5
 	r := newRestarted(t)
 	h, v := r.subscribe(t)
@@ -236,7 +236,7 @@ func TestRegressionEventsAcrossRelistAndCompaction(t *testing.T) {
 	for name, version := range h.there {
 		obj, ok := v.Get("a", name)
 		if !ok || obj.(*corev1.Pod).ResourceVersion != version {
-			t.Errorf("%s was last heard of at %s, the view shows %v", name, version, obj)
+			t.Errorf("the last event of %s was at %s, the view shows %v", name, version, obj)
 		}
 	}
 }
@@ -257,9 +257,9 @@ func (u *unread) Range(ctx context.Context, prefix string, o store.RangeOptions)
 
 // A kind that is listed again may show more objects at the same revision. A subscriber that had the
 // old list and follows from its revision must get these objects too.
-func TestRegressionAListingOfTheSameRevisionThatShowsMore(t *testing.T) {
+func TestRegressionARelistAtTheSameRevisionReportsMoreObjects(t *testing.T) {
 	var u *unread
-	w := localWorldOf(t, func(s store.Store) store.Store {
+	w := localFixtureOf(t, func(s store.Store) store.Store {
 		u = &unread{Store: s}
 		return u
 	})
@@ -287,9 +287,9 @@ func TestRegressionAListingOfTheSameRevisionThatShowsMore(t *testing.T) {
 	for _, want := range []string{"shown", "hidden"} {
 		select {
 		case got := <-names:
-			expect(t, "heard", got, want)
+			expect(t, "the name", got, want)
 		case <-short(t).Done():
-			t.Fatalf("%s was not heard of in a minute", want)
+			t.Fatalf("no event about %s came in a minute", want)
 		}
 	}
 }
