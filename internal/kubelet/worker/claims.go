@@ -11,7 +11,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// claimsReady prepares the pod's claims; when that fails, an event says why.
+// claimsReady prepares the pod's claims. After a failure it records an event.
 func (w *Worker) claimsReady(ctx context.Context, pod *corev1.Pod) bool {
 	err := w.prepareClaims(ctx, pod)
 	if err != nil && ctx.Err() == nil {
@@ -20,8 +20,9 @@ func (w *Worker) claimsReady(ctx context.Context, pod *corev1.Pod) bool {
 	return err == nil
 }
 
-// prepareClaims makes the devices of the pod's ResourceClaims ready (KEP-4381). This node agent does not register drivers of
-// dynamic resources yet, so a pod whose claims have devices does not start: running without them would be worse.
+// prepareClaims prepares the devices of the pod's ResourceClaims (KEP-4381). This node agent does
+// not register drivers of dynamic resources yet, so a pod with allocated devices does not start. It
+// must not run without them.
 func (w *Worker) prepareClaims(ctx context.Context, pod *corev1.Pod) error {
 	for i := range pod.Spec.ResourceClaims {
 		ref := &pod.Spec.ResourceClaims[i]
@@ -30,7 +31,7 @@ func (w *Worker) prepareClaims(ctx context.Context, pod *corev1.Pod) error {
 			return fmt.Errorf("prepare dynamic resources: %w", err)
 		}
 		if name == nil {
-			continue // the pod does not need it
+			continue // the pod does not need the claim
 		}
 		claim, err := client.Get[*resourcev1.ResourceClaim](ctx, w.Client, pod.Namespace, *name)
 		if err != nil {

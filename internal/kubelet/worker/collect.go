@@ -8,7 +8,8 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 )
 
-// collect removes dead containers: of each name the newest dead one is kept, for its log and its last state.
+// collect removes dead containers. It keeps the newest dead one of each name for its log and its
+// last state.
 func (w *Worker) collect(ctx context.Context) {
 	if w.tasks["collect"] != nil {
 		return

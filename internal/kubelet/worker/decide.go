@@ -14,20 +14,21 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
-// Back-off of containers that end again and again.
+// Back-off of containers that end repeatedly.
 const (
 	reasonCrashLoop = "CrashLoopBackOff"
 	crashBackoff    = 10 * time.Second
 	crashBackoffMax = 5 * time.Minute
 )
 
-// crash is a container's back-off: wait after the last restart.
+// crash is a container's back-off. wait is the delay after its last end; last is its last restart.
 type crash struct {
 	wait time.Duration
 	last time.Time
 }
 
-// next is the back-off after a restart at now: doubled, or fresh when the container has behaved for long enough.
+// next returns the back-off after a restart at now: doubled, or the initial one if the container
+// has run for long enough.
 func (c crash) next(now, finished time.Time) crash {
 	if c.wait == 0 || finished.Sub(c.last) > 2*crashBackoffMax {
 		return crash{crashBackoff, now}
@@ -35,14 +36,14 @@ func (c crash) next(now, finished time.Time) crash {
 	return crash{min(2*c.wait, crashBackoffMax), now}
 }
 
-// problem is why a container could not be started, and when to try again.
+// problem is the reason why a container could not start, and the time of the next try.
 type problem struct {
 	reason, message string
 	retryAt         time.Time
 	count           int
 }
 
-// state is what decide looks at. It changes nothing in it.
+// state is the input of decide, which does not change it.
 type state struct {
 	pod      *corev1.Pod
 	observed *pleg.Observed
@@ -50,9 +51,9 @@ type state struct {
 	now      time.Time
 	crashes  map[string]crash
 	problems map[string]problem
-	// busy lists containers, by name, that an action is in flight for.
+	// busy has the names of the containers with an action in flight.
 	busy map[string]bool
-	// hidden lists containers, by id, that have not come through their postStart hook.
+	// hidden has the ids of the containers whose postStart hook is not over.
 	hidden  map[string]bool
 	started func(id string) bool
 	failed  func(id string) probe.Kind
@@ -62,7 +63,7 @@ type state struct {
 type start struct {
 	container *corev1.Container
 	attempt   int
-	// after is when the attempt before ended; zero is a first start.
+	// after is the end of the previous attempt; zero for the first start.
 	after time.Time
 	// target is the id of the container whose process namespace an ephemeral container joins.
 	target string
@@ -71,23 +72,23 @@ type start struct {
 // kill is a container to stop.
 type kill struct {
 	container *pleg.Container
-	message   string // of the event
+	message   string // for the event
 	reason    string
-	// grace overrides the pod's grace period.
+	// grace overrides the pod's grace period, in seconds.
 	grace *int64
 }
 
-// killChanged is the reason of a kill whose container is to run again as the spec says now.
+// killChanged is the reason of a kill after which the container runs again with its new definition.
 const killChanged = "Changed"
 
-// plan is what is to be done next.
+// plan is the result of decide.
 type plan struct {
 	sandbox  bool // make a new one
 	start    []start
 	kill     []kill
-	finished bool // nothing will run any more
+	finished bool // no container will run any more
 	waiting  map[string]corev1.ContainerStateWaiting
-	// look is when to decide again without news; zero is never.
+	// look is the time for the next decision without news; zero means none.
 	look time.Time
 }
 
@@ -97,7 +98,7 @@ func (p *plan) lookAt(t time.Time) {
 	}
 }
 
-// decide says what has to be done for the pod's containers to be as its spec wants them.
+// decide plans the next actions on the pod's containers.
 func decide(s *state) *plan {
 	p := &plan{waiting: map[string]corev1.ContainerStateWaiting{}}
 	for name, pr := range s.problems {
@@ -120,7 +121,7 @@ func decide(s *state) *plan {
 	}
 	if sandboxID == "" {
 		if sandbox != nil && len(p.kill) > 0 {
-			return p // first end what ran in the old sandbox
+			return p // first stop the containers of the old sandbox
 		}
 		p.sandbox = true
 	}
@@ -152,7 +153,8 @@ func deadline(pod *corev1.Pod, started time.Time) time.Time {
 	return time.Time{}
 }
 
-// over says whether all that can be said about the pod is said: its containers ended and will not run again.
+// over tells whether all regular containers have ended and none will run again, or a failed init
+// container ends the pod.
 func (s *state) over() bool {
 	for i := range s.pod.Spec.InitContainers {
 		c := &s.pod.Spec.InitContainers[i]
@@ -165,7 +167,7 @@ func (s *state) over() bool {
 		c := &s.pod.Spec.Containers[i]
 		l := s.observed.Latest(c.Name)
 		if l == nil {
-			// The runtime may have lost a container that ended: the API's status remembers it.
+			// The runtime may have lost an ended container. The API's status still has it.
 			if t := terminated(s.old.ContainerStatuses, c.Name); t == nil || spec.Restarts(s.pod, c, false, t.ExitCode) {
 				return false
 			}
@@ -189,7 +191,8 @@ func terminated(list []corev1.ContainerStatus, name string) *corev1.ContainerSta
 
 func (s *state) anyMain() bool { return s.mainsStarted("") }
 
-// mainsStarted says whether any regular container was made in the sandbox: then the init containers have done their work.
+// mainsStarted tells whether any regular container was made in the sandbox. If so, the init
+// containers are done. "" means any sandbox.
 func (s *state) mainsStarted(sandboxID string) bool {
 	for i := range s.pod.Spec.Containers {
 		name := s.pod.Spec.Containers[i].Name
@@ -200,7 +203,7 @@ func (s *state) mainsStarted(sandboxID string) bool {
 	return false
 }
 
-// inits advances the init containers; it says true when the regular containers' turn has come.
+// inits plans the next init container. It returns true if the regular containers may start.
 func (s *state) inits(p *plan, sandboxID string) bool {
 	for i := range s.pod.Spec.InitContainers {
 		c := &s.pod.Spec.InitContainers[i]
@@ -240,7 +243,7 @@ func (s *state) keepSidecars(p *plan, sandboxID string) {
 	s.keepSidecarsBefore(p, len(s.pod.Spec.InitContainers), sandboxID)
 }
 
-// keepSidecarsBefore restarts sidecars that ended.
+// keepSidecarsBefore restarts the ended sidecars among the first n init containers.
 func (s *state) keepSidecarsBefore(p *plan, n int, sandboxID string) {
 	for i := range s.pod.Spec.InitContainers[:n] {
 		c := &s.pod.Spec.InitContainers[i]
@@ -287,7 +290,7 @@ func (s *state) main(p *plan, c *corev1.Container, sandboxID string) {
 	}
 }
 
-// condemned plans the end of a running container that its probes or a change of its spec condemn.
+// condemned plans the end of a running container whose probe failed or whose definition changed.
 func (s *state) condemned(p *plan, c *corev1.Container, l *pleg.Container) bool {
 	if hash := l.Annotations[spec.AnnotationHash]; hash != "" && hash != spec.Hash(c) {
 		p.kill = append(p.kill, kill{container: l, reason: killChanged, message: fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)})
@@ -334,7 +337,7 @@ func (s *state) run(p *plan, c *corev1.Container, last *pleg.Container) {
 	p.start = append(p.start, st)
 }
 
-// nextAttempt counts a container's starts, over sandboxes and over restarts of the node agent.
+// nextAttempt counts the starts of a container, across sandboxes and restarts of the node agent.
 func (s *state) nextAttempt(name string) int {
 	next := 0
 	if l := s.observed.Latest(name); l != nil {
@@ -350,7 +353,7 @@ func (s *state) nextAttempt(name string) int {
 	return next
 }
 
-// ephemeral starts an ephemeral container once; it is never restarted.
+// ephemeral plans the only start of an ephemeral container.
 func (s *state) ephemeral(p *plan, e *corev1.EphemeralContainer) {
 	if s.busy[e.Name] || s.observed.Latest(e.Name) != nil || terminated(s.old.EphemeralContainerStatuses, e.Name) != nil {
 		return

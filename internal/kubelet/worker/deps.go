@@ -17,49 +17,50 @@ import (
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
-// Volumes mounts what a pod's containers mount. Mount is called until it succeeds and may be called again after; podDir is the pod's
-// folder below the node agent's root folder.
+// Volumes mounts the volumes of a pod. Mount is called until it succeeds and may be called again
+// later. podDir is the pod's folder below the node agent's root folder.
 type Volumes interface {
-	// Mount makes the pod's volumes appear and says where, by volume name.
+	// Mount mounts the pod's volumes and returns their mount points by volume name.
 	Mount(ctx context.Context, pod *corev1.Pod, podDir string) (map[string]volume.MountPoint, error)
-	// Refresh brings projections up to date.
+	// Refresh updates projections.
 	Refresh(ctx context.Context, pod *corev1.Pod) error
-	// Freeze leaves the projections of a pod that the API has no more as they are.
+	// Freeze stops updates of the projections of a pod that the API does not have any more.
 	Freeze(podUID types.UID)
-	// Unmount takes all of the pod's volumes away. It works for pods that an earlier process mounted.
+	// Unmount unmounts all volumes of the pod, also those that an earlier process mounted.
 	Unmount(ctx context.Context, podUID types.UID, podDir string) error
 }
 
-// SubPaths prepares sub paths of volumes, safe from links that a container may have put there. Volumes that do not
-// implement it cannot be mounted by sub path.
+// SubPaths prepares sub paths of volumes, safe from links that a container may have created.
+// Volumes that do not implement it do not support sub paths.
 type SubPaths interface {
 	SubPath(ctx context.Context, podDir string, mount corev1.VolumeMount, container string, index int, from volume.MountPoint, subPath string) (string, error)
 }
 
-// Cgroups makes the pod's cgroup, the parent of its containers'.
+// Cgroups manages the pod's cgroup, which is the parent of its containers' cgroups.
 type Cgroups interface {
-	// Ensure makes or updates the pod's cgroup and names it as the runtime wants it; "" leaves the choice to the runtime.
+	// Ensure makes or updates the pod's cgroup. It returns the name for the runtime; "" lets the
+	// runtime choose.
 	Ensure(pod *corev1.Pod) (parent string, err error)
 	Remove(uid types.UID) error
 }
 
-// Host is what a pod may know of its node.
+// Host is the node's data for its pods.
 type Host interface {
 	IPs() []string
 	Allocatable() corev1.ResourceList
 	Machine() spec.Machine
-	// DNS is the pod's resolv.conf.
+	// DNS returns the pod's resolv.conf.
 	DNS(pod *corev1.Pod) (d spec.DNS, warnings []string)
-	// RuntimeHandler is the handler of the pod's RuntimeClass.
+	// RuntimeHandler returns the handler of the pod's RuntimeClass.
 	RuntimeHandler(ctx context.Context, pod *corev1.Pod) (string, error)
-	// RecursiveReadOnly says whether the runtime handler mounts read-only recursively.
+	// RecursiveReadOnly tells whether the runtime handler supports recursive read-only mounts.
 	RecursiveReadOnly(handler string) bool
 }
 
-// Deps is what workers work with; all pods' workers share one.
+// Deps are the dependencies that all workers share.
 type Deps struct {
 	Runtime     internalapi.RuntimeService
-	RuntimeName string // prefix of container ids in statuses: "containerd"
+	RuntimeName string // prefix of container ids in statuses, such as "containerd"
 	Images      *images.Manager
 	Volumes     Volumes
 	Cgroups     Cgroups
@@ -72,9 +73,10 @@ type Deps struct {
 	Users       *UserNamespaces
 	// ProbeCount counts probe results; may be nil.
 	ProbeCount func(t probe.Target, kind probe.Kind, r probe.Result)
-	// Fits says whether the node has room for the pod's resize; the reason and message are for the condition.
+	// Fits tells whether the node has room for the pod's resize. reason and message are for the
+	// condition; an empty reason means that it has.
 	Fits func(pod *corev1.Pod) (reason, message string)
-	// Admitted keeps the resources that a resize took.
+	// Admitted records the resources of a granted resize.
 	Admitted func(pod *corev1.Pod)
 
 	RootDir        string

@@ -14,7 +14,7 @@ import (
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
-// reference is what events about the pod, or one of its containers, regard.
+// reference refers to the pod, or to one of its containers.
 func reference(pod *corev1.Pod, container, field string) *corev1.ObjectReference {
 	r := &corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
@@ -29,7 +29,7 @@ func (w *Worker) event(eventType, reason, action, note string, args ...any) {
 	w.Events.Eventf(reference(w.eventPod(), "", ""), nil, eventType, reason, action, note, args...)
 }
 
-// eventPod may be called from actions: it does not touch what the worker's goroutine owns.
+// eventPod is safe to call from actions: it does not touch the goroutine's fields.
 func (w *Worker) eventPod() *corev1.Pod {
 	w.viewMu.RLock()
 	defer w.viewMu.RUnlock()
@@ -58,7 +58,7 @@ func (w *Worker) containerEvents(c *corev1.Container) images.Eventf {
 	}
 }
 
-// tellBackOffs tells, once for each end of a container, that it is not started again at once.
+// tellBackOffs records an event for each end of a container after which the restart has to wait.
 func (w *Worker) tellBackOffs(next *plan) {
 	each(w.pod, func(c *corev1.Container, _ containerKind) {
 		if state, waits := next.waiting[c.Name]; waits && state.Reason == reasonCrashLoop && w.plan.waiting[c.Name] != state {
@@ -67,7 +67,7 @@ func (w *Worker) tellBackOffs(next *plan) {
 	})
 }
 
-// unhealthy tells of a probe that failed.
+// unhealthy records an event for a failed probe.
 func (w *Worker) unhealthy(t probe.Target, kind probe.Kind, r probe.Result, output string) {
 	switch r {
 	case probe.Failure:
@@ -79,7 +79,7 @@ func (w *Worker) unhealthy(t probe.Target, kind probe.Kind, r probe.Result, outp
 	}
 }
 
-// subPath prepares sub paths for one container.
+// subPath returns a function that prepares sub paths for one container.
 func (w *Worker) subPath(container string) func(context.Context, int, corev1.VolumeMount, volume.MountPoint, string) (string, error) {
 	dir := w.dir()
 	return func(ctx context.Context, index int, mount corev1.VolumeMount, from volume.MountPoint, subPath string) (string, error) {
@@ -91,7 +91,7 @@ func (w *Worker) subPath(container string) func(context.Context, int, corev1.Vol
 	}
 }
 
-// removeLogs removes a dead container's log, with its rotated parts.
+// removeLogs removes a dead container's log and its rotated parts.
 func removeLogs(path string) {
 	parts, _ := filepath.Glob(path + ".*")
 	for _, p := range append(parts, path) {

@@ -17,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
 )
 
-// hook runs one lifecycle hook of a container.
+// hook runs a container's lifecycle hook.
 func (w *Worker) hook(ctx context.Context, _ *corev1.Pod, c *corev1.Container, id string, h *corev1.LifecycleHandler, ips []string) error {
 	ip := ""
 	if len(ips) > 0 {
@@ -36,7 +36,7 @@ func (w *Worker) hook(ctx context.Context, _ *corev1.Pod, c *corev1.Container, i
 		return nil
 	case h.HTTPGet != nil:
 		return httpHook(ctx, h.HTTPGet, c, ip)
-	case h.TCPSocket != nil: // deprecated in the API, and never implemented but as a dial
+	case h.TCPSocket != nil: // deprecated in the API; it only connects
 		port, err := probe.Port(h.TCPSocket.Port, c)
 		if err != nil {
 			return err
@@ -65,7 +65,7 @@ func httpHook(ctx context.Context, a *corev1.HTTPGetAction, c *corev1.Container,
 	defer done()
 	resp, err := cl.Do(req)
 	if err != nil && req.URL.Scheme == "https" && isHTTP(err) {
-		// As upstream: a server that speaks plain HTTP where HTTPS was asked for is asked again in its own language.
+		// As upstream: if the server answers HTTPS with plain HTTP, the hook tries plain HTTP.
 		req = req.Clone(ctx)
 		req.URL.Scheme = "http"
 		req.Header.Del("Authorization")
@@ -86,5 +86,5 @@ func isHTTP(err error) bool {
 	return errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// notFound says whether the runtime does not know what it was asked about.
+// notFound tells whether the runtime does not know the object.
 func notFound(err error) bool { return grpcstatus.Code(err) == codes.NotFound }

@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
-// watchProbes starts the probes of containers that run, and ends those of containers that ended.
+// watchProbes starts the probes of running containers and stops those of ended ones.
 func (w *Worker) watchProbes(ctx context.Context) {
 	ips := w.observed.Sandbox().IPs()
 	if w.pod.Spec.HostNetwork {
@@ -49,7 +49,8 @@ func (w *Worker) isInit(name string) bool {
 	return false
 }
 
-// seed is what the API's status says of a container that an earlier run of the node agent started.
+// seed returns the probe results in the API's status, for a container that an earlier run of the
+// node agent started.
 func (w *Worker) seed(id string) probe.Seed {
 	for _, list := range [][]corev1.ContainerStatus{w.old.InitContainerStatuses, w.old.ContainerStatuses} {
 		for i := range list {

@@ -27,19 +27,19 @@ const (
 	maxLogBytes   = 2048
 )
 
-// publishDelay is how long a change that will be followed by another one at once may wait for it.
+// publishDelay is how long a change may wait if another one will follow at once.
 const publishDelay = 150 * time.Millisecond
 
-// replaceDelay is the same for a container that is replaced because its definition changed: readers see one container, then
-// the other, unless the new one takes longer than that to run.
+// replaceDelay is the same for a container that is replaced because its definition changed. Readers
+// then see one container after the other, unless the new one takes longer to run.
 const replaceDelay = time.Second
 
-// mendPeriod is how often a pod's status is published again at most, where others overwrite it.
+// mendPeriod is the minimum time between two corrections of a status that others overwrite.
 const mendPeriod = 3 * time.Second
 
-// publish makes the pod's status and hands it to the status manager when it has changed. Of the states that a pod only passes
-// through on its way (its sandbox is up, its container made), those that last a moment are not worth a write. It says when to
-// publish what was held back; zero is nothing.
+// publish generates the pod's status, and gives a changed one to the status manager. Brief
+// intermediate states (the sandbox is up, the container is made) are not worth a write. It returns
+// when to publish a delayed change; zero means that there is none.
 func (w *Worker) publish() (again time.Time) {
 	s := w.generate()
 	if equality.Semantic.DeepEqual(&s, &w.old) {
@@ -66,8 +66,8 @@ func (w *Worker) publish() (again time.Time) {
 	return time.Time{}
 }
 
-// mend publishes the status again where another writer has overwritten it, at most once in
-// mendPeriod: the other may not stop. It says when to look again.
+// mend publishes the status again if another writer has overwritten it. It does so at most once in
+// mendPeriod, since the other writer may not stop. It returns when to check again.
 func (w *Worker) mend() (again time.Time) {
 	if !w.overwritten || w.removed || w.deleted {
 		return time.Time{}
@@ -81,7 +81,8 @@ func (w *Worker) mend() (again time.Time) {
 	return time.Time{}
 }
 
-// passing says how long the status may wait, because it is one of those that the pod is about to leave; zero is not at all.
+// passing returns how long the status may wait because the pod is about to leave its state; zero
+// means that it must not wait.
 func (w *Worker) passing(s *corev1.PodStatus) time.Duration {
 	if len(w.old.ContainerStatuses) == 0 || s.Phase != w.old.Phase {
 		return 0
@@ -100,7 +101,8 @@ func (w *Worker) passing(s *corev1.PodStatus) time.Duration {
 	return 0
 }
 
-// replacing says whether a container that was stopped for its changed definition has ended and its successor does not run yet.
+// replacing tells whether a container that was stopped because of its changed definition has ended,
+// while its successor does not run yet.
 func (w *Worker) replacing() bool {
 	found := false
 	for name, id := range w.replaced {
@@ -116,7 +118,7 @@ func (w *Worker) replacing() bool {
 	return found
 }
 
-// reasons are what containers wait for.
+// reasons lists the reasons for which containers wait.
 func reasons(s *corev1.PodStatus) string {
 	var b strings.Builder
 	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
@@ -129,7 +131,7 @@ func reasons(s *corev1.PodStatus) string {
 	return b.String()
 }
 
-// see lets others see the pod as it is known now.
+// see updates the copy that View returns.
 func (w *Worker) see() {
 	v := View{Pod: w.pod, Status: w.old, Stage: w.stage}
 	for _, sb := range w.observed.Sandboxes {
@@ -144,7 +146,8 @@ func (w *Worker) see() {
 }
 
 func (w *Worker) generate() corev1.PodStatus {
-	// Readiness gates and the like are others' conditions: take them from the newest version of the pod.
+	// Other writers own some conditions, such as readiness gates: take them from the newest version
+	// of the pod.
 	old := w.old
 	old.Conditions = mergeConditions(w.old.Conditions, w.pod.Status.Conditions)
 	in := status.Input{
@@ -161,7 +164,7 @@ func (w *Worker) generate() corev1.PodStatus {
 	return status.Generate(in)
 }
 
-// asked says whether the pod ended because it was told to, not by itself.
+// asked tells whether the pod was told to end.
 func (w *Worker) asked() bool { return w.pod.DeletionTimestamp != nil || w.removed }
 
 func (w *Worker) waiting() map[string]corev1.ContainerStateWaiting {
@@ -171,7 +174,7 @@ func (w *Worker) waiting() map[string]corev1.ContainerStateWaiting {
 	return w.plan.waiting
 }
 
-// mergeConditions takes from the API's conditions those that are not there.
+// mergeConditions takes the node agent's conditions from ours and all others from the API's.
 func mergeConditions(ours, api []corev1.PodCondition) []corev1.PodCondition {
 	own := map[corev1.PodConditionType]bool{
 		corev1.PodReadyToStartContainers: true, corev1.PodInitialized: true, corev1.PodReady: true, corev1.ContainersReady: true, corev1.PodScheduled: true,
@@ -191,7 +194,7 @@ func mergeConditions(ours, api []corev1.PodCondition) []corev1.PodCondition {
 	return out
 }
 
-// words is an ended container's termination message.
+// words returns an ended container's termination message.
 func (w *Worker) words(c *corev1.Container, r *pleg.Container) string {
 	if m, ok := w.lastWords[r.Id]; ok {
 		return m
@@ -210,7 +213,7 @@ func (w *Worker) words(c *corev1.Container, r *pleg.Container) string {
 		}
 	}
 	if m == "" && r.ExitCode != 0 && c.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError && r.LogPath != "" {
-		logs.Complete(context.Background(), r.LogPath) // two seconds at most
+		logs.Complete(context.Background(), r.LogPath) // at most two seconds
 		m = lastLogLines(r.LogPath)
 	}
 	if len(m) > limit {
@@ -220,9 +223,9 @@ func (w *Worker) words(c *corev1.Container, r *pleg.Container) string {
 	return m
 }
 
-// terminationPath is where on the host the container's termination message is, or "". It is the
-// node agent's own file, which no container can replace, also where a volume is mounted at the same
-// path: its files can be links.
+// terminationPath returns the container's termination message file on the host, or "". It is the
+// node agent's own file, which no container can replace. A volume mounted at the same path does not
+// count: its files can be links.
 func terminationPath(podDir string, r *pleg.Container) string {
 	path := r.Annotations[spec.AnnotationTerminationPath]
 	own := spec.TerminationFile(podDir, r.Name(), r.Attempt())
@@ -234,8 +237,8 @@ func terminationPath(podDir string, r *pleg.Container) string {
 	return ""
 }
 
-// readTail reads at most limit bytes of a regular file, its first or its last ones. It follows no
-// link and waits for no pipe.
+// readTail reads the first or the last bytes of a regular file, at most limit. It does not follow
+// links or wait for pipes.
 func readTail(path string, limit int, tail bool) string {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -253,7 +256,7 @@ func readTail(path string, limit int, tail bool) string {
 	return string(raw)
 }
 
-// lastLogLines is the end of a log in CRI's format, without its times and tags.
+// lastLogLines returns the end of a log in CRI's format, without times and tags.
 func lastLogLines(path string) string {
 	lines := strings.SplitAfter(readTail(path, 16*maxLogBytes, true), "\n")
 	var b strings.Builder

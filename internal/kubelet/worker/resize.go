@@ -13,23 +13,26 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
-// In-place resize (KEP-1287). The API's version of the pod says what is desired; w.pod says what is allocated: it is the API's version
-// with the resources that the node has granted. w.resources says what running containers really have.
+// In-place resize (KEP-1287). The API's version of the pod has the desired resources. w.pod is that
+// version with the allocated resources: those that the node has granted. w.resources has the actual
+// resources of running containers.
 
-// deferredRetry is how often a resize that the node has no room for is tried again.
+// deferredRetry is the interval between tries of a resize for which the node lacks room.
 const deferredRetry = 3 * time.Second
 
-// resizeState is where an in-place resize of the pod is.
+// resizeState is the state of a pod's in-place resize.
 type resizeState struct {
-	// desired is the API's version of the pod while it wants what is not allocated; nil when nothing is pending.
+	// desired is the API's version of the pod while it requests resources that are not allocated;
+	// nil if nothing is pending.
 	desired    *corev1.Pod
 	pending    *corev1.PodCondition
 	inProgress *corev1.PodCondition
-	// told is the generation whose verdict has been recorded as an event.
+	// told is the generation for which an event was recorded.
 	told int64
 }
 
-// specChanged takes a newer version of the pod: the resources that it wants are granted, or the pod keeps those it has.
+// specChanged handles a newer version of the pod: the node allocates the new resources, or the pod
+// keeps its old ones.
 func (w *Worker) specChanged(before *corev1.Pod) {
 	if sameResources(before, w.pod) {
 		w.resize.desired, w.resize.pending = nil, nil
@@ -43,7 +46,7 @@ func (w *Worker) specChanged(before *corev1.Pod) {
 	w.allocate()
 }
 
-// allocate asks the node for what the pod wants.
+// allocate asks the node for the desired resources.
 func (w *Worker) allocate() {
 	if w.resize.desired == nil {
 		return
@@ -73,7 +76,7 @@ func (w *Worker) condition(t corev1.PodConditionType, reason, message string) *c
 	return &corev1.PodCondition{Type: t, Status: corev1.ConditionTrue, Reason: reason, Message: message}
 }
 
-// withResources is pod with the resources of from.
+// withResources returns pod with the resources of from.
 func withResources(pod, from *corev1.Pod) *corev1.Pod {
 	out := pod.DeepCopy()
 	set := func(list []corev1.Container, have []corev1.Container) {
@@ -104,10 +107,10 @@ func sameResources(a, b *corev1.Pod) bool {
 		equality.Semantic.DeepEqual(a.Spec.Resources, b.Spec.Resources)
 }
 
-// resizeStep gives running containers what has been allocated to them.
+// resizeStep updates running containers to their allocated resources.
 func (w *Worker) resizeStep(ctx context.Context, p *plan) {
 	if w.resize.desired != nil && w.resize.pending != nil && w.resize.pending.Reason == corev1.PodReasonDeferred {
-		w.allocate() // something may have ended in the meantime
+		w.allocate() // another pod may have ended meanwhile
 		if w.resize.pending != nil {
 			p.lookAt(w.Now().Add(deferredRetry))
 		}
@@ -149,7 +152,8 @@ func (w *Worker) resizeStep(ctx context.Context, p *plan) {
 	}
 	pod, machine := w.pod, w.Host.Machine()
 	w.run(ctx, "resize", func(ctx context.Context) func() {
-		// A parent's limit must not be below its children's: when it grows it goes first, when it shrinks last.
+		// A parent's limit must not be lower than its children's. So the parent grows first and
+		// shrinks last.
 		_, first := w.Cgroups.Ensure(pod)
 		var done []change
 		var err error
@@ -183,7 +187,7 @@ func (w *Worker) resizeStep(ctx context.Context, p *plan) {
 
 func (w *Worker) resized(id string, c *corev1.Container) { w.resources[id] = c.Resources.DeepCopy() }
 
-// restartsOn says whether the change from have to what the container wants needs a restart, by its resizePolicy.
+// restartsOn tells whether a change of resources needs a restart, by the container's resizePolicy.
 func restartsOn(c *corev1.Container, have *corev1.ResourceRequirements) bool {
 	for _, p := range c.ResizePolicy {
 		if p.RestartPolicy != corev1.RestartContainer {
@@ -208,7 +212,8 @@ func (w *Worker) resizeConditions() []corev1.PodCondition {
 	return out
 }
 
-// adoptResources says what containers that run already have: what the API's status says of them, else what the spec wants.
+// adoptResources sets the actual resources of containers that already run: from the API's status,
+// or else from the spec.
 func (w *Worker) adoptResources() {
 	for id, c := range w.observed.Containers {
 		container := w.container(c.Name())

@@ -17,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/status"
 )
 
-// sync is the step of a pod whose containers are wanted.
+// sync is the step of a pod whose containers should run.
 func (w *Worker) sync(ctx context.Context) time.Time {
 	if w.mustEnd() {
 		w.stage = Terminating
@@ -58,7 +58,7 @@ func (w *Worker) sync(ctx context.Context) time.Time {
 	return p.look
 }
 
-// mustEnd says whether the pod is to stop running.
+// mustEnd tells whether the pod must stop.
 func (w *Worker) mustEnd() bool {
 	if w.failure == nil && pastDeadline(w.pod, w.startTime.Time, w.Now()) {
 		w.failure = &Failure{Cause: "DeadlineExceeded", Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}
@@ -93,7 +93,7 @@ const (
 	ephemeralContainer
 )
 
-// each calls fn for all of the pod's containers.
+// each calls fn with each container of the pod.
 func each(pod *corev1.Pod, fn func(c *corev1.Container, kind containerKind)) {
 	for i := range pod.Spec.InitContainers {
 		fn(&pod.Spec.InitContainers[i], initContainer)
@@ -107,7 +107,7 @@ func each(pod *corev1.Pod, fn func(c *corev1.Container, kind containerKind)) {
 	}
 }
 
-// prepare makes the pod's folders, cgroup and volumes; it says true when all are there.
+// prepare makes the pod's folders, cgroup and volumes. It returns true when all of them exist.
 func (w *Worker) prepare(ctx context.Context, p *plan) bool {
 	if w.prepared {
 		return true
@@ -153,8 +153,8 @@ func (w *Worker) prepare(ctx context.Context, p *plan) bool {
 	return false
 }
 
-// refreshVolumes makes the downward API's volumes show the pod as it is now; an added ephemeral container may want volumes that no
-// other one did.
+// refreshVolumes updates the downward API's volumes. A new ephemeral container may also need
+// volumes that no other container uses.
 func (w *Worker) refreshVolumes(ctx context.Context) {
 	if !w.prepared || w.shown == w.pod || w.tasks["volumes"] != nil {
 		return
@@ -206,7 +206,7 @@ func (w *Worker) configureSandbox(ctx context.Context) error {
 	return nil
 }
 
-// makeSandbox makes a new sandbox, after the old one, if any, has been stopped.
+// makeSandbox makes a new sandbox. It stops old ones first.
 func (w *Worker) makeSandbox(ctx context.Context, p *plan) {
 	if w.tasks["sandbox"] != nil || !w.due("sandbox", p) {
 		return
@@ -238,7 +238,7 @@ func (w *Worker) makeSandbox(ctx context.Context, p *plan) {
 		if err != nil {
 			return fail("create", err)
 		}
-		made := time.Now() // a listing from before may not have it
+		made := time.Now() // a list from before may lack it
 		resp, err := w.Runtime.PodSandboxStatus(ctx, id, false)
 		if err != nil {
 			return fail("read the status of the", err)
@@ -250,7 +250,7 @@ func (w *Worker) makeSandbox(ctx context.Context, p *plan) {
 	})
 }
 
-// ensureImage gets the image of a container that is to be started.
+// ensureImage gets the image of a container that is about to start.
 func (w *Worker) ensureImage(ctx context.Context, c *corev1.Container) {
 	key := "image:" + c.Name
 	if w.images[c.Name] != nil || w.tasks[key] != nil || w.tasks["container:"+c.Name] != nil || w.sandboxConfig == nil {
@@ -295,7 +295,7 @@ func imageReason(r string) bool {
 	return false
 }
 
-// imageVolumes gets the images of the volumes that the container mounts.
+// imageVolumes gets the images of the pod's image volumes.
 func (w *Worker) imageVolumes(ctx context.Context, pod *corev1.Pod, c *corev1.Container, config *runtimeapi.PodSandboxConfig) error {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -312,7 +312,7 @@ func (w *Worker) imageVolumes(ctx context.Context, pod *corev1.Pod, c *corev1.Co
 	return nil
 }
 
-// startContainer makes and starts a container whose image is there.
+// startContainer makes and starts a container whose image is present.
 func (w *Worker) startContainer(ctx context.Context, st start, sandbox *pleg.Sandbox) {
 	c := st.container.DeepCopy()
 	image := w.images[c.Name]
@@ -323,7 +323,7 @@ func (w *Worker) startContainer(ctx context.Context, st start, sandbox *pleg.San
 	if len(st.container.VolumeMounts) > 0 {
 		for i := range w.pod.Spec.Volumes {
 			if v := &w.pod.Spec.Volumes[i]; v.Image != nil && w.volumeImages[v.Name] == nil {
-				return // its image has just been found; the news is in the inbox
+				return // the image has arrived just now; its message is in the inbox
 			}
 		}
 	}
@@ -380,7 +380,8 @@ func (w *Worker) containerOptions(pod *corev1.Pod, c *corev1.Container, st start
 	return o
 }
 
-// create makes, starts and greets (postStart) a container. The reason is for its status.
+// create makes and starts a container and runs its postStart hook. The reason is for the
+// container's status.
 func (w *Worker) create(ctx context.Context, pod *corev1.Pod, c *corev1.Container, sandboxID string, sandboxConfig *runtimeapi.PodSandboxConfig,
 	o spec.ContainerOptions) (reason string, err error) {
 	config, err := spec.Container(ctx, pod, c, o)
@@ -394,7 +395,7 @@ func (w *Worker) create(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 		w.containerEvent(c, corev1.EventTypeWarning, "Failed", "Starting", "Error: %v", err)
 		return "CreateContainerError", err
 	}
-	made := time.Now() // a listing from before may not have it
+	made := time.Now() // a list from before may lack it
 	w.containerEvent(c, corev1.EventTypeNormal, "Created", "Starting", "Container created")
 	hook := c.Lifecycle != nil && c.Lifecycle.PostStart != nil
 	resources := c.Resources.DeepCopy()
@@ -436,12 +437,12 @@ func (w *Worker) create(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 	return "", nil
 }
 
-// inspect asks the runtime for a container's state and takes it in.
+// inspect reads a container's state from the runtime.
 func (w *Worker) inspect(ctx context.Context, id, sandboxID string) {
 	asked := time.Now()
 	resp, err := w.Runtime.ContainerStatus(ctx, id, false)
 	if err != nil || resp.GetStatus() == nil {
-		return // the relist will tell
+		return // the next relist will show it
 	}
 	w.post(func() { w.observed.MergeContainer(resp.Status, sandboxID, asked) })
 }

@@ -17,18 +17,18 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
-// minimumGrace is what a container gets after its preStop hook at least.
+// minimumGrace is the minimum time that a container gets after its preStop hook.
 const minimumGrace = 2 * time.Second
 
-// ending is how a pod ends.
+// ending is the state of a pod's termination.
 type ending struct {
 	since    time.Time
 	deadline time.Time
-	// turns hold back the stop signal of sidecars until what depends on them has ended.
+	// turns delay the stop signal of a sidecar until the containers that depend on it have ended.
 	turns map[string]chan struct{}
 }
 
-// grace is how long the pod's containers may take to end, in seconds.
+// grace is the grace period of the pod's containers, in seconds.
 func (w *Worker) grace() int64 {
 	g := int64(30)
 	if s := w.pod.Spec.TerminationGracePeriodSeconds; s != nil {
@@ -46,7 +46,7 @@ func (w *Worker) grace() int64 {
 	return max(g, 1)
 }
 
-// ownGrace is the deadline of a container that is stopped by itself.
+// ownGrace is the deadline for a container that is stopped while its pod keeps running.
 func (w *Worker) ownGrace(override *int64) time.Time {
 	g := int64(30)
 	if s := w.pod.Spec.TerminationGracePeriodSeconds; s != nil {
@@ -58,7 +58,7 @@ func (w *Worker) ownGrace(override *int64) time.Time {
 	return w.Now().Add(time.Duration(g) * time.Second)
 }
 
-// terminate is the step of a pod that is to end: everything that runs is told to stop, sidecars last.
+// terminate is the step of a pod that must end. It stops all containers, the sidecars last.
 func (w *Worker) terminate(ctx context.Context) time.Time {
 	now := w.Now()
 	if w.ending.since.IsZero() {
@@ -94,8 +94,8 @@ func (w *Worker) terminate(ctx context.Context) time.Time {
 	return time.Time{}
 }
 
-// isStart names the actions that a pod's end cuts short. Making a sandbox or a container is not: the runtime finishes it
-// and then it is stopped.
+// isStart tells whether the end of the pod cancels the action. It does not cancel making a sandbox
+// or a container: the runtime completes it, and then it is stopped.
 func isStart(key string) bool {
 	return key == "prepare" || len(key) > 6 && key[:6] == "image:"
 }
@@ -113,8 +113,8 @@ func (w *Worker) anyTask(prefix string) bool {
 	return false
 }
 
-// turn is closed when the container may get its stop signal; nil is at once. Only sidecars wait: for the regular containers and
-// for the sidecars after them.
+// turn returns a channel that is closed when the container may get its stop signal; nil means at
+// once. Only sidecars wait: for the regular containers and for later sidecars.
 func (w *Worker) turn(c *pleg.Container) chan struct{} {
 	container := w.container(c.Name())
 	if container == nil || !spec.IsSidecar(container) || !w.isInit(c.Name()) {
@@ -161,7 +161,7 @@ func closeOnce(c chan struct{}) {
 	}
 }
 
-// hurry starts the stops again, with the nearer deadline.
+// hurry restarts the stops in flight with the earlier deadline.
 func (w *Worker) hurry(ctx context.Context) {
 	for id, c := range w.observed.Containers {
 		if t := w.tasks["kill:"+id]; t != nil && c.Running() {
@@ -172,7 +172,8 @@ func (w *Worker) hurry(ctx context.Context) {
 	}
 }
 
-// stop runs a container's preStop hook and then stops it, so that it has ended by the deadline.
+// stop runs a container's preStop hook and then stops the container, so that it has ended by the
+// deadline.
 func (w *Worker) stop(ctx context.Context, c *pleg.Container, message string, override *int64, deadline time.Time, turn chan struct{}) {
 	key := "kill:" + c.Id
 	if w.tasks[key] != nil {
@@ -188,7 +189,7 @@ func (w *Worker) stop(ctx context.Context, c *pleg.Container, message string, ov
 		if container != nil {
 			w.containerEvent(container, corev1.EventTypeNormal, "Killing", "Stopping", "%s", message)
 		}
-		// A hook gets no time in a pod that has none.
+		// Without a grace period the hook does not run.
 		if container != nil && container.Lifecycle != nil && container.Lifecycle.PreStop != nil && deadline.After(w.Now()) {
 			hookCtx, cancel := context.WithDeadline(ctx, deadline)
 			err := w.hook(hookCtx, pod, container, c.Id, container.Lifecycle.PreStop, ips)
@@ -202,7 +203,7 @@ func (w *Worker) stop(ctx context.Context, c *pleg.Container, message string, ov
 	})
 }
 
-// stopNow is stop without the hook, which has had its chance.
+// stopNow is stop without the hook, which has already run.
 func (w *Worker) stopNow(ctx context.Context, c *pleg.Container, deadline time.Time, turn chan struct{}) {
 	w.run(ctx, "kill:"+c.Id, func(ctx context.Context) func() { return w.signal(ctx, c, deadline, turn) })
 }
@@ -225,7 +226,7 @@ func (w *Worker) signal(ctx context.Context, c *pleg.Container, deadline time.Ti
 	}
 	if err != nil {
 		w.log.Warn("cannot stop a container", "container", c.Name(), "id", c.Id, "error", err)
-		select { // the step tries again
+		select { // the next step tries again
 		case <-ctx.Done():
 		case <-time.After(time.Second):
 		}
@@ -234,7 +235,8 @@ func (w *Worker) signal(ctx context.Context, c *pleg.Container, deadline time.Ti
 	return nil
 }
 
-// release is the step of a pod of which nothing runs: its sandbox, volumes and cgroup go.
+// release is the step of a pod of which nothing runs. It removes the sandbox, the volumes and the
+// cgroup.
 func (w *Worker) release(ctx context.Context) time.Time {
 	var p plan
 	if w.tasks["release"] != nil || !w.due("release", &p) {
@@ -275,8 +277,8 @@ func (w *Worker) release(ctx context.Context) time.Time {
 	return time.Time{}
 }
 
-// forget is the step of a pod that holds nothing any more: once its deletion is wanted it is confirmed to the API, and what the
-// runtime keeps of it is removed.
+// forget is the step of a pod that holds nothing on the node. If the pod is to be deleted, it
+// confirms this to the API and removes the rest from the runtime.
 func (w *Worker) forget(ctx context.Context) time.Time {
 	var p plan
 	if w.pod.DeletionTimestamp != nil && !w.removed && !w.deleted && !w.static {

@@ -17,18 +17,19 @@ import (
 // idsPerPod is the length of each pod's range of host ids (KEP-127).
 const idsPerPod = 65536
 
-// UserNamespaces hands ranges of host user ids to pods with hostUsers: false. A pod's range is written to its folder, so that it
-// keeps it over a restart of the node agent. Safe for concurrent use.
+// UserNamespaces allocates ranges of host user ids to pods with hostUsers: false. A pod's range is
+// written to its folder, so that the pod keeps it across restarts of the node agent. Safe for
+// concurrent use.
 type UserNamespaces struct {
 	RootDir string
-	// First is the first host id to hand out; Count is how many pods' ranges there are.
+	// First is the first host id of the ranges; Count is the number of ranges.
 	First, Count uint32
 
 	mu    sync.Mutex
 	taken map[types.UID]uint32
 }
 
-// Of is the pod's mapping; nil when it uses the host's users.
+// Of returns the pod's mapping; nil if the pod uses the host's users.
 func (u *UserNamespaces) Of(pod *corev1.Pod) (*runtimeapi.UserNamespace, error) {
 	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
 		return nil, nil
@@ -66,7 +67,7 @@ func (u *UserNamespaces) Of(pod *corev1.Pod) (*runtimeapi.UserNamespace, error) 
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids(), Gids: ids()}, nil
 }
 
-// Release gives the pod's range back.
+// Release releases the pod's range.
 func (u *UserNamespaces) Release(uid types.UID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -18,19 +18,21 @@ import (
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
-// Stage is where a pod is in its life on this node. Stages only advance, and only the worker advances them.
+// Stage is a pod's position in its life on this node. Stages only advance, and only the worker
+// advances them.
 type Stage int
 
 const (
-	// Syncing: the pod's containers are wanted.
+	// Syncing means that the pod's containers should run.
 	Syncing Stage = iota
-	// Terminating: nothing starts any more; what runs is being stopped.
+	// Terminating means that no container starts any more and the running ones are being stopped.
 	Terminating
-	// Terminated: nothing runs; sandbox, volumes and cgroup are being taken away.
+	// Terminated means that nothing runs. The sandbox, volumes and cgroup are being removed.
 	Terminated
-	// Released: the pod holds nothing of the node but dead containers and logs. A pod that completed stays here until it is deleted.
+	// Released means that only dead containers and logs are left on the node. A completed pod stays
+	// in this stage until it is deleted.
 	Released
-	// Gone: the API has confirmed the deletion and nothing is left here.
+	// Gone means that the API has confirmed the deletion and nothing is left on the node.
 	Gone
 )
 
@@ -38,7 +40,7 @@ func (s Stage) String() string {
 	return [...]string{"Syncing", "Terminating", "Terminated", "Released", "Gone"}[s]
 }
 
-// Failure ends a pod as Failed.
+// Failure is the reason for which the node agent ends a pod as Failed.
 type Failure struct {
 	// Cause is "Admission", "DeadlineExceeded", "Evicted" or "Preempting".
 	Cause           string
@@ -47,7 +49,7 @@ type Failure struct {
 	Grace *int64
 }
 
-// Worker is one pod on this node.
+// Worker runs one pod on this node.
 type Worker struct {
 	*Deps
 	log *slog.Logger
@@ -57,11 +59,11 @@ type Worker struct {
 	wake    chan struct{}
 	done    chan struct{}
 
-	// What follows belongs to the worker's goroutine.
+	// The worker's goroutine owns the fields below.
 	pod      *corev1.Pod
-	removed  bool // the source has the pod no more
+	removed  bool // the source does not have the pod any more
 	static   bool
-	old      corev1.PodStatus // last status published
+	old      corev1.PodStatus // the status published last
 	observed *pleg.Observed
 	stage    Stage
 	failure  *Failure
@@ -73,14 +75,14 @@ type Worker struct {
 	cgroupParent  string
 	prepared      bool
 	mounts        map[string]volume.MountPoint
-	shown         *corev1.Pod              // what the volumes show of the pod
-	images        map[string]*images.Image // ready for the next start, by container name
+	shown         *corev1.Pod              // the pod as its volumes show it
+	images        map[string]*images.Image // images for the next start, by container name
 	volumeImages  map[string]*runtimeapi.ImageSpec
 	crashes       map[string]crash
 	problems      map[string]problem
-	podProblem    map[string]problem // of "prepare", "sandbox", ... : when to try again
+	podProblem    map[string]problem // when to retry the failed action "prepare", "sandbox", ...
 	hidden        map[string]bool
-	replaced      map[string]string // containers stopped because their definition changed: name → id
+	replaced      map[string]string // stopped for a changed definition: name → id
 	lastWords     map[string]string
 	resources     map[string]*corev1.ResourceRequirements
 	resize        resizeState
@@ -88,10 +90,10 @@ type Worker struct {
 	ending        ending
 	plan          *plan
 	deleted       bool // the API has confirmed the deletion
-	// unpublished is since when the API's status lags behind, on purpose.
+	// unpublished is the time since when the API's status is out of date on purpose.
 	unpublished time.Time
-	// overwritten: the API's status is not the published one. republished is when that was mended
-	// last.
+	// overwritten means that the API's status is not the published one. republished is the time of
+	// the last correction.
 	overwritten bool
 	republished time.Time
 
@@ -99,7 +101,7 @@ type Worker struct {
 	view   View
 }
 
-// View is what others may see of a worker: a copy, as of its last step.
+// View is a copy of a worker's state as of its last step.
 type View struct {
 	Pod        *corev1.Pod
 	Status     corev1.PodStatus
@@ -111,7 +113,7 @@ type View struct {
 // task is an action in flight.
 type task struct{ cancel context.CancelFunc }
 
-// New makes the worker of a pod; observed is what the runtime has of it already.
+// New makes the worker of a pod. observed is what the runtime already has of the pod.
 func New(d *Deps, pod *corev1.Pod, observed *pleg.Observed) *Worker {
 	w := &Worker{
 		Deps: d, log: d.Log.With("pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID),
@@ -132,10 +134,10 @@ func New(d *Deps, pod *corev1.Pod, observed *pleg.Observed) *Worker {
 	return w
 }
 
-// Update hands the worker a newer version of its pod.
+// Update gives the worker a newer version of its pod.
 func (w *Worker) Update(pod *corev1.Pod) { w.post(func() { w.updated(pod) }) }
 
-// Removed tells the worker that its source has the pod no more.
+// Removed tells the worker that the source does not have the pod any more.
 func (w *Worker) Removed() {
 	w.post(func() {
 		w.removed = true
@@ -143,7 +145,7 @@ func (w *Worker) Removed() {
 	})
 }
 
-// Observe hands the worker news from the runtime.
+// Observe gives the worker an update from the runtime.
 func (w *Worker) Observe(u pleg.Update) { w.post(func() { w.observed.Merge(u) }) }
 
 // Fail ends the pod as Failed.
@@ -155,13 +157,13 @@ func (w *Worker) Fail(f Failure) {
 	})
 }
 
-// Kick makes the worker look again.
+// Kick makes the worker take a step.
 func (w *Worker) Kick() { w.post(func() {}) }
 
-// Republish writes the pod's status again, for an API object that is new.
+// Republish writes the pod's status to a new API object.
 func (w *Worker) Republish() { w.post(func() { w.Status.Set(w.pod, w.old) }) }
 
-// View is what is known of the pod.
+// View returns the worker's state as of its last step.
 func (w *Worker) View() View {
 	w.viewMu.RLock()
 	defer w.viewMu.RUnlock()
@@ -181,7 +183,7 @@ func (w *Worker) post(fn func()) {
 	}
 }
 
-// Run works until nothing is left of the pod, or ctx ends; then containers keep running.
+// Run works until nothing is left of the pod or ctx ends. Containers survive the end of ctx.
 func (w *Worker) Run(ctx context.Context) {
 	defer close(w.done)
 	defer w.probes.Close()
@@ -214,7 +216,7 @@ func (w *Worker) Run(ctx context.Context) {
 	}
 }
 
-// drain waits for actions in flight, whose context has ended.
+// drain waits for the actions in flight after the end of their context.
 func (w *Worker) drain(context.Context) {
 	for len(w.tasks) > 0 {
 		w.inboxMu.Lock()
@@ -230,8 +232,8 @@ func (w *Worker) drain(context.Context) {
 	}
 }
 
-// run starts an action. What action returns is run by the worker's goroutine when the action has ended. Of each key, one
-// action runs at a time.
+// run starts an action. When it has ended, the worker's goroutine calls the function that it
+// returned. Only one action of a key runs at a time.
 func (w *Worker) run(ctx context.Context, key string, action func(ctx context.Context) (apply func())) {
 	ctx, cancel := context.WithCancel(ctx)
 	t := &task{cancel}
@@ -250,7 +252,8 @@ func (w *Worker) run(ctx context.Context, key string, action func(ctx context.Co
 	}()
 }
 
-// step advances the pod by what is known now, publishes its status, and says when to look again without news.
+// step advances the pod and publishes its status. It returns when to take the next step without
+// news.
 func (w *Worker) step(ctx context.Context) time.Time {
 	var look time.Time
 	for {
@@ -278,7 +281,8 @@ func (w *Worker) step(ctx context.Context) time.Time {
 	return look
 }
 
-// retry notes that an action of the pod failed and says when to try it again: after 1 s, doubling up to 10 s.
+// retry records that an action failed, and returns when to try again: after 1 s, doubling up to 10
+// s.
 func (w *Worker) retry(key string) problem {
 	p := w.podProblem[key]
 	p.count++
@@ -291,7 +295,7 @@ func backoff(count int) time.Duration {
 	return min(time.Second<<min(count-1, 5), 10*time.Second)
 }
 
-// due says whether an action that failed may be tried again; if not, the plan looks again then.
+// due tells whether a failed action may be tried again. If not, it sets the time of the next step.
 func (w *Worker) due(key string, p *plan) bool {
 	pr, ok := w.podProblem[key]
 	if !ok || !w.Now().Before(pr.retryAt) {
@@ -311,5 +315,5 @@ func (w *Worker) updated(pod *corev1.Pod) {
 	w.specChanged(before)
 }
 
-// container is a pod's container by name and id, from what is observed.
+// container returns the pod's container with this name.
 func (w *Worker) container(name string) *corev1.Container { return spec.FindContainer(w.pod, name) }
