@@ -67,7 +67,7 @@ func (w *Worker) collect(ctx context.Context) {
 		return func() {
 			for _, id := range gone {
 				w.observed.Remove(id, w.Now())
-				delete(w.lastWords, id)
+				delete(w.messages, id)
 			}
 			if failed {
 				w.retry("collect")

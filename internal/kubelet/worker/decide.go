@@ -115,7 +115,7 @@ func decide(s *state) *plan {
 			p.kill = append(p.kill, kill{container: c, reason: "SandboxChanged", message: "Stopping container " + c.Name()})
 		}
 	}
-	if s.over() {
+	if s.hasEnded() {
 		p.finished = true
 		return p
 	}
@@ -153,9 +153,9 @@ func deadline(pod *corev1.Pod, started time.Time) time.Time {
 	return time.Time{}
 }
 
-// over tells whether all regular containers have ended and none will run again, or a failed init
+// hasEnded tells whether all regular containers have ended and none will run again, or a failed init
 // container ends the pod.
-func (s *state) over() bool {
+func (s *state) hasEnded() bool {
 	for i := range s.pod.Spec.InitContainers {
 		c := &s.pod.Spec.InitContainers[i]
 		if l := s.observed.Latest(c.Name); !spec.IsSidecar(c) && l.Exited() && l.ExitCode != 0 && !spec.Restarts(s.pod, c, true, l.ExitCode) &&
@@ -221,7 +221,7 @@ func (s *state) inits(p *plan, sandboxID string) bool {
 				s.keepSidecarsBefore(p, i, sandboxID)
 				return false
 			}
-			if s.condemned(p, c, l) || s.hidden[l.Id] || !s.started(l.Id) {
+			if s.planKill(p, c, l) || s.hidden[l.Id] || !s.started(l.Id) {
 				s.keepSidecarsBefore(p, i, sandboxID)
 				return false
 			}
@@ -251,7 +251,7 @@ func (s *state) keepSidecarsBefore(p *plan, n int, sandboxID string) {
 			continue
 		}
 		if l := s.observed.LatestIn(c.Name, sandboxID); l.Running() {
-			s.condemned(p, c, l)
+			s.planKill(p, c, l)
 		} else if !planned(p, c.Name) {
 			s.run(p, c, l)
 		}
@@ -279,7 +279,7 @@ func (s *state) main(p *plan, c *corev1.Container, sandboxID string) {
 		}
 		s.run(p, c, nil)
 	case l.Running() && (l.SandboxID == sandboxID || l.SandboxID == ""):
-		s.condemned(p, c, l)
+		s.planKill(p, c, l)
 	case l.Running():
 	case l.Exited():
 		if spec.Restarts(s.pod, c, false, l.ExitCode) {
@@ -290,8 +290,8 @@ func (s *state) main(p *plan, c *corev1.Container, sandboxID string) {
 	}
 }
 
-// condemned plans the end of a running container whose probe failed or whose definition changed.
-func (s *state) condemned(p *plan, c *corev1.Container, l *pleg.Container) bool {
+// planKill plans the end of a running container whose probe failed or whose definition changed.
+func (s *state) planKill(p *plan, c *corev1.Container, l *pleg.Container) bool {
 	if hash := l.Annotations[spec.AnnotationHash]; hash != "" && hash != spec.Hash(c) {
 		p.kill = append(p.kill, kill{container: l, reason: killChanged, message: fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)})
 		return true

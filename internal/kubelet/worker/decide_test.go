@@ -144,7 +144,7 @@ func crashing(name string, wait time.Duration) given {
 	return func(s *state) { s.crashes[name] = crash{wait: wait, last: noon.Add(-time.Hour)} }
 }
 
-func troubled(name, reason string, retryIn time.Duration) given {
+func withProblem(name, reason string, retryIn time.Duration) given {
 	return func(s *state) { s.problems[name] = problem{reason: reason, message: "m", retryAt: noon.Add(retryIn)} }
 }
 
@@ -170,8 +170,8 @@ func madeFrom(id, hash string) given {
 	return func(s *state) { s.observed.Containers[id].Annotations = map[string]string{spec.AnnotationHash: hash} }
 }
 
-// words tells a plan in words, in the order in which it is carried out.
-func (p *plan) words() string {
+// summary describes a plan, in the order in which it is carried out.
+func (p *plan) summary() string {
 	var out []string
 	if p.finished {
 		out = append(out, "finished")
@@ -216,7 +216,7 @@ func check(t *testing.T, table []decision) {
 	t.Helper()
 	for _, row := range table {
 		t.Run(row.name, func(t *testing.T) {
-			if got := decide(stateOf(row.given...)).words(); got != row.want {
+			if got := decide(stateOf(row.given...)).summary(); got != row.want {
 				t.Errorf("\ngot  %q\nwant %q", got, row.want)
 			}
 		})
@@ -345,10 +345,10 @@ func TestBackOffDecisions(t *testing.T) {
 		{"a sidecar waits for its back-off beside the regular container",
 			[]given{sidecar("side"), up, running("main", 0), exitedAgo("side", 0, 1, time.Second), crashing("side", 10*time.Second)},
 			"wait side CrashLoopBackOff, look in 9s"},
-		{"a container whose image is missing waits for the next try", []given{up, troubled("main", "ErrImagePull", 3*time.Second)},
+		{"a container whose image is missing waits for the next try", []given{up, withProblem("main", "ErrImagePull", 3*time.Second)},
 			"wait main ErrImagePull, look in 3s"},
-		{"a container whose problem is due is tried again", []given{up, troubled("main", "ErrImagePull", 0)}, "start main/0, wait main ErrImagePull"},
-		{"a problem does not delay the sandbox", []given{troubled("main", "ErrImagePull", 3*time.Second)}, "sandbox, wait main ErrImagePull, look in 3s"},
+		{"a container whose problem is due is tried again", []given{up, withProblem("main", "ErrImagePull", 0)}, "start main/0, wait main ErrImagePull"},
+		{"a problem does not delay the sandbox", []given{withProblem("main", "ErrImagePull", 3*time.Second)}, "sandbox, wait main ErrImagePull, look in 3s"},
 	})
 }
 
@@ -393,7 +393,7 @@ func TestEphemeralContainerDecisions(t *testing.T) {
 				s.old.EphemeralContainerStatuses = []corev1.ContainerStatus{{Name: "debug", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
 			}}, ""},
 		{"it is left alone while it is being started", []given{ephemeral("debug", ""), up, running("main", 0), busy("debug")}, ""},
-		{"it waits when its image is missing", []given{ephemeral("debug", ""), up, running("main", 0), troubled("debug", "ErrImagePull", time.Second)},
+		{"it waits when its image is missing", []given{ephemeral("debug", ""), up, running("main", 0), withProblem("debug", "ErrImagePull", time.Second)},
 			"wait debug ErrImagePull, look in 1s"},
 		{"it does not keep a pod alive whose regular containers ended",
 			[]given{never, ephemeral("debug", ""), up, exited("main", 0, 0), running("debug", 0)}, "finished"},
@@ -403,10 +403,10 @@ func TestEphemeralContainerDecisions(t *testing.T) {
 func TestDecideChangesNothingInItsState(t *testing.T) {
 	make := func() *state {
 		return stateOf(sidecar("side"), ephemeral("debug", "main"), up, running("side", 0), exitedAgo("main", 0, 1, 0),
-			crashing("main", 10*time.Second), troubled("debug", "ErrImagePull", time.Second))
+			crashing("main", 10*time.Second), withProblem("debug", "ErrImagePull", time.Second))
 	}
 	s, fresh := make(), make()
-	first, second := decide(s).words(), decide(s).words()
+	first, second := decide(s).summary(), decide(s).summary()
 	if first != second {
 		t.Errorf("two decisions differ:\n%s\n%s", first, second)
 	}

@@ -58,8 +58,8 @@ func (w *Worker) containerEvents(c *corev1.Container) images.Eventf {
 	}
 }
 
-// tellBackOffs records an event for each end of a container after which the restart has to wait.
-func (w *Worker) tellBackOffs(next *plan) {
+// recordBackOffs records an event for each end of a container after which the restart has to wait.
+func (w *Worker) recordBackOffs(next *plan) {
 	each(w.pod, func(c *corev1.Container, _ containerKind) {
 		if state, waits := next.waiting[c.Name]; waits && state.Reason == reasonCrashLoop && w.plan.waiting[c.Name] != state {
 			w.containerEvent(c, corev1.EventTypeWarning, "BackOff", "Restarting", "Back-off restarting failed container %s in pod %s", c.Name, spec.FullName(w.pod))

@@ -34,8 +34,8 @@ const publishDelay = 150 * time.Millisecond
 // then see one container after the other, unless the new one takes longer to run.
 const replaceDelay = time.Second
 
-// mendPeriod is the minimum time between two corrections of a status that others overwrite.
-const mendPeriod = 3 * time.Second
+// correctPeriod is the minimum time between two corrections of a status that others overwrite.
+const correctPeriod = 3 * time.Second
 
 // publish generates the pod's status, and gives a changed one to the status manager. Brief
 // intermediate states (the sandbox is up, the container is made) are not worth a write. It returns
@@ -44,36 +44,36 @@ func (w *Worker) publish() (again time.Time) {
 	s := w.generate()
 	if equality.Semantic.DeepEqual(&s, &w.old) {
 		w.unpublished = time.Time{}
-		w.see()
-		return w.mend()
+		w.updateView()
+		return w.correctStatus()
 	}
-	if delay := w.passing(&s); delay > 0 {
+	if delay := w.publishWait(&s); delay > 0 {
 		now := w.Now()
 		if w.unpublished.IsZero() {
 			w.unpublished = now
 		}
 		if at := w.unpublished.Add(delay); now.Before(at) {
-			w.see()
+			w.updateView()
 			return at
 		}
 	}
 	w.unpublished, w.overwritten = time.Time{}, false
 	w.old = s
-	w.see()
+	w.updateView()
 	if !w.removed && !w.deleted {
 		w.Status.Set(w.pod, s)
 	}
 	return time.Time{}
 }
 
-// mend publishes the status again if another writer has overwritten it. It does so at most once in
-// mendPeriod, since the other writer may not stop. It returns when to check again.
-func (w *Worker) mend() (again time.Time) {
+// correctStatus publishes the status again if another writer has overwritten it. It does so at most once in
+// correctPeriod, since the other writer may not stop. It returns when to check again.
+func (w *Worker) correctStatus() (again time.Time) {
 	if !w.overwritten || w.removed || w.deleted {
 		return time.Time{}
 	}
 	now := w.Now()
-	if at := w.republished.Add(mendPeriod); now.Before(at) {
+	if at := w.republished.Add(correctPeriod); now.Before(at) {
 		return at
 	}
 	w.overwritten, w.republished = false, now
@@ -81,9 +81,9 @@ func (w *Worker) mend() (again time.Time) {
 	return time.Time{}
 }
 
-// passing returns how long the status may wait because the pod is about to leave its state; zero
+// publishWait returns how long the status may wait because the pod is about to leave its state; zero
 // means that it must not wait.
-func (w *Worker) passing(s *corev1.PodStatus) time.Duration {
+func (w *Worker) publishWait(s *corev1.PodStatus) time.Duration {
 	if len(w.old.ContainerStatuses) == 0 || s.Phase != w.old.Phase {
 		return 0
 	}
@@ -131,8 +131,8 @@ func reasons(s *corev1.PodStatus) string {
 	return b.String()
 }
 
-// see updates the copy that View returns.
-func (w *Worker) see() {
+// updateView updates the copy that View returns.
+func (w *Worker) updateView() {
 	v := View{Pod: w.pod, Status: w.old, Stage: w.stage}
 	for _, sb := range w.observed.Sandboxes {
 		v.Sandboxes = append(v.Sandboxes, sb)
@@ -154,7 +154,7 @@ func (w *Worker) generate() corev1.PodStatus {
 		Pod: w.pod, Old: &old, Observed: w.observed, Waiting: w.waiting(), Hidden: w.hidden,
 		Ready:     func(c *corev1.Container, id string) bool { return w.probes.Ready(id) },
 		Started:   func(c *corev1.Container, id string) bool { return w.probes.Started(id) && !w.hidden[id] },
-		LastWords: w.words, Resources: w.resources, HostIPs: w.Host.IPs(), Ended: w.stage >= Terminated && w.asked(),
+		LastWords: w.terminationMessage, Resources: w.resources, HostIPs: w.Host.IPs(), Ended: w.stage >= Terminated && w.endRequested(),
 		SandboxReady: w.stage < Terminated && w.observed.Sandbox().Ready(), StartTime: w.startTime, RuntimeName: w.RuntimeName,
 		Resize: w.resizeConditions(), Now: w.Now(),
 	}
@@ -164,8 +164,8 @@ func (w *Worker) generate() corev1.PodStatus {
 	return status.Generate(in)
 }
 
-// asked tells whether the pod was told to end.
-func (w *Worker) asked() bool { return w.pod.DeletionTimestamp != nil || w.removed }
+// endRequested tells whether the pod was told to end.
+func (w *Worker) endRequested() bool { return w.pod.DeletionTimestamp != nil || w.removed }
 
 func (w *Worker) waiting() map[string]corev1.ContainerStateWaiting {
 	if w.stage > Syncing || w.plan == nil {
@@ -194,9 +194,9 @@ func mergeConditions(ours, api []corev1.PodCondition) []corev1.PodCondition {
 	return out
 }
 
-// words returns an ended container's termination message.
-func (w *Worker) words(c *corev1.Container, r *pleg.Container) string {
-	if m, ok := w.lastWords[r.Id]; ok {
+// terminationMessage returns an ended container's termination message.
+func (w *Worker) terminationMessage(c *corev1.Container, r *pleg.Container) string {
+	if m, ok := w.messages[r.Id]; ok {
 		return m
 	}
 	limit := maxMessage
@@ -219,7 +219,7 @@ func (w *Worker) words(c *corev1.Container, r *pleg.Container) string {
 	if len(m) > limit {
 		m = m[:limit]
 	}
-	w.lastWords[r.Id] = m
+	w.messages[r.Id] = m
 	return m
 }
 

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestAReplacedContainerIsForgottenOnceItsSuccessorHasBeen(t *testing.T) {
+func TestAContainerCountsAsReplacedUntilItsSuccessorRuns(t *testing.T) {
 	container := func(id string, attempt uint32, state runtimeapi.ContainerState) *pleg.Container {
 		return &pleg.Container{ContainerStatus: &runtimeapi.ContainerStatus{Id: id, State: state, Metadata: &runtimeapi.ContainerMetadata{Name: "c", Attempt: attempt}}}
 	}
@@ -24,14 +24,14 @@ func TestAReplacedContainerIsForgottenOnceItsSuccessorHasBeen(t *testing.T) {
 		troubled        bool
 		replacing, kept bool
 	}{
-		"it still runs":                     {containers: []*pleg.Container{container("old", 0, running)}, kept: true},
-		"it has ended":                      {containers: []*pleg.Container{container("old", 0, exited)}, replacing: true, kept: true},
-		"it has ended, its successor fails": {containers: []*pleg.Container{container("old", 0, exited)}, troubled: true},
-		"its successor is made": {containers: []*pleg.Container{container("old", 0, exited), container("new", 1, runtimeapi.ContainerState_CONTAINER_CREATED)},
+		"the container still runs":   {containers: []*pleg.Container{container("old", 0, running)}, kept: true},
+		"the container has ended":    {containers: []*pleg.Container{container("old", 0, exited)}, replacing: true, kept: true},
+		"the successor cannot start": {containers: []*pleg.Container{container("old", 0, exited)}, troubled: true},
+		"the successor is made": {containers: []*pleg.Container{container("old", 0, exited), container("new", 1, runtimeapi.ContainerState_CONTAINER_CREATED)},
 			replacing: true, kept: true},
-		"its successor runs":      {containers: []*pleg.Container{container("old", 0, exited), container("new", 1, running)}},
-		"its successor has ended": {containers: []*pleg.Container{container("old", 0, exited), container("new", 1, exited)}},
-		"nothing is left":         {},
+		"the successor runs":      {containers: []*pleg.Container{container("old", 0, exited), container("new", 1, running)}},
+		"the successor has ended": {containers: []*pleg.Container{container("old", 0, exited), container("new", 1, exited)}},
+		"no container is left":    {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &Worker{observed: &pleg.Observed{Containers: map[string]*pleg.Container{}}, replaced: map[string]string{"c": "old"}, problems: map[string]problem{}}
@@ -51,7 +51,7 @@ func TestAReplacedContainerIsForgottenOnceItsSuccessorHasBeen(t *testing.T) {
 	}
 }
 
-func TestATerminationMessageIsReadFromTheNodeAgentsOwnFileAlone(t *testing.T) {
+func TestTerminationMessagesComeFromTheNodeAgentsOwnFileOnly(t *testing.T) {
 	dir := t.TempDir()
 	own := spec.TerminationFile(dir, "c", 2)
 	if err := os.MkdirAll(filepath.Dir(own), 0o755); err != nil {

@@ -27,8 +27,8 @@ type resizeState struct {
 	desired    *corev1.Pod
 	pending    *corev1.PodCondition
 	inProgress *corev1.PodCondition
-	// told is the generation for which an event was recorded.
-	told int64
+	// reported is the generation for which an event was recorded.
+	reported int64
 }
 
 // specChanged handles a newer version of the pod: the node allocates the new resources, or the pod
@@ -66,8 +66,8 @@ func (w *Worker) allocate() {
 		return
 	}
 	w.resize.pending = w.condition(corev1.PodResizePending, reason, message)
-	if w.resize.told != want.Generation {
-		w.resize.told = want.Generation
+	if w.resize.reported != want.Generation {
+		w.resize.reported = want.Generation
 		w.event(corev1.EventTypeWarning, "Resize"+reason, "Resizing", "%s", message)
 	}
 }
@@ -133,7 +133,7 @@ func (w *Worker) resizeStep(ctx context.Context, p *plan) {
 			return
 		}
 		if restartsOn(c, have) {
-			w.stop(ctx, l, fmt.Sprintf("Container %s resize requires restart", c.Name), nil, w.ownGrace(nil), nil)
+			w.stop(ctx, l, fmt.Sprintf("Container %s resize requires restart", c.Name), nil, w.containerDeadline(nil), nil)
 			w.resized(l.Id, c)
 			return
 		}

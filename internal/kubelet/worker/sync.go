@@ -25,7 +25,7 @@ func (w *Worker) sync(ctx context.Context) time.Time {
 	}
 	w.watchProbes(ctx)
 	p := decide(w.state())
-	w.tellBackOffs(p)
+	w.recordBackOffs(p)
 	w.plan = p
 	if p.finished {
 		w.stage = Terminating
@@ -38,7 +38,7 @@ func (w *Worker) sync(ctx context.Context) time.Time {
 		if k.reason == killChanged {
 			w.replaced[k.container.Name()] = k.container.Id
 		}
-		w.stop(ctx, k.container, k.message, k.grace, w.ownGrace(k.grace), nil)
+		w.stop(ctx, k.container, k.message, k.grace, w.containerDeadline(k.grace), nil)
 	}
 	ready := w.prepare(ctx, p)
 	w.refreshVolumes(ctx)

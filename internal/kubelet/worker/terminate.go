@@ -46,8 +46,8 @@ func (w *Worker) grace() int64 {
 	return max(g, 1)
 }
 
-// ownGrace is the deadline for a container that is stopped while its pod keeps running.
-func (w *Worker) ownGrace(override *int64) time.Time {
+// containerDeadline is the deadline for a container that is stopped while its pod keeps running.
+func (w *Worker) containerDeadline(override *int64) time.Time {
 	g := int64(30)
 	if s := w.pod.Spec.TerminationGracePeriodSeconds; s != nil {
 		g = *s
@@ -75,7 +75,7 @@ func (w *Worker) terminate(ctx context.Context) time.Time {
 		shortened := !w.ending.deadline.IsZero()
 		w.ending.deadline = d
 		if shortened {
-			w.hurry(ctx)
+			w.shortenStops(ctx)
 		}
 	}
 	for id, c := range w.observed.Containers {
@@ -86,7 +86,7 @@ func (w *Worker) terminate(ctx context.Context) time.Time {
 			w.stop(ctx, c, "Stopping container "+c.Name(), nil, w.ending.deadline, w.turn(c))
 		}
 	}
-	w.giveTurns()
+	w.releaseSidecars()
 	if w.observed.AnyRunning() || w.busyStarting() || w.anyTask("kill:") {
 		return time.Time{}
 	}
@@ -126,7 +126,7 @@ func (w *Worker) turn(c *pleg.Container) chan struct{} {
 	return w.ending.turns[c.Id]
 }
 
-func (w *Worker) giveTurns() {
+func (w *Worker) releaseSidecars() {
 	running := map[string]bool{}
 	for _, c := range w.observed.Containers {
 		if c.Running() {
@@ -161,8 +161,8 @@ func closeOnce(c chan struct{}) {
 	}
 }
 
-// hurry restarts the stops in flight with the earlier deadline.
-func (w *Worker) hurry(ctx context.Context) {
+// shortenStops restarts the stops in flight with the earlier deadline.
+func (w *Worker) shortenStops(ctx context.Context) {
 	for id, c := range w.observed.Containers {
 		if t := w.tasks["kill:"+id]; t != nil && c.Running() {
 			t.cancel()

@@ -83,7 +83,7 @@ type Worker struct {
 	podProblem    map[string]problem // when to retry the failed action "prepare", "sandbox", ...
 	hidden        map[string]bool
 	replaced      map[string]string // stopped for a changed definition: name → id
-	lastWords     map[string]string
+	messages      map[string]string
 	resources     map[string]*corev1.ResourceRequirements
 	resize        resizeState
 	startTime     metav1.Time
@@ -120,7 +120,7 @@ func New(d *Deps, pod *corev1.Pod, observed *pleg.Observed) *Worker {
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 		pod: pod, static: status.IsStatic(pod), old: *pod.Status.DeepCopy(), observed: observed, tasks: map[string]*task{},
 		images: map[string]*images.Image{}, volumeImages: map[string]*runtimeapi.ImageSpec{}, crashes: map[string]crash{},
-		problems: map[string]problem{}, podProblem: map[string]problem{}, hidden: map[string]bool{}, replaced: map[string]string{}, lastWords: map[string]string{},
+		problems: map[string]problem{}, podProblem: map[string]problem{}, hidden: map[string]bool{}, replaced: map[string]string{}, messages: map[string]string{},
 		resources: map[string]*corev1.ResourceRequirements{}, startTime: metav1.NewTime(d.Now()).Rfc3339Copy(), plan: &plan{},
 	}
 	if pod.Status.StartTime != nil {
@@ -130,7 +130,7 @@ func New(d *Deps, pod *corev1.Pod, observed *pleg.Observed) *Worker {
 		Prober: d.Prober, Changed: func() { w.post(func() {}) }, Unhealthy: w.unhealthy, Count: d.ProbeCount,
 	}
 	w.adoptResources()
-	w.see()
+	w.updateView()
 	return w
 }
 
