@@ -153,8 +153,8 @@ func deadline(pod *corev1.Pod, started time.Time) time.Time {
 	return time.Time{}
 }
 
-// hasEnded tells whether all regular containers have ended and none will run again, or a failed init
-// container ends the pod.
+// hasEnded tells whether all regular containers have ended and none will run again, or a failed
+// init container ends the pod.
 func (s *state) hasEnded() bool {
 	for i := range s.pod.Spec.InitContainers {
 		c := &s.pod.Spec.InitContainers[i]

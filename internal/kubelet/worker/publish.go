@@ -66,8 +66,8 @@ func (w *Worker) publish() (again time.Time) {
 	return time.Time{}
 }
 
-// correctStatus publishes the status again if another writer has overwritten it. It does so at most once in
-// correctPeriod, since the other writer may not stop. It returns when to check again.
+// correctStatus publishes the status again if another writer has overwritten it. It does so at most
+// once in correctPeriod, since the other writer may not stop. It returns when to check again.
 func (w *Worker) correctStatus() (again time.Time) {
 	if !w.overwritten || w.removed || w.deleted {
 		return time.Time{}
@@ -81,8 +81,8 @@ func (w *Worker) correctStatus() (again time.Time) {
 	return time.Time{}
 }
 
-// publishWait returns how long the status may wait because the pod is about to leave its state; zero
-// means that it must not wait.
+// publishWait returns how long the status may wait because the pod is about to leave its state;
+// zero means that it must not wait.
 func (w *Worker) publishWait(s *corev1.PodStatus) time.Duration {
 	if len(w.old.ContainerStatuses) == 0 || s.Phase != w.old.Phase {
 		return 0
