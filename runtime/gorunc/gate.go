@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// patience is how long the reaper waits for starts under way. A start that takes longer hangs (in a mount, say); it then fails for
-// want of its helper's exit status, which is better than that no other exit in the pod is noticed.
+// patience is how long the reaper waits for starts. A longer start hangs, for example in a mount.
+// It then fails because its helper's exit status is lost. Otherwise the shim would miss all other
+// exits in the pod.
 const patience = 10 * time.Second
 
-// gate lets either processes be started or dead children be reaped. libcontainer waits for the helpers of a start itself; a reaper
-// that takes any dead child would take them away.
+// gate allows either starts of processes or the reaping of dead children. During a start,
+// libcontainer waits for its helpers; a reaper of all dead children would take their exit statuses.
 type gate struct {
 	mu       sync.Mutex
 	changed  sync.Cond
@@ -26,7 +27,7 @@ func newGate() *gate {
 	return g
 }
 
-// start runs fn, which may start and wait for processes.
+// start runs fn, which may start processes and wait for them.
 func (g *gate) start(fn func() error) error {
 	g.mu.Lock()
 	for g.reaping {
@@ -43,7 +44,7 @@ func (g *gate) start(fn func() error) error {
 	return fn()
 }
 
-// reap runs fn once no start is under way, or patience is over. One caller at a time.
+// reap runs fn when no start is running, or after patience. Only one caller at a time.
 func (g *gate) reap(patience time.Duration, fn func() error) error {
 	g.mu.Lock()
 	g.reaping = true
@@ -70,5 +71,6 @@ func (g *gate) reap(patience time.Duration, fn func() error) error {
 
 var children = newGate()
 
-// Reap calls reap, which takes the exit statuses of all dead children, at a time when no start needs them. Not for concurrent use.
+// Reap calls reap, which takes the exit statuses of all dead children, when no start needs them.
+// Not safe for concurrent use.
 func Reap(reap func() error) error { return children.reap(patience, reap) }

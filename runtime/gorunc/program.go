@@ -2,7 +2,7 @@ package runc
 
 import program "github.com/knarr-project/knarr/runtime/go-runc"
 
-// What the shim uses of go-runc besides the client is go-runc's own.
+// The shim uses these parts of go-runc besides the client. They are go-runc's own.
 type (
 	CheckpointAction = program.CheckpointAction
 	CheckpointOpts   = program.CheckpointOpts
@@ -22,7 +22,7 @@ type (
 	StartCloser      = program.StartCloser
 )
 
-// JSON is the format of the log that says why something failed.
+// JSON is the format of runc's log.
 const JSON = program.JSON
 
 var (

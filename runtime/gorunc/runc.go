@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Runc is a client of runc. It has go-runc's fields and methods.
+// Runc is a client of runc with go-runc's fields and methods.
 type Runc struct {
 	Command       string
 	Log           string
@@ -31,12 +31,12 @@ type Runc struct {
 	SystemdCgroup bool
 }
 
-// Monitor waits for the program runc: the shim sets it to its reaper.
+// Monitor waits for the program runc. The shim sets it to its reaper.
 var Monitor ProcessMonitor = program.Monitor
 
 var useMonitor = sync.OnceFunc(func() { program.Monitor = Monitor })
 
-// program is the client that executes runc.
+// program returns the client that executes runc.
 func (r *Runc) program() *program.Runc {
 	useMonitor()
 	return &program.Runc{
@@ -44,7 +44,8 @@ func (r *Runc) program() *program.Runc {
 	}
 }
 
-// Create makes a container and its first process, which waits for Start. What of the options the shim does not use is left to the program.
+// Create makes a container and its first process, which waits for Start. Options that the shim does
+// not use are left to the program.
 func (r *Runc) Create(ctx context.Context, id, bundle string, opts *CreateOpts) error {
 	if opts == nil || opts.PidfdSocket != nil || opts.Started != nil || len(opts.ExtraFiles)+len(opts.ExtraArgs) > 0 || r.SystemdCgroup {
 		return r.program().Create(ctx, id, bundle, opts)
@@ -81,11 +82,12 @@ func (r *Runc) create(id, bundle string, opts *CreateOpts) error {
 	return nil
 }
 
-// created are the containers that this process has made, *libcontainer.Container by folder of their state: reading the state again costs
-// a millisecond. What may run at the same time as other things in a container (exec) reads it all the same.
+// created has the containers that this process made: *libcontainer.Container by the folder of the
+// state. It saves reading the state, which takes a millisecond. Exec reads it anyway, since it may
+// run while the container changes.
 var created sync.Map
 
-// find is a container that this process made, or one that another process did.
+// find returns a container, whether this process made it or another one.
 func (r *Runc) find(id string) (*libcontainer.Container, error) {
 	if container, ok := created.Load(filepath.Join(r.Root, id)); ok {
 		return container.(*libcontainer.Container), nil
@@ -93,7 +95,7 @@ func (r *Runc) find(id string) (*libcontainer.Container, error) {
 	return libcontainer.Load(r.Root, id)
 }
 
-// Exec runs a further process in a container.
+// Exec runs another process in a container.
 func (r *Runc) Exec(ctx context.Context, id string, spec specs.Process, opts *ExecOpts) error {
 	if opts == nil || !opts.Detach || opts.PidfdSocket != nil || opts.Started != nil || len(opts.ExtraArgs) > 0 {
 		return r.program().Exec(ctx, id, spec, opts)
@@ -127,7 +129,8 @@ func (r *Runc) exec(id string, spec *specs.Process, opts *ExecOpts) error {
 	return run(container, process, spec.Terminal, opts.IO, opts.ConsoleSocket, opts.PidFile)
 }
 
-// run starts the process with its standard streams or, for a terminal, with a socket that takes the terminal's other end.
+// run starts the process with its standard streams. For a terminal, it sends the terminal's other
+// end to the socket.
 func run(container *libcontainer.Container, process *libcontainer.Process, terminal bool, streams IO, socket ConsoleSocket, pidFile string) error {
 	if terminal != (socket != nil) {
 		return errors.New("a process has a terminal if and only if there is a socket for it")
@@ -141,7 +144,7 @@ func run(container *libcontainer.Container, process *libcontainer.Process, termi
 		process.ConsoleSocket = console
 	} else if streams != nil {
 		var cmd exec.Cmd
-		streams.Set(&cmd) // the only way to learn them
+		streams.Set(&cmd) // the only way to get them
 		process.Stdin, process.Stdout, process.Stderr = cmd.Stdin, cmd.Stdout, cmd.Stderr
 	}
 	err := children.start(func() error {
@@ -181,7 +184,7 @@ func writePid(path string, process *libcontainer.Process) error {
 	return os.WriteFile(path, []byte(strconv.Itoa(pid)), 0o644)
 }
 
-// Start lets a created container's first process execute the container's program.
+// Start makes a created container's first process execute the container's program.
 func (r *Runc) Start(_ context.Context, id string) error {
 	container, status, err := r.status(id)
 	switch {
@@ -194,7 +197,8 @@ func (r *Runc) Start(_ context.Context, id string) error {
 	return r.told(err)
 }
 
-// Kill sends a signal to the container's first process. SIGKILL ends all processes of a container that shares its process namespace.
+// Kill sends a signal to the container's first process. If the container shares its process
+// namespace, SIGKILL ends all of its processes.
 func (r *Runc) Kill(ctx context.Context, id string, signal int, opts *KillOpts) error {
 	if opts != nil && len(opts.ExtraArgs) > 0 {
 		return r.program().Kill(ctx, id, signal, opts)
@@ -209,7 +213,7 @@ func (r *Runc) Kill(ctx context.Context, id string, signal int, opts *KillOpts) 
 	return r.told(err)
 }
 
-// Delete takes away what is left of a container that has ended or never started; with Force it ends it first.
+// Delete removes a container that has ended or never started. Force ends it first.
 func (r *Runc) Delete(ctx context.Context, id string, opts *DeleteOpts) error {
 	if opts != nil && len(opts.ExtraArgs) > 0 {
 		return r.program().Delete(ctx, id, opts)
@@ -222,13 +226,13 @@ func (r *Runc) Delete(ctx context.Context, id string, opts *DeleteOpts) error {
 	return r.told(err)
 }
 
-// Deleted is called with the bundle of a container that has just been deleted.
+// Deleted is called with the bundle of a deleted container.
 var Deleted = func(bundle string) {}
 
 func (r *Runc) delete(id string, force bool) error {
 	container, status, err := r.status(id)
 	if errors.Is(err, libcontainer.ErrNotExist) {
-		// A create that was cut off may have left a folder without a state.
+		// An interrupted create may have left a folder without a state.
 		if e := os.RemoveAll(filepath.Join(r.Root, id)); e != nil {
 			return e
 		}
@@ -253,7 +257,7 @@ func (r *Runc) delete(id string, force bool) error {
 	return container.Destroy()
 }
 
-// end kills the container and waits until its first process is gone.
+// end kills the container and waits for the end of its first process.
 func end(container *libcontainer.Container) error {
 	_ = container.Signal(unix.SIGKILL)
 	for wait, deadline := time.Millisecond, time.Now().Add(10*time.Second); time.Now().Before(deadline); wait = min(2*wait, 100*time.Millisecond) {
@@ -274,7 +278,8 @@ func (r *Runc) status(id string) (*libcontainer.Container, libcontainer.Status, 
 	return container, status, err
 }
 
-// told writes an error where the shim looks for it: as the last line of the log that the program runc would have written.
+// told writes an error to the log that the program runc would have written: the shim reads its last
+// line.
 func (r *Runc) told(err error) error {
 	if err == nil || r.Log == "" {
 		return err
@@ -285,14 +290,14 @@ func (r *Runc) told(err error) error {
 	}
 	log, e := os.OpenFile(r.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if e != nil {
-		return err // the error itself goes to the shim as well
+		return err // the shim also gets the error itself
 	}
 	defer log.Close()
 	_, _ = log.Write(append(line, '\n'))
 	return err
 }
 
-// The rest is the program's.
+// The program runc does the rest.
 
 func (r *Runc) Update(ctx context.Context, id string, resources *specs.LinuxResources) error {
 	return r.program().Update(ctx, id, resources)

@@ -47,7 +47,7 @@ func TestPathsOfABundleAreRelativeToIt(t *testing.T) {
 	}
 }
 
-// label is the bundle that hooks are told.
+// label returns the bundle that hooks get.
 func label(t *testing.T, dir string, spec *specs.Spec) string {
 	t.Helper()
 	spec.Mounts, spec.Linux = nil, &specs.Linux{CgroupsPath: "/knarr-test/x"}
