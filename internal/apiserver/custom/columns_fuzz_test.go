@@ -10,7 +10,8 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// FuzzColumns shows objects by columns of any path: a row has as many cells as there are columns, and each can be sent.
+// FuzzColumns prints objects with columns of any path. A row must have one cell for each column,
+// and each cell must be encodable.
 func FuzzColumns(f *testing.F) {
 	for _, path := range []string{".spec.a", ".spec['a']", ".spec.l[*].x", ".spec.l[?(@.x==1)].x", ".spec.l[-1:]", "..x", ".spec.a,.spec.l", ".metadata.creationTimestamp", "}{range .spec.l[*]}{.x", ".spec.l[0:9:0]", "..x..x..x", ".spec.l[0,0]"} {
 		for _, kind := range []string{"string", "integer", "number", "boolean", "date"} {

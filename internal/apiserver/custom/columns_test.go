@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// withColumns is a version of a kind that keeps unknown fields and has these printer columns.
+// withColumns returns a version with these printer columns that keeps unknown fields.
 func withColumns(t *testing.T, columns ...apiextensionsv1.CustomResourceColumnDefinition) *Version {
 	t.Helper()
 	anything := true

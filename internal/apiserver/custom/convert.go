@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// webhookTimeout is how long a conversion may take, as upstream.
+// webhookTimeout is the timeout of a conversion, as upstream.
 const webhookTimeout = 30 * time.Second
 
-// Convert gives the object in another version, without what that version's schema does not have. The object itself comes back when it is in
-// that version; otherwise it is not changed.
+// Convert converts the object to another version, and prunes it with that version's schema. It
+// returns the object itself if it already has the version; otherwise it does not change it.
 func (d *Definition) Convert(u *unstructured.Unstructured, version string) (*unstructured.Unstructured, error) {
 	from := u.GroupVersionKind()
 	if from.Version == version {
@@ -23,7 +23,8 @@ func (d *Definition) Convert(u *unstructured.Unstructured, version string) (*uns
 	to := schema.GroupVersion{Group: d.CRD.Spec.Group, Version: version}
 	target, ok := d.Any(version)
 	if !ok {
-		// In upstream's words, which operators look for: an apply fails so while managedFields name a version that was dropped.
+		// This is upstream's text, which operators match: an apply fails with it while
+		// managedFields name a removed version.
 		return nil, fmt.Errorf("request to convert CR to an invalid group/version: %s", to)
 	}
 	if c := d.CRD.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
@@ -42,7 +43,7 @@ func (d *Definition) Convert(u *unstructured.Unstructured, version string) (*uns
 	return out, target.repair(out)
 }
 
-// convertByWebhook asks the definition's webhook.
+// convertByWebhook calls the definition's webhook.
 func (d *Definition) convertByWebhook(ctx context.Context, u *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error) {
 	from := u.GroupVersionKind()
 	hook := d.CRD.Spec.Conversion.Webhook

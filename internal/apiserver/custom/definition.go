@@ -16,9 +16,10 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// Definition is a CustomResourceDefinition and its versions. Immutable but for what Follow takes over.
+// Definition is a CustomResourceDefinition with its versions. Only Follow changes it.
 type Definition struct {
-	CRD       *apiextensionsv1.CustomResourceDefinition // an Outline; shared, read-only
+	// CRD is an Outline. It is shared and read-only.
+	CRD       *apiextensionsv1.CustomResourceDefinition
 	whole     func() (*apiextensionsv1.CustomResourceDefinition, error)
 	versions  []*Version
 	storage   string
@@ -29,7 +30,8 @@ type Definition struct {
 	terminates atomic.Bool
 }
 
-// Outline is the CustomResourceDefinition without its schemas, which are most of it, and without managed fields.
+// Outline returns the CustomResourceDefinition without managed fields, and without its schemas,
+// which take most of its memory.
 func Outline(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
 	out := *crd
 	out.ManagedFields = nil
@@ -40,12 +42,12 @@ func Outline(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.Cus
 	return &out
 }
 
-// Caller asks a conversion webhook: it sends the request's JSON and gives the response's.
+// Caller calls a conversion webhook: it sends the request's JSON and returns the response's.
 type Caller func(ctx context.Context, config *apiextensionsv1.WebhookClientConfig, request []byte) ([]byte, error)
 
-// NewDefinition takes over the outline of a CustomResourceDefinition, which may be shared but must not change. whole reads the same state of
-// the definition with its schemas, when they are first needed; call is used for webhook conversion, and metrics count
-// the calls.
+// NewDefinition makes a Definition from an outline, which may be shared but must not change. whole
+// reads the same state with schemas, when they are first needed. call calls conversion webhooks, and
+// metrics counts the calls.
 func NewDefinition(crd *apiextensionsv1.CustomResourceDefinition, whole func() (*apiextensionsv1.CustomResourceDefinition, error), call Caller, metrics *Metrics) *Definition {
 	d := &Definition{CRD: crd, whole: whole, call: call, metrics: metrics}
 	d.Follow(crd)
@@ -60,14 +62,14 @@ func NewDefinition(crd *apiextensionsv1.CustomResourceDefinition, whole func() (
 	return d
 }
 
-// Serves tells whether another state of the CustomResourceDefinition serves the same, so that caches and compiled schemas may stay. Every
-// change of the spec makes a new generation.
+// Serves tells whether another state of the CustomResourceDefinition serves the same, so that
+// caches and compiled schemas stay valid. Each change of the spec has a new generation.
 func (d *Definition) Serves(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return d.CRD.UID == crd.UID && d.CRD.Generation == crd.Generation && established(d.CRD) == established(crd) &&
 		apiequality.Semantic.DeepEqual(d.CRD.Status.AcceptedNames, crd.Status.AcceptedNames)
 }
 
-// Version finds a served version. Before the definition is established it serves none.
+// Version finds a served version. A definition that is not established serves none.
 func (d *Definition) Version(name string) (*Version, bool) {
 	if !established(d.CRD) {
 		return nil, false
@@ -80,10 +82,10 @@ func (d *Definition) Version(name string) (*Version, bool) {
 	return nil, false
 }
 
-// Versions are all versions, served or not.
+// Versions returns all versions, served or not.
 func (d *Definition) Versions() []*Version { return d.versions }
 
-// Any finds a version, served or not: objects may still lie in the store in one that is not.
+// Any finds a version, served or not: the store may still have objects in one that is not served.
 func (d *Definition) Any(name string) (*Version, bool) {
 	i := slices.IndexFunc(d.versions, func(v *Version) bool { return v.spec.Name == name })
 	if i < 0 {
@@ -92,12 +94,12 @@ func (d *Definition) Any(name string) (*Version, bool) {
 	return d.versions[i], true
 }
 
-// StorageKind is the kind in the version in which objects are stored.
+// StorageKind returns the kind in the storage version.
 func (d *Definition) StorageKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: d.CRD.Spec.Group, Version: d.storage, Kind: d.kind()}
 }
 
-// kind is the accepted one; the wanted one until there is any.
+// kind is the accepted kind, or the requested one before any is accepted.
 func (d *Definition) kind() string {
 	if k := d.CRD.Status.AcceptedNames.Kind; k != "" {
 		return k
@@ -112,18 +114,19 @@ func (d *Definition) listKind() string {
 	return d.kind() + "List"
 }
 
-// Prefix is where a definition's objects lie in the store.
+// Prefix returns the prefix of the objects' keys in the store.
 func (d *Definition) Prefix() string { return Prefix(d.CRD) }
 
-// Prefix is where the objects of a CustomResourceDefinition lie in the store, as upstream has them.
+// Prefix returns the prefix of the objects' keys in the store, as upstream's.
 func Prefix(crd *apiextensionsv1.CustomResourceDefinition) string {
 	return "/registry/" + crd.Spec.Group + "/" + crd.Spec.Names.Plural
 }
 
-// Terminating says that the definition is being deleted: nothing new is created.
+// Terminating tells whether the definition is being deleted. If so, no objects are created.
 func (d *Definition) Terminating() bool { return d.terminates.Load() }
 
-// Follow takes over what may change of a definition while it Serves the same: that it is about to go, which those hear who watch its objects.
+// Follow updates the parts of a definition that may change while it Serves the same: whether it is
+// being deleted. Watchers of its objects are told so.
 func (d *Definition) Follow(crd *apiextensionsv1.CustomResourceDefinition) {
 	d.terminates.Store(terminating(crd))
 }
@@ -136,7 +139,7 @@ func established(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
 }
 
-// Kind is the row of the table of kinds that the definition would have if it were built in, as one of its versions is served.
+// Kind returns the row that the version would have in the table of built-in kinds.
 func (v *Version) Kind() *api.Kind {
 	crd, names := v.def.CRD, v.def.CRD.Status.AcceptedNames
 	k := &api.Kind{
@@ -161,5 +164,5 @@ var scaleKind = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kin
 
 func (d *Definition) namespaced() bool { return d.CRD.Spec.Scope == apiextensionsv1.NamespaceScoped }
 
-// SplitName gives plural and group of a CustomResourceDefinition's name.
+// SplitName splits the name of a CustomResourceDefinition into plural and group.
 func SplitName(name string) (plural, group string, ok bool) { return strings.Cut(name, ".") }

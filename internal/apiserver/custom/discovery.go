@@ -13,12 +13,12 @@ import (
 
 var (
 	allVerbs = metav1.Verbs{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
-	// terminatingVerbs are what is left of a kind whose definition is being deleted.
+	// terminatingVerbs are the verbs of a kind whose definition is being deleted.
 	terminatingVerbs = metav1.Verbs{"delete", "deletecollection", "get", "list", "watch"}
 	subresourceVerbs = metav1.Verbs{"get", "patch", "update"}
 )
 
-// Discovery is what discovery says of the kinds of established definitions.
+// Discovery describes the kinds of established definitions for discovery.
 func Discovery(all []*apiextensionsv1.CustomResourceDefinition) []discovery.GroupVersion {
 	all = slices.SortedFunc(slices.Values(all), func(a, b *crd) int { return cmp.Compare(a.Name, b.Name) })
 	at := map[schema.GroupVersion]int{}

@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// fieldName is what a field selector calls a selectable field: its path without the leading dot.
+// fieldName is the name of a selectable field in field selectors: its path without the leading dot.
 func fieldName(path string) string { return strings.TrimPrefix(path, ".") }
 
-// Fields are the selectable fields of an object and their values; a field that the object does not have is empty.
+// Fields returns the values of the object's selectable fields. A missing field is empty.
 func (v *Version) Fields(u *unstructured.Unstructured) fields.Set {
 	set := fields.Set{"metadata.name": u.GetName()}
 	if v.def.namespaced() {

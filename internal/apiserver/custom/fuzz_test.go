@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/cel"
 )
 
-// defined is a definition of one version with the schema, established.
+// defined returns an established definition of one version with this schema.
 func defined(props *apiextensionsv1.JSONSchemaProps, change ...func(*apiextensionsv1.CustomResourceDefinition)) *Definition {
 	c := &apiextensionsv1.CustomResourceDefinition{}
 	c.Name, c.UID, c.ResourceVersion, c.Generation = "widgets.example.com", "u", "1", 1
@@ -32,7 +32,7 @@ func defined(props *apiextensionsv1.JSONSchemaProps, change ...func(*apiextensio
 	return NewDefinition(Outline(c), func() (*apiextensionsv1.CustomResourceDefinition, error) { return c, nil }, nil, nil)
 }
 
-// valid tells whether the API would take the definition.
+// valid tells whether the API would accept the definition.
 func valid(c *apiextensionsv1.CustomResourceDefinition) bool {
 	internal := &apiextensions.CustomResourceDefinition{}
 	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(c.DeepCopy(), internal, nil); err != nil {
@@ -41,7 +41,7 @@ func valid(c *apiextensionsv1.CustomResourceDefinition) bool {
 	return len(validation.ValidateCustomResourceDefinition(context.Background(), internal)) == 0
 }
 
-// exercise does with an object what requests do.
+// exercise handles an object as requests do.
 func exercise(t *testing.T, v *Version, data []byte) {
 	t.Helper()
 	u := &unstructured.Unstructured{}

@@ -7,19 +7,22 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// maxFound is how many values a column's path may find on its way to the one that is shown.
+// maxFound is the maximum number of values that a column's path may find before the first one is
+// shown.
 const maxFound = 1_000_000
 
-// growth is what makes a path find values more than once: it descends again into what it has descended into (..a..b), or names the same in several ways
-// ([0,0][0,0]). The library finds them all, a number with the path's length for exponent, before the first is shown.
+// growth tells how often a path can find a value: through repeated descents (..a..b), or through
+// repeated names ([0,0][0,0]). The library finds all values before the first is shown. Their number
+// is exponential in the path's length.
 type growth struct {
 	descents int
 	named    float64 // times
 }
 
-// growthOf reads a path roughly, and may find more growth than there is. A filter has brackets within its own, and its texts and keys may have any that close
-// nothing, so the names between each bracket and the next are multiplied, whatever the brackets mean: no list of names has a ] in it, and one with a [ is
-// divided into factors whose product is no less than its length. ['.a'] is read like ..a by the library.
+// growthOf estimates a path's growth, and may overestimate it. Brackets can nest in filters, and
+// texts and keys may have brackets that close nothing. So it multiplies the numbers of names
+// between any two brackets. A list of names contains no ]. A [ in it divides it into factors whose
+// product is not less than its length. The library reads ['.a'] like ..a.
 func growthOf(path string) growth {
 	g := growth{descents: strings.Count(path, "..") + strings.Count(path, "'."), named: 1}
 	names := 1.0
@@ -34,7 +37,8 @@ func growthOf(path string) growth {
 	return g
 }
 
-// tooMuch tells of an object in which the path could find more than maxFound values. Paths that find everything once at most do not look at it.
+// tooMuch tells whether the path could find more than maxFound values in the object. It does not
+// walk the object for paths that find each value at most once.
 func (g growth) tooMuch(object any) bool {
 	if g.descents < 2 && g.named == 1 {
 		return false
@@ -47,12 +51,13 @@ func (g growth) tooMuch(object any) bool {
 	return found > maxFound
 }
 
-// loops tells of a path with {range}. The library goes on with the body of one without an end after it has been through it, which doubles with each of them,
-// and it leaves the path cut off where it has looped last: what shares the path finds something else, or races.
+// loops tells whether a path has {range}. The library repeats the body of a range without an end,
+// and each such range doubles the work. It also truncates the path at the last loop, so later uses
+// of the same path find other values, or race.
 func loops(node jsonpath.Node) bool {
 	switch node := node.(type) {
 	case *jsonpath.IdentifierNode:
-		return true // range and end are all that there are
+		return true // range and end are the only identifiers
 	case *jsonpath.ListNode:
 		return slices.ContainsFunc(node.Nodes, loops)
 	case *jsonpath.FilterNode:
@@ -63,7 +68,8 @@ func loops(node jsonpath.Node) bool {
 	return false
 }
 
-// extent is how many values a descent finds in one, and how deep they are. The library descends into the bytes of texts too.
+// extent returns the number of values that a descent finds in a value, and their depth. The library
+// also descends into the bytes of strings.
 func extent(value any) (values, depth int) {
 	each := func(item any) {
 		n, d := extent(item)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Those that show nothing would find more values than there is memory for.
+// The paths with nil would find more values than fit into memory.
 func TestAColumnShowsNothingThatIsFoundTooOften(t *testing.T) {
 	nested := any("x")
 	for range 100 {
@@ -21,7 +21,7 @@ func TestAColumnShowsNothingThatIsFoundTooOften(t *testing.T) {
 	}
 	anything := true
 	for path, want := range map[string]any{
-		"..b":                                  "", // either, since maps have no order
+		"..b":                                  "", // any value, since maps have no order
 		"..spec..b":                            "y",
 		"..a..b":                               "z",
 		strings.Repeat("..a", 30):              nil,

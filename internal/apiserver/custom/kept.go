@@ -5,12 +5,15 @@ import (
 	"time"
 )
 
-// Kept is a value that is made when it is first needed and forgotten when nobody has asked for it for half a minute to a minute: of a thousand
-// definitions only those in use cost what their schemas and rules take when they are compiled. Safe for concurrent use.
+// Kept makes a value at its first use and forgets it after 30 to 60 s without use: of a thousand
+// definitions, only those in use cost the memory of their compiled schemas and rules. Safe for
+// concurrent use.
 //
-// Who installs a thousand definitions asks once for what each compiles to, and not again; all of that at a time would be gigabytes, of which the
-// few objects that stay, strewn among them, would hold a part for good. So a value that nobody has asked for on two occasions is a newcomer, and the oldest newcomer
-// is forgotten when there are too many. Whoever is asked for again within a minute after that is none: values in use are made twice at most, however many there are.
+// A client that installs a thousand definitions uses each compiled value once. All of them together
+// would take gigabytes, and the few objects that survive among them would keep a part of the memory
+// for good. So a value that was not used on two occasions is a newcomer, and the oldest newcomer is
+// forgotten when there are too many. A value that is used again within a minute is not a newcomer.
+// So a value in use is made at most twice, however many there are.
 type Kept[T any] struct {
 	make func() T
 
@@ -18,22 +21,23 @@ type Kept[T any] struct {
 	value    *T
 	made     time.Time
 	newcomer bool
-	used     bool        // since the last look
-	timer    *time.Timer // to the next look, while there is a value
+	used     bool        // since the last check
+	timer    *time.Timer // to the next check, while there is a value
 }
 
-// NewKept gives a value that fn makes. Nothing runs until it is asked for.
+// NewKept makes a Kept whose value is made by fn. fn is not called before Get.
 func NewKept[T any](fn func() T) *Kept[T] { return &Kept[T]{make: fn} }
 
 const (
 	keptLook = 30 * time.Second
-	// occasion is how long one request may go on asking.
+	// occasion is the maximum duration of the uses by one request.
 	occasion = time.Second
-	// mostNewcomers are those of some twenty definitions, which have three each: about 40 MB when they are large.
+	// mostNewcomers is the number for some twenty definitions with three values each. Large ones
+	// take about 40 MB.
 	mostNewcomers = 64
 )
 
-// Get gives the value. Whoever got it may go on with it when it is forgotten.
+// Get returns the value. The caller may keep it after the Kept forgets it.
 func (k *Kept[T]) Get() T {
 	value, arrives := k.get(time.Now())
 	if arrives {
@@ -86,7 +90,7 @@ func (k *Kept[T]) giveWay() {
 	}
 }
 
-// arrivals are the newest newcomers of the whole process, and some who are none any more.
+// arrivals has the latest newcomers of the process; some of them are newcomers no more.
 var arrivals queue
 
 type queue struct {
@@ -95,7 +99,7 @@ type queue struct {
 	next int
 }
 
-// add gives whoever has to make room, if any.
+// add returns the value that has to give way; nil if there is none.
 func (q *queue) add(k interface{ giveWay() }) (oldest interface{ giveWay() }) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

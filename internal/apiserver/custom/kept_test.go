@@ -15,7 +15,7 @@ func TestAKeptValueGoesWhenNobodyAsksForIt(t *testing.T) {
 		if made != 0 {
 			t.Fatal("made before anybody asked")
 		}
-		for range 10 { // in use: asked for at least every 25 s
+		for range 10 { // in use: at least once in 25 s
 			if got := k.Get(); got != 1 {
 				t.Fatalf("value %d while it was in use, want the first", got)
 			}
@@ -29,7 +29,7 @@ func TestAKeptValueGoesWhenNobodyAsksForIt(t *testing.T) {
 	})
 }
 
-// crowd asks for more values than may be new at a time, once each.
+// crowd uses more new values than are kept, once each.
 func crowd() {
 	for range 1000 {
 		custom.NewKept(func() int { return 0 }).Get()
@@ -40,7 +40,7 @@ func TestNewcomersGiveWayToNewerOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := 0
 		k := custom.NewKept(func() int { made++; return made })
-		for range 3 { // for one request
+		for range 3 { // as by one request
 			k.Get()
 		}
 		crowd()
@@ -67,7 +67,7 @@ func TestAValueInUseDoesNotGiveWay(t *testing.T) {
 			t.Errorf("value %d, want the first: it was asked for on two occasions", got)
 		}
 		time.Sleep(3 * time.Minute)
-		k.Get() // long after: a newcomer again
+		k.Get() // long after that, it is a newcomer again
 		crowd()
 		if got := k.Get(); got != 3 {
 			t.Errorf("value %d, want the third", got)

@@ -15,8 +15,8 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// DecodeStored reads the bytes of the store, in whatever version they are, and sets the resourceVersion. It is pure; nothing is
-// converted, pruned or filled in: that is FromStored.
+// DecodeStored decodes an object from the store, in any version, and sets the resourceVersion. It
+// is pure and does not convert, prune or default: FromStored does.
 func DecodeStored(data []byte, revision int64) (runtime.Object, error) {
 	u := &unstructured.Unstructured{}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &u.Object); err != nil {
@@ -25,7 +25,8 @@ func DecodeStored(data []byte, revision int64) (runtime.Object, error) {
 	if u.Object == nil {
 		return nil, fmt.Errorf("decode stored object: the value is null")
 	}
-	// Only what is read as metadata must be well formed; what is not is dropped, so that the object can be mended or deleted.
+	// Malformed metadata is dropped, so that the object can be repaired or deleted. Other parts are
+	// not checked.
 	if err := coerce(u, nil, true); err != nil {
 		return nil, err
 	}
@@ -33,7 +34,7 @@ func DecodeStored(data []byte, revision int64) (runtime.Object, error) {
 	return u, nil
 }
 
-// EncodeStored gives the bytes for the store, in the storage version.
+// EncodeStored encodes an object for the store, in the storage version.
 func (v *Version) EncodeStored(obj *unstructured.Unstructured) ([]byte, error) {
 	stored, err := v.def.Convert(obj, v.def.storage)
 	if err != nil {
@@ -61,8 +62,8 @@ func shallow(m map[string]any) map[string]any {
 	return out
 }
 
-// FromStored makes the object of this version from what DecodeStored gave, which is not changed. Defaults are those of the version in which the
-// object is stored; conversion makes of them what it can.
+// FromStored makes an object of this version from the result of DecodeStored, which it does not
+// change. It applies the defaults of the stored version, and then converts.
 func (v *Version) FromStored(stored runtime.Object) (runtime.Object, error) {
 	u, ok := stored.(*unstructured.Unstructured)
 	if !ok {
@@ -86,7 +87,7 @@ func (v *Version) FromStored(stored runtime.Object) (runtime.Object, error) {
 	return out, nil
 }
 
-// repair leaves of an object what its version's schema has.
+// repair removes the parts that the version's schema does not have.
 func (v *Version) repair(u *unstructured.Unstructured) error {
 	s, err := v.structure()
 	if err != nil {
@@ -99,13 +100,14 @@ func (v *Version) repair(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// Take makes a client's document an object of this version: metadata must be well formed, fields that the schema does not have are
-// removed and told, defaults are filled in.
+// Take turns a client's document into an object of this version. Malformed metadata is an error.
+// Take removes and reports fields that the schema does not have, and applies defaults.
 func (v *Version) Take(u *unstructured.Unstructured) (unknown []error, err error) {
 	return v.take(u, true)
 }
 
-// take is Take. Whether objects embedded in it must be well formed too, or validation tells what is wrong with them, strict says.
+// take implements Take. strict means that embedded objects must be well formed too; otherwise
+// validation reports their errors.
 func (v *Version) take(u *unstructured.Unstructured, strict bool) (unknown []error, err error) {
 	meta, found, paths, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{ReturnUnknownFieldPaths: true})
 	if err != nil {
@@ -114,7 +116,7 @@ func (v *Version) take(u *unstructured.Unstructured, strict bool) (unknown []err
 	if gv := u.GroupVersionKind().GroupVersion(); gv != v.GVK().GroupVersion() {
 		return v.takeForeign(u, paths)
 	}
-	if u.GetKind() != v.GVK().Kind { // validation refuses it; the schema is that of another kind
+	if u.GetKind() != v.GVK().Kind { // validation refuses it; the schema belongs to another kind
 		if found {
 			err = objectmeta.SetObjectMeta(u.Object, meta)
 		}
@@ -141,7 +143,7 @@ func (v *Version) take(u *unstructured.Unstructured, strict bool) (unknown []err
 	return unknownFields(paths), nil
 }
 
-// unknownFields are the problems of those at the paths.
+// unknownFields returns an error for each path.
 func unknownFields(paths []string) (unknown []error) {
 	for _, path := range paths {
 		unknown = append(unknown, fmt.Errorf("unknown field %q", path))
@@ -149,8 +151,8 @@ func unknownFields(paths []string) (unknown []error) {
 	return unknown
 }
 
-// takeForeign tells what is wrong with an object of another version, which is refused later: what of its metadata nobody knows, and what of the
-// rest its own version does not have.
+// takeForeign reports the unknown fields of an object of another version, which is refused later:
+// unknown metadata, and other fields that the object's own version does not have.
 func (v *Version) takeForeign(u *unstructured.Unstructured, ofMetadata []string) (unknown []error, err error) {
 	gvk := u.GroupVersionKind()
 	if gvk.Group != v.GVK().Group || gvk.Kind != v.GVK().Kind {
@@ -165,15 +167,16 @@ func (v *Version) takeForeign(u *unstructured.Unstructured, ofMetadata []string)
 	return unknownFields(append(ofMetadata, v.prune(u.DeepCopy(), s, true)...)), nil
 }
 
-// Prune removes fields that the schema does not have from an object that was applied or that an admission plugin has changed, and fills in
-// defaults.
+// Prune removes fields that the schema does not have and applies defaults, after an apply or a
+// change by an admission plugin.
 func (v *Version) Prune(u *unstructured.Unstructured) error {
 	_, err := v.take(u, false)
 	return err
 }
 
-// Mend drops what of an object's metadata is not of its type. An applied configuration may have it, where the schema takes what Go does not. Only
-// in the version of the store: what is converted to it has to be well formed.
+// Mend drops metadata of the wrong type. An applied configuration can have it, where the schema
+// accepts more than Go does. It only does so in the storage version: an object to be converted must
+// be well formed.
 func (v *Version) Mend(u *unstructured.Unstructured) error {
 	if v.spec.Name == v.def.storage {
 		return coerce(u, nil, true)
@@ -183,7 +186,7 @@ func (v *Version) Mend(u *unstructured.Unstructured) error {
 	return err
 }
 
-// dropOverwritten drops what is not of its type where every write puts a value of its own.
+// dropOverwritten drops values of the wrong type that every write replaces.
 func dropOverwritten(u *unstructured.Unstructured) {
 	meta, _ := u.Object["metadata"].(map[string]any)
 	for _, name := range []string{"creationTimestamp", "generation"} {
@@ -194,7 +197,8 @@ func dropOverwritten(u *unstructured.Unstructured) {
 	}
 }
 
-// coerce checks metadata, at the root and of embedded objects; repair drops what is malformed instead of refusing it.
+// coerce checks the metadata of the object and of embedded objects. repair drops malformed parts
+// instead of returning an error.
 func coerce(u *unstructured.Unstructured, s *structuralschema.Structural, repair bool) error {
 	if bad, _ := objectmeta.CoerceWithOptions(nil, u.Object, s, true, objectmeta.CoerceOptions{DropInvalidFields: repair}); bad != nil {
 		return bad
@@ -207,27 +211,27 @@ func (v *Version) prune(u *unstructured.Unstructured, s *structuralschema.Struct
 		return nil
 	}
 	if s == nil {
-		s = &structuralschema.Structural{} // nothing is known: nothing but metadata stays
+		s = &structuralschema.Structural{} // without a schema only metadata stays
 	}
 	return pruning.PruneWithOptions(u.Object, s, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: track})
 }
 
-// Default fills in the schema's defaults, also for nulls where there may be none. Idempotent.
+// Default applies the schema's defaults, also to nulls that are not allowed. Idempotent.
 func (v *Version) Default(u *unstructured.Unstructured) {
 	if s := v.schemaFor(u); s != nil {
 		defaulting.Default(u.Object, s)
 	}
 }
 
-// dropNulls removes nulls where there may be none and no default takes their place. It is for what is read; a null that was applied, somebody
-// owns, and validation refuses it.
+// dropNulls removes nulls that are not allowed and have no default. It is for documents that are
+// read. It must not remove an applied null, which has a field owner: validation refuses it.
 func (v *Version) dropNulls(u *unstructured.Unstructured) {
 	if s := v.schemaFor(u); s != nil {
 		defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s)
 	}
 }
 
-// schemaFor is the schema that the object goes by; nil when there is none.
+// schemaFor returns the object's schema; nil if there is none.
 func (v *Version) schemaFor(u *unstructured.Unstructured) *structuralschema.Structural {
 	s, err := v.structure()
 	if err != nil || u.GetKind() != v.GVK().Kind {

@@ -11,25 +11,25 @@ import (
 	"github.com/knarr-project/knarr/internal/api/openapi"
 )
 
-// OpenAPI describes the version to package openapi. The schemas are new ones.
+// OpenAPI describes the version for package openapi. It returns new schemas.
 func (v *Version) OpenAPI() openapi.CustomKind {
 	k := openapi.CustomKind{Kind: v.Kind(), ListKind: v.def.listKind()}
 	for _, f := range v.spec.SelectableFields {
 		k.SelectableFields = append(k.SelectableFields, fieldName(f.JSONPath))
 	}
-	s, err := v.makeStructure() // not kept: what is made of it is, where it is needed again
+	s, err := v.makeStructure() // this is not kept: the results are, where they are needed again
 	if err != nil || s == nil {
 		return k
 	}
 	k.V3 = s.Unfold().ToKubeOpenAPI()
-	// Clients of version 2 would take what is not named for forbidden.
+	// Clients of version 2 treat fields that are not named as forbidden.
 	if !s.XPreserveUnknownFields && !v.preserves() {
 		k.V2 = structuralv2.ToStructuralOpenAPIV2(s).ToKubeOpenAPI()
 	}
 	return k
 }
 
-// TypeConverter knows how the fields of every version of the kind merge.
+// TypeConverter returns the rules by which fields merge, for all versions of the kind.
 func (d *Definition) TypeConverter() (managedfields.TypeConverter, error) { return d.converter.Get()() }
 
 func (d *Definition) makeConverter() (managedfields.TypeConverter, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/knarr-project/knarr/internal/cel"
 )
 
-// Each of these would compute for an hour, so this ends when all of them are refused.
+// Each rule would take an hour, so this test only ends if all of them are refused.
 func TestNoRuleReadsAQuantityThatTakesForever(t *testing.T) {
 	cel.BoundSharedEnvironments()
 	for rule, want := range map[string]string{

@@ -26,7 +26,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 )
 
-// reviewCodec reads answers in JSON or YAML, whatever media type they say they have.
+// reviewCodec decodes answers in JSON or YAML, of any media type.
 var reviewCodec = func() runtime.Codec {
 	s := runtime.NewScheme()
 	utilruntime.Must(apiextensionsv1.AddToScheme(s))
@@ -35,7 +35,8 @@ var reviewCodec = func() runtime.Codec {
 	return serializer.NewCodecFactory(s).LegacyCodec(apiextensionsv1.SchemeGroupVersion, apiextensionsv1beta1.SchemeGroupVersion)
 }()
 
-// conversionRequest is a ConversionReview in the first of the versions that the webhook understands and we do.
+// conversionRequest makes a ConversionReview in the first version that the webhook supports and
+// knarr does too.
 func conversionRequest(versions []string, u *unstructured.Unstructured, to schema.GroupVersion) (body []byte, version string, uid types.UID, err error) {
 	raw, err := json.Marshal(withoutRevision(u.Object))
 	if err != nil {
@@ -67,7 +68,7 @@ func conversionRequest(versions []string, u *unstructured.Unstructured, to schem
 	return nil, "", "", fmt.Errorf("no supported ConversionReview versions")
 }
 
-// withoutRevision: what is converted has none yet, as far as webhooks see.
+// withoutRevision removes the resourceVersion. Webhooks do not get it.
 func withoutRevision(object map[string]any) map[string]any {
 	metadata, ok := object["metadata"].(map[string]any)
 	if !ok || metadata["resourceVersion"] == nil {
@@ -79,18 +80,19 @@ func withoutRevision(object map[string]any) map[string]any {
 	return object
 }
 
-// An answer of more than maxUncounted bytes has its objects counted before it is read: in memory each takes thirty times the three bytes of an empty one.
+// In an answer of more than maxUncounted bytes, the objects are counted before it is decoded: an
+// empty object takes three bytes there, and thirty times as much in memory.
 const (
 	maxUncounted = 64 << 10
-	maxObjects   = 100 // where one is asked for
+	maxObjects   = 100 // where one object is requested
 )
 
-// countedObjects is a list of which nothing is kept.
+// countedObjects counts the objects of a list and keeps none.
 type countedObjects struct{}
 
 var errManyObjects = fmt.Errorf("more than %d objects, expected 1", maxObjects)
 
-// UnmarshalJSON goes through the list as far as it may reach. What else is wrong with it is not its business.
+// UnmarshalJSON counts up to the limit. It ignores other errors.
 func (countedObjects) UnmarshalJSON(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if start, err := d.Token(); err != nil || start != json.Delim('[') {
@@ -108,7 +110,7 @@ func (countedObjects) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// fewObjects looks at a large answer before it is read.
+// fewObjects checks a large answer before it is decoded.
 func fewObjects(data []byte) error {
 	if len(data) <= maxUncounted {
 		return nil
@@ -121,10 +123,10 @@ func fewObjects(data []byte) error {
 	if err := json.Unmarshal(data, &answer); errors.Is(err, errManyObjects) {
 		return err
 	}
-	return nil // what else is wrong with it, or that it is YAML, is found by who reads it
+	return nil // the decoder reports other errors, and reads YAML
 }
 
-// conversionResponse gives the converted objects of a webhook's answer to a request of the version.
+// conversionResponse returns the converted objects of a webhook's answer.
 func conversionResponse(data []byte, version string, uid types.UID) ([]runtime.RawExtension, error) {
 	if err := fewObjects(data); err != nil {
 		return nil, err
@@ -165,10 +167,10 @@ func succeeded(result *metav1.Status) error {
 	return fmt.Errorf("response.result.status was '%s', not 'Success'", result.Status)
 }
 
-// maxConverted is how many bytes an object may have: no request could bring one that is larger.
+// maxConverted is the maximum size of an object in bytes: a request cannot have a larger one.
 const maxConverted = 3 << 20
 
-// readConverted reads one of them.
+// readConverted decodes a converted object.
 func readConverted(raw []byte) (*unstructured.Unstructured, error) {
 	if len(raw) > maxConverted {
 		return nil, fmt.Errorf("the converted object has %d bytes, at most %d are allowed", len(raw), maxConverted)
@@ -186,8 +188,8 @@ func readConverted(raw []byte) (*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// checkConverted holds a webhook to what it may change, and puts back the metadata that it may not: only labels and annotations are its own. The
-// error says what it is about, in upstream's words.
+// checkConverted checks that a webhook changed only what it may. It restores the metadata, except
+// labels and annotations. The errors are in upstream's words.
 func checkConverted(before, out *unstructured.Unstructured, to schema.GroupVersion) error {
 	if got := out.GetAPIVersion(); got != to.String() {
 		return fmt.Errorf("object at index 0: invalid groupVersion (expected %v, received %v)", to, got)
@@ -244,7 +246,7 @@ func restoreMetadata(before, out *unstructured.Unstructured) error {
 	return nil
 }
 
-// stringsOf is a map of strings in an object's metadata; nil for none.
+// stringsOf returns a map of strings in an object's metadata; nil if there is none.
 func stringsOf(metadata map[string]any, name string) (map[string]string, error) {
 	if metadata[name] == nil {
 		return nil, nil

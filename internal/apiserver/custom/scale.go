@@ -11,12 +11,13 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// pathParts are the names in a simple JSON path: ".spec.replicas" is spec, replicas.
+// pathParts splits a simple JSON path: ".spec.replicas" is spec, replicas.
 func pathParts(path string) []string {
 	return strings.Split(strings.TrimPrefix(path, "."), ".")
 }
 
-// Scale is the object's scale subresource. found is false when the object does not say how many replicas it wants.
+// Scale returns the object's scale subresource. found is false if the object has no desired
+// replicas.
 func (v *Version) Scale(u *unstructured.Unstructured) (s *autoscalingv1.Scale, found bool, err error) {
 	scale := v.spec.Subresources.Scale
 	wanted, found, err := replicas(u, scale.SpecReplicasPath)
@@ -46,17 +47,17 @@ func replicas(u *unstructured.Unstructured, path string) (int32, bool, error) {
 	return int32(n), found, err
 }
 
-// SetReplicas sets how many replicas the object wants.
+// SetReplicas sets the object's desired replicas.
 func (v *Version) SetReplicas(u *unstructured.Unstructured, n int32) error {
 	return unstructured.SetNestedField(u.Object, int64(n), pathParts(v.spec.Subresources.Scale.SpecReplicasPath)...)
 }
 
-// ErrNoReplicas is for an object whose scale was asked for and that does not say how many replicas it wants.
+// ErrNoReplicas is the error for a Scale of an object without desired replicas.
 func (v *Version) ErrNoReplicas() error {
 	return fmt.Errorf("the spec replicas field %q does not exist", v.spec.Subresources.Scale.SpecReplicasPath)
 }
 
-// ReplicasPaths are where every version keeps the replicas, for the owners of fields.
+// ReplicasPaths returns the path of the replicas in each version, for field owners.
 func (d *Definition) ReplicasPaths() managedfields.ResourcePathMappings {
 	paths := managedfields.ResourcePathMappings{}
 	for _, v := range d.versions {

@@ -20,7 +20,7 @@ type (
 	condition = apiextensionsv1.CustomResourceDefinitionCondition
 )
 
-// MarkDeleted is what becomes of a definition that somebody deletes: it waits for its objects to be removed.
+// MarkDeleted marks a definition as deleted. Its finalizer keeps it until its objects are removed.
 func MarkDeleted(c *crd, now metav1.Time) {
 	c.DeletionTimestamp = &now
 	if !apihelpers.CRDHasFinalizer(c, apiextensionsv1.CustomResourceCleanupFinalizer) {
@@ -30,26 +30,26 @@ func MarkDeleted(c *crd, now metav1.Time) {
 		"CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon")
 }
 
-// Deleting sets how far the removal of a definition's objects is.
+// Deleting records the progress of removing the definition's objects.
 func Deleting(c *crd, now metav1.Time, status apiextensionsv1.ConditionStatus, reason, message string) {
 	set(c, now, apiextensionsv1.Terminating, status, reason, message)
 }
 
-// Deleted takes away what kept the definition.
+// Deleted removes the finalizer that keeps the definition.
 func Deleted(c *crd) {
 	apihelpers.CRDRemoveFinalizer(c, apiextensionsv1.CustomResourceCleanupFinalizer)
 }
 
-// Cleans tells whether the definition waits for its objects to be removed.
+// Cleans tells whether the definition waits for the removal of its objects.
 func Cleans(c *crd) bool {
 	return c.DeletionTimestamp != nil && apihelpers.CRDHasFinalizer(c, apiextensionsv1.CustomResourceCleanupFinalizer)
 }
 
-// Established tells whether the definition is served, or has been.
+// Established tells whether the definition is served, or was served before.
 func Established(c *crd) bool { return established(c) }
 
-// Reconcile sets the names that the definition gets and the conditions that follow from it. others are (outlines of) the definitions of the
-// same group; the definition itself may be among them.
+// Reconcile sets the definition's accepted names and its conditions. others are (outlines of) the
+// definitions of the same group; the definition itself may be among them.
 func Reconcile(c *crd, others []*crd, now metav1.Time) {
 	checkApproval(c, now)
 	if c.DeletionTimestamp == nil {
@@ -62,7 +62,7 @@ func set(c *crd, now metav1.Time, what apiextensionsv1.CustomResourceDefinitionC
 	apihelpers.SetCRDCondition(c, condition{Type: what, Status: status, Reason: reason, Message: message, LastTransitionTime: now})
 }
 
-// names that other definitions of the group have been given.
+// names has the accepted names of the group's other definitions.
 type names struct{ resources, kinds map[string]bool }
 
 func takenNames(c *crd, others []*crd) names {
@@ -82,8 +82,8 @@ func takenNames(c *crd, others []*crd) names {
 	return n
 }
 
-// acceptNames gives the definition the names that it wants as far as nobody of its group has them. A definition that has once had all
-// of them stays established.
+// acceptNames accepts the definition's names unless another definition of the group has them. A
+// definition that once had all of its names stays established.
 func acceptNames(c *crd, others []*crd, now metav1.Time) {
 	taken, wanted, got := takenNames(c, others), &c.Spec.Names, &c.Status.AcceptedNames
 	reason, message := "", ""
@@ -128,8 +128,8 @@ func acceptNames(c *crd, others []*crd, now metav1.Time) {
 	}
 }
 
-// hasBrokenAuthority tells whether the certificates that a conversion webhook's is to be verified with can not be read: none of its calls could
-// succeed.
+// hasBrokenAuthority tells whether the CA bundle of the conversion webhook is unreadable. If so,
+// every call of the webhook would fail.
 func hasBrokenAuthority(c *crd) bool {
 	conversion := c.Spec.Conversion
 	if conversion == nil || conversion.Webhook == nil || conversion.Webhook.ClientConfig == nil || len(conversion.Webhook.ClientConfig.CABundle) == 0 {
@@ -139,10 +139,11 @@ func hasBrokenAuthority(c *crd) bool {
 	return err != nil
 }
 
-// checkStructure tells of schemas that are not structural. The API takes none any more, but an older store may hold some.
+// checkStructure reports schemas that are not structural. The API does not accept them any more,
+// but an older store may have some.
 func checkStructure(c *crd, now metav1.Time) {
 	if !c.Spec.PreserveUnknownFields && !apihelpers.IsCRDConditionTrue(c, apiextensionsv1.NonStructuralSchema) {
-		return // validation has seen to it
+		return // validation has already checked it
 	}
 	var errs field.ErrorList
 	path := field.NewPath("spec")
@@ -174,7 +175,7 @@ func checkStructure(c *crd, now metav1.Time) {
 	set(c, now, apiextensionsv1.NonStructuralSchema, apiextensionsv1.ConditionTrue, "Violations", api.Together(errs).Error())
 }
 
-// checkApproval tells whether a definition in a group of the community has been reviewed by it.
+// checkApproval reports whether a definition in a protected community group is approved.
 func checkApproval(c *crd, now metav1.Time) {
 	if !apihelpers.IsProtectedCommunityGroup(c.Spec.Group) {
 		apihelpers.RemoveCRDCondition(c, apiextensionsv1.KubernetesAPIApprovalPolicyConformant)
@@ -195,7 +196,7 @@ func checkApproval(c *crd, now metav1.Time) {
 	set(c, now, apiextensionsv1.KubernetesAPIApprovalPolicyConformant, status, reason, why)
 }
 
-// WaitsForNames tells whether the definition did not get all the names that it wants.
+// WaitsForNames tells whether some of the definition's names are not accepted.
 func WaitsForNames(c *crd) bool {
 	return apihelpers.IsCRDConditionFalse(c, apiextensionsv1.NamesAccepted)
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
-// Strategy is the behaviour of the version's objects, as package resource has it for the built-in kinds.
+// Strategy returns the behaviour of the version's objects, in the form of package resource.
 func (v *Version) Strategy() *strategy.Strategy {
 	s := &strategy.Strategy{
 		LooseFinalizers: true,
-		LateMeta:        true, // validate has looked at it
+		LateMeta:        true, // validate checks it
 		Warnings: func(obj, old runtime.Object) []string {
 			if old == nil {
 				return strategy.FinalizerWarnings(content(obj), nil)
@@ -37,7 +37,7 @@ func (v *Version) Strategy() *strategy.Strategy {
 	return s
 }
 
-// content is the object that every stage works on; something else is a programming error.
+// content returns the object. A wrong type is a programming error.
 func content(obj runtime.Object) *unstructured.Unstructured { return obj.(*unstructured.Unstructured) }
 
 func (v *Version) prepareCreate(u *unstructured.Unstructured) {
@@ -47,7 +47,8 @@ func (v *Version) prepareCreate(u *unstructured.Unstructured) {
 	u.SetGeneration(1)
 }
 
-// prepareUpdate keeps the status for its subresource; any other change outside of metadata makes a new generation.
+// prepareUpdate keeps the status, which its subresource changes. Any other change outside of
+// metadata increases the generation.
 func (v *Version) prepareUpdate(u, old *unstructured.Unstructured) {
 	ignored := []string{"metadata"}
 	if v.HasStatus() {
@@ -70,7 +71,7 @@ func without(m map[string]any, keys []string) map[string]any {
 	return m
 }
 
-// prepareStatus keeps everything but the status and who owns its fields.
+// prepareStatus keeps everything but the status and the owners of its fields.
 func prepareStatus(u, old *unstructured.Unstructured) {
 	status, hasStatus := u.Object["status"]
 	managed, version := u.GetManagedFields(), u.GetResourceVersion()

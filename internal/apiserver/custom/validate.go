@@ -19,7 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/cel/common"
 )
 
-// validate holds a new object to the common rules of metadata and to its schema. Neither is looked at in an object of another kind, but the rest is.
+// validate validates a new object. It skips the common rules of metadata and the schema for an
+// object of another kind, but not the rest.
 func (v *Version) validate(u *unstructured.Unstructured) field.ErrorList {
 	errs := v.validateType(u)
 	s, schema, err := v.measure(v.compiled.Get().schema)
@@ -42,7 +43,7 @@ func (v *Version) validate(u *unstructured.Unstructured) field.ErrorList {
 	return append(errs, v.validateRules(u, nil, errs)...)
 }
 
-// validateUpdate holds a changed object to its schema. What was wrong before and has not changed may stay so (ratcheting, KEP-4008).
+// validateUpdate validates a changed object. Unchanged errors are allowed (ratcheting, KEP-4008).
 func (v *Version) validateUpdate(u, old *unstructured.Unstructured) field.ErrorList {
 	errs := v.validateType(u)
 	s, schema, err := v.measure(v.compiled.Get().schema)
@@ -61,7 +62,8 @@ func (v *Version) validateUpdate(u, old *unstructured.Unstructured) field.ErrorL
 	return append(errs, v.validateRest(u, old, s, errs, both)...)
 }
 
-// measure is what an object is held to: the structure of the version, nil when it has none, and the schema of all of it or of its status.
+// measure returns the version's structural schema, nil if there is none, and the schema validator
+// for the whole object or its status.
 func (v *Version) measure(schema func() (validation.SchemaValidator, error)) (*structuralschema.Structural, validation.SchemaValidator, error) {
 	s, err := v.structure()
 	if err != nil {
@@ -75,7 +77,8 @@ func correlated(u, old *unstructured.Unstructured, s *structuralschema.Structura
 	return common.NewCorrelatedObject(u.Object, old.Object, &model.Structural{Structural: s})
 }
 
-// validateStatus is validateUpdate for a change through the status subresource: only the status itself is held to its schema.
+// validateStatus validates a change through the status subresource: only the status must satisfy
+// its schema.
 func (v *Version) validateStatus(u, old *unstructured.Unstructured) field.ErrorList {
 	errs := v.validateType(u)
 	s, schema, err := v.measure(v.compiled.Get().status)
@@ -100,7 +103,7 @@ func (v *Version) validateStatus(u, old *unstructured.Unstructured) field.ErrorL
 	return append(errs, v.validateRest(u, old, s, errs, correlated(u, old, s))...)
 }
 
-// validateRest is what the schema does not say by itself. found are the errors so far.
+// validateRest validates what the schema does not express itself. found has the errors so far.
 func (v *Version) validateRest(u, old *unstructured.Unstructured, s *structuralschema.Structural, found field.ErrorList, both *common.CorrelatedObject) field.ErrorList {
 	errs := v.validateScale(u)
 	errs = append(errs, objectmeta.Validate(nil, u.Object, s, false)...)
@@ -121,12 +124,13 @@ func (v *Version) validateType(u *unstructured.Unstructured) (errs field.ErrorLi
 	return errs
 }
 
-// blocking errors mean that a value is not what expressions may expect it to be.
+// blocking has the types of errors after which a value may break the assumptions of expressions.
 var blocking = []field.ErrorType{
 	field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid,
 }
 
-// validateRules evaluates the x-kubernetes-validations, unless the schema was violated in a way that they may not expect.
+// validateRules evaluates x-kubernetes-validations, unless errors of the schema may break their
+// assumptions.
 func (v *Version) validateRules(u, old *unstructured.Unstructured, found field.ErrorList, opts ...cel.Option) field.ErrorList {
 	rules, err := v.compiled.Get().rules()
 	if err != nil {
@@ -138,18 +142,19 @@ func (v *Version) validateRules(u, old *unstructured.Unstructured, found field.E
 	var before any
 	if old != nil {
 		before = old.Object
-		found = append(found, apivalidation.ValidateObjectMetaAccessorUpdate(u, old, field.NewPath("metadata"))...) // the caller tells of them
+		// These errors only block the rules: the caller reports them.
+		found = append(found, apivalidation.ValidateObjectMetaAccessorUpdate(u, old, field.NewPath("metadata"))...)
 	}
 	if slices.ContainsFunc(found, func(e *field.Error) bool { return slices.Contains(blocking, e.Type) }) {
 		return field.ErrorList{field.Invalid(nil, nil,
 			"some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")}
 	}
-	s, _ := v.structure() // there are rules: it is there
+	s, _ := v.structure() // it exists, since there are rules
 	errs, _ := rules.Validate(context.Background(), nil, s, u.Object, before, celconfig.RuntimeCELCostBudget, opts...)
 	return errs
 }
 
-// validateScale holds what the scale subresource shows to what a Scale can say.
+// validateScale checks that a Scale can represent the object's replicas and selector.
 func (v *Version) validateScale(u *unstructured.Unstructured) (errs field.ErrorList) {
 	if v.spec.Subresources == nil || v.spec.Subresources.Scale == nil {
 		return nil

@@ -17,7 +17,8 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 )
 
-// Version is one version of a custom kind. Safe for concurrent use; what it needs is made on first use and kept as long as it is used.
+// Version is one version of a custom kind. Safe for concurrent use. It compiles its schema at the
+// first use and keeps the results while they are in use.
 type Version struct {
 	def      *Definition
 	spec     *apiextensionsv1.CustomResourceDefinitionVersion
@@ -25,12 +26,13 @@ type Version struct {
 	compiled *Kept[*forms]
 }
 
-// forms are what is made of a version's schema.
+// forms are compiled from a version's schema.
 type forms struct {
 	structure func() (*structuralschema.Structural, error)
 	schema    func() (validation.SchemaValidator, error)
-	status    func() (validation.SchemaValidator, error) // of the status alone; nil when there is no schema for it
-	rules     func() (*cel.Validator, error)
+	// status is for the status alone; nil if it has no schema.
+	status func() (validation.SchemaValidator, error)
+	rules  func() (*cel.Validator, error)
 }
 
 func newVersion(d *Definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *Version {
@@ -48,27 +50,27 @@ func (v *Version) structure() (*structuralschema.Structural, error) {
 	return v.compiled.Get().structure()
 }
 
-// GVK is the kind in this version.
+// GVK returns the kind in this version.
 func (v *Version) GVK() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: v.def.CRD.Spec.Group, Version: v.spec.Name, Kind: v.def.kind()}
 }
 
-// ListKind is the kind of lists in this version.
+// ListKind returns the kind of lists in this version.
 func (v *Version) ListKind() schema.GroupVersionKind {
 	return v.GVK().GroupVersion().WithKind(v.def.listKind())
 }
 
-// Definition is what the version belongs to.
+// Definition returns the version's definition.
 func (v *Version) Definition() *Definition { return v.def }
 
-// New is an empty object.
+// New returns an empty object.
 func (v *Version) New() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	u.SetGroupVersionKind(v.GVK())
 	return u
 }
 
-// DeprecationWarning is what users of a deprecated version are told, else "".
+// DeprecationWarning returns the warning for users of a deprecated version, else "".
 func (v *Version) DeprecationWarning() string {
 	switch {
 	case !v.spec.Deprecated:
@@ -83,7 +85,8 @@ func (v *Version) DeprecationWarning() string {
 	return warning
 }
 
-// successor is the newest served version of equal or greater stability that is not deprecated, "" when there is none.
+// successor returns the newest served version that is not deprecated and at least as stable; "" if
+// there is none.
 func (v *Version) successor() (newest string) {
 	for i := range v.def.CRD.Spec.Versions {
 		other := &v.def.CRD.Spec.Versions[i]
@@ -94,7 +97,8 @@ func (v *Version) successor() (newest string) {
 	return newest
 }
 
-// preserves tells whether unknown fields are kept everywhere (CustomResourceDefinitions that were made by the API before v1).
+// preserves tells whether unknown fields are kept everywhere. It holds for some definitions from
+// before v1.
 func (v *Version) preserves() bool { return v.def.CRD.Spec.PreserveUnknownFields }
 
 // HasStatus tells whether the version has the status subresource.
@@ -102,7 +106,7 @@ func (v *Version) HasStatus() bool {
 	return v.spec.Subresources != nil && v.spec.Subresources.Status != nil
 }
 
-// internalSchema is the schema in the form that the library of schemas works on; nil when there is none.
+// internalSchema returns the schema in the type of the schema library; nil if there is none.
 func (v *Version) internalSchema() (*apiextensions.JSONSchemaProps, error) {
 	crd, err := v.def.whole()
 	if err != nil {
@@ -127,7 +131,7 @@ func schemaOf(crd *apiextensionsv1.CustomResourceDefinition, version string) (*a
 	return nil, nil
 }
 
-// makeStructure gives nil for a version without a structural schema that may go without one.
+// makeStructure returns nil for a version that has no structural schema and needs none.
 func (v *Version) makeStructure() (*structuralschema.Structural, error) {
 	props, err := v.internalSchema()
 	if err != nil || props == nil {
@@ -140,7 +144,8 @@ func (v *Version) makeStructure() (*structuralschema.Structural, error) {
 	case err != nil:
 		return nil, fmt.Errorf("the schema of %s is not structural: %w", v.GVK(), err)
 	}
-	if err := defaulting.PruneDefaults(s); err != nil { // metadata of embedded objects has the fields of ObjectMeta and no others
+	// Embedded objects' metadata has ObjectMeta's fields only.
+	if err := defaulting.PruneDefaults(s); err != nil {
 		return nil, fmt.Errorf("defaults of %s: %w", v.GVK(), err)
 	}
 	return s, nil
@@ -174,7 +179,7 @@ func (v *Version) makeStatusSchema() (validation.SchemaValidator, error) {
 	return &checked{validator, openapi}, nil
 }
 
-// makeRules compiles the x-kubernetes-validations; nil when there are none.
+// makeRules compiles x-kubernetes-validations; nil if there are none.
 func makeRules(s *structuralschema.Structural, err error) (*cel.Validator, error) {
 	if err != nil || s == nil {
 		return nil, err

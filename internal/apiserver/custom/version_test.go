@@ -7,8 +7,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// TestWhoUsesADeprecatedVersionIsToldTheNewestOneInstead: as asked of upstream's kube-apiserver v1.36.3. A name with "-" is a deprecated version, one with
-// "!" is not served.
+// The results are those of upstream's kube-apiserver v1.36.3. A name with "-" is a deprecated
+// version; one with "!" is not served.
 func TestWhoUsesADeprecatedVersionIsToldTheNewestOneInstead(t *testing.T) {
 	for _, tc := range []struct{ versions, want string }{
 		{"v1beta1- v1", "v1"},

@@ -12,22 +12,24 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 )
 
-// The library of schemas compares each error with all that it has found before, by their texts: an object of 3 MB has room for a million values that
-// are wrong, which would be compared for days, request timeout or not. So an object of many values is looked at in parts first, and is refused
-// with what is wrong in the first ones.
+// The schema library compares the text of each error with those of all earlier errors. An object of
+// 3 MB can have a million wrong values, whose comparison would take days and ignore the request's
+// timeout. So an object with many values is first validated in parts, and refused with the errors
+// of the first parts.
 const (
-	fewValues = 4_000 // are left to the library, half a second at most
-	mostWrong = 1_000 // are told of
+	fewValues = 4_000 // validated by the library alone; half a second at most
+	mostWrong = 1_000 // maximum number of reported errors
 )
 
-// checked is a schema with what the library checks by it.
+// checked is a schema validator with its schema.
 type checked struct {
 	validation.SchemaValidator
 	schema *spec.Schema
 }
 
-// tooWrong is what is wrong with a value when that is more than the library should be asked for, else nothing. old is what is changed, nil when nothing is:
-// what was too wrong before may be excused by that (ratcheting).
+// tooWrong returns a value's errors if there are too many for the library, or nil. old is the value
+// before the change; nil for a new one. If old has too many errors too, ratcheting may excuse them,
+// and the library decides.
 func tooWrong(at *field.Path, value, old any, validator validation.SchemaValidator) field.ErrorList {
 	c, ok := validator.(*checked)
 	if !ok {
@@ -53,7 +55,7 @@ func look(schema *spec.Schema, at *field.Path, value any) field.ErrorList {
 	return p.found
 }
 
-// moreThan tells whether there are more values than n in one, itself among them.
+// moreThan tells whether a value consists of more than n values, itself included.
 func moreThan(n int, value any) bool {
 	var count func(any)
 	count = func(value any) {
@@ -77,7 +79,7 @@ func moreThan(n int, value any) bool {
 	return n < 0
 }
 
-// parts looks at an object in parts.
+// parts validates an object in parts.
 type parts struct {
 	at         *field.Path
 	of         map[*spec.Schema]map[string]*spec.Schema // properties
@@ -85,7 +87,8 @@ type parts struct {
 	found      field.ErrorList
 }
 
-// look gives how many values have not been looked at in parts, the value itself among them.
+// look validates parts of a value. It returns the number of values that are not validated yet, the
+// value itself included.
 func (p *parts) look(schema *spec.Schema, at *place, value any) int {
 	left := 1
 	p.each(schema, at, value, func(schema *spec.Schema, at place, item any) bool {
@@ -104,7 +107,8 @@ func (p *parts) look(schema *spec.Schema, at *place, value any) int {
 	return 1
 }
 
-// check has the library look at a part by itself, and again with its place when something is wrong. It reports whether to go on.
+// check validates a part without its path, which is faster, and again with its path after an error.
+// It tells whether to go on.
 func (p *parts) check(schema *spec.Schema, at place, value any) bool {
 	v, ok := p.validators[schema]
 	if !ok {
@@ -118,7 +122,7 @@ func (p *parts) check(schema *spec.Schema, at place, value any) bool {
 	return len(p.found) < mostWrong
 }
 
-// each goes through the values that a schema has schemas of their own for, as long as fn says so.
+// each calls fn with the values that have schemas of their own, until fn returns false.
 func (p *parts) each(schema *spec.Schema, at *place, value any, fn func(*spec.Schema, place, any) bool) {
 	switch value := value.(type) {
 	case []any:
@@ -140,7 +144,7 @@ func (p *parts) each(schema *spec.Schema, at *place, value any, fn func(*spec.Sc
 	}
 }
 
-// property is the schema of a field, nil when there is none.
+// property returns the schema of a field; nil if there is none.
 func (p *parts) property(schema *spec.Schema, name string) *spec.Schema {
 	if of := p.of[schema][name]; of != nil {
 		return of
@@ -158,7 +162,7 @@ func (p *parts) property(schema *spec.Schema, name string) *spec.Schema {
 	return schema.AdditionalProperties.Schema
 }
 
-// place is where a value stands; its text is made when something is wrong there.
+// place is the path of a value. Its text is only made after an error.
 type place struct {
 	within *place
 	name   string // of a field

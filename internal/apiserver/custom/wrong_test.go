@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// wide is a definition with texts in a list, in a map, in maps of a list and in lists of a list; the status has a list of texts too.
+// wide is a definition with strings in a list, in a map, in maps of a list and in lists of a list.
+// Its status has a list of strings too.
 func wide(t *testing.T) *Version {
 	text := apiextensionsv1.JSONSchemaProps{Type: "string"}
 	list := func(of apiextensionsv1.JSONSchemaProps) apiextensionsv1.JSONSchemaProps {
@@ -51,7 +52,7 @@ func many(n int, item func(int) any) []any {
 func number(i int) any { return int64(i) }
 func word(int) any     { return "a" }
 
-// All of them would be compared with each other for hours.
+// Comparing all errors with each other would take hours.
 func TestOfAnObjectThatIsWrongAThousandTimesThatMuchIsTold(t *testing.T) {
 	const n = 300_000
 	v := wide(t)
@@ -106,7 +107,7 @@ func TestWhatIsWrongIsToldAsTheLibraryTells(t *testing.T) {
 			t.Errorf("%d errors: %v", len(errs), errs[len(errs)-1])
 		}
 	}
-	// What was as wrong before stays excused.
+	// Ratcheting still excuses as many old errors.
 	long := holding(v, "map", map[string]any{})
 	for i := range fewValues + 500 {
 		long.Object["map"].(map[string]any)[fmt.Sprint(i)] = int64(i)
