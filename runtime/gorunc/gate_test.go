@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestNobodyReapsDuringAStart(t *testing.T) {
+func TestReapingWaitsForAStart(t *testing.T) {
 	g, started, finish, done := newGate(), make(chan struct{}), make(chan struct{}), make(chan string, 3)
 	go func() {
 		_ = g.start(func() error { close(started); <-finish; done <- "start"; return nil })
@@ -35,7 +35,7 @@ func TestNobodyReapsDuringAStart(t *testing.T) {
 	}
 }
 
-func TestAStartThatHangsDoesNotKeepTheReaper(t *testing.T) {
+func TestAHangingStartDoesNotBlockTheReaper(t *testing.T) {
 	g, started, finish := newGate(), make(chan struct{}), make(chan struct{})
 	ended := make(chan struct{})
 	go func() {

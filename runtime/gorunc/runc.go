@@ -54,7 +54,7 @@ func (r *Runc) Create(ctx context.Context, id, bundle string, opts *CreateOpts) 
 	if err != nil {
 		err = fmt.Errorf("runc create failed: %w", err)
 	}
-	return r.told(err)
+	return r.logged(err)
 }
 
 func (r *Runc) create(id, bundle string, opts *CreateOpts) error {
@@ -104,7 +104,7 @@ func (r *Runc) Exec(ctx context.Context, id string, spec specs.Process, opts *Ex
 	if err != nil {
 		err = fmt.Errorf("exec failed: %w", err)
 	}
-	return r.told(err)
+	return r.logged(err)
 }
 
 func (r *Runc) exec(id string, spec *specs.Process, opts *ExecOpts) error {
@@ -194,7 +194,7 @@ func (r *Runc) Start(_ context.Context, id string) error {
 	default:
 		err = fmt.Errorf("cannot start a container in the %s state", status)
 	}
-	return r.told(err)
+	return r.logged(err)
 }
 
 // Kill sends a signal to the container's first process. If the container shares its process
@@ -210,7 +210,7 @@ func (r *Runc) Kill(ctx context.Context, id string, signal int, opts *KillOpts) 
 			err = nil
 		}
 	}
-	return r.told(err)
+	return r.logged(err)
 }
 
 // Delete removes a container that has ended or never started. Force ends it first.
@@ -223,7 +223,7 @@ func (r *Runc) Delete(ctx context.Context, id string, opts *DeleteOpts) error {
 		created.Delete(filepath.Join(r.Root, id))
 		Deleted(filepath.Dir(r.Log))
 	}
-	return r.told(err)
+	return r.logged(err)
 }
 
 // Deleted is called with the bundle of a deleted container.
@@ -245,7 +245,7 @@ func (r *Runc) delete(id string, force bool) error {
 	}
 	switch {
 	case force || status == libcontainer.Created:
-		if err := end(container); err != nil {
+		if err := killAndWait(container); err != nil {
 			return err
 		}
 	case status != libcontainer.Stopped:
@@ -257,8 +257,8 @@ func (r *Runc) delete(id string, force bool) error {
 	return container.Destroy()
 }
 
-// end kills the container and waits for the end of its first process.
-func end(container *libcontainer.Container) error {
+// killAndWait kills the container and waits for the end of its first process.
+func killAndWait(container *libcontainer.Container) error {
 	_ = container.Signal(unix.SIGKILL)
 	for wait, deadline := time.Millisecond, time.Now().Add(10*time.Second); time.Now().Before(deadline); wait = min(2*wait, 100*time.Millisecond) {
 		if container.Signal(unix.Signal(0)) != nil {
@@ -278,9 +278,9 @@ func (r *Runc) status(id string) (*libcontainer.Container, libcontainer.Status, 
 	return container, status, err
 }
 
-// told writes an error to the log that the program runc would have written: the shim reads its last
+// logged writes an error to the log that the program runc would have written: the shim reads its last
 // line.
-func (r *Runc) told(err error) error {
+func (r *Runc) logged(err error) error {
 	if err == nil || r.Log == "" {
 		return err
 	}

@@ -25,7 +25,7 @@ func bundle(t *testing.T, config string) string {
 	return dir
 }
 
-func TestPathsOfABundleAreRelativeToIt(t *testing.T) {
+func TestRelativePathsOfABundleBecomeAbsolute(t *testing.T) {
 	dir := bundle(t, `{"root":{"path":"rootfs"},"mounts":[
 		{"destination":"/a","source":"files","options":["rbind"]},
 		{"destination":"/b","source":"/etc","type":"bind"},
@@ -63,7 +63,7 @@ func label(t *testing.T, dir string, spec *specs.Spec) string {
 	return ""
 }
 
-func TestABundleThatCannotBeRead(t *testing.T) {
+func TestUnreadableBundlesAreErrors(t *testing.T) {
 	for name, config := range map[string]string{"no JSON": `{`, "no root": `{}`} {
 		if _, err := readSpec(bundle(t, config)); err == nil {
 			t.Errorf("%s: no error", name)
@@ -221,15 +221,15 @@ func TestEachLimitOfTheSpecificationIsKnown(t *testing.T) {
 	}
 }
 
-func TestAnErrorIsTheLogsLastLine(t *testing.T) {
+func TestErrorsAreWrittenToTheLog(t *testing.T) {
 	r := &Runc{Root: t.TempDir(), Log: filepath.Join(t.TempDir(), "log.json")}
-	if err := r.Start(t.Context(), "nobody"); err == nil {
+	if err := r.Start(t.Context(), "missing"); err == nil {
 		t.Fatal("a container that does not exist has started")
 	}
 	if content, err := os.ReadFile(r.Log); err != nil || len(content) == 0 {
 		t.Errorf("the log is %q, %v", content, err)
 	}
-	if err := r.Delete(t.Context(), "nobody", &DeleteOpts{Force: true}); err != nil {
+	if err := r.Delete(t.Context(), "missing", &DeleteOpts{Force: true}); err != nil {
 		t.Errorf("deleting by force what does not exist: %v", err)
 	}
 }

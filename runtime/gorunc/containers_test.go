@@ -9,7 +9,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 )
 
-func TestAContainerThatThisProcessMadeIsNotReadAgain(t *testing.T) {
+func TestContainersOfThisProcessAreNotReadAgain(t *testing.T) {
 	r, mine := &Runc{Root: t.TempDir()}, &libcontainer.Container{}
 	created.Store(filepath.Join(r.Root, "mine"), mine)
 	defer created.Delete(filepath.Join(r.Root, "mine"))
@@ -17,6 +17,6 @@ func TestAContainerThatThisProcessMadeIsNotReadAgain(t *testing.T) {
 		t.Errorf("find: %p, %v; want %p", got, err, mine)
 	}
 	if _, err := r.find("another"); err == nil {
-		t.Error("a container that nobody made has been found")
+		t.Error("a missing container was found")
 	}
 }
