@@ -84,7 +84,7 @@ func compileCell(c *apiextensionsv1.CustomResourceColumnDefinition) (cellFunc, e
 	}
 	limit := growthOf(c.JSONPath)
 	return func(object map[string]any, now time.Time) any {
-		if limit.tooMuch(object) {
+		if limit.exceedsLimit(object) {
 			return nil
 		}
 		groups, err := path.FindResults(object)

@@ -9,7 +9,7 @@ import (
 
 // The results are those of upstream's kube-apiserver v1.36.3. A name with "-" is a deprecated
 // version; one with "!" is not served.
-func TestWhoUsesADeprecatedVersionIsToldTheNewestOneInstead(t *testing.T) {
+func TestDeprecationWarningsNameTheNewestStableVersion(t *testing.T) {
 	for _, tc := range []struct{ versions, want string }{
 		{"v1beta1- v1", "v1"},
 		{"v1- v2", "v2"},

@@ -29,7 +29,7 @@ type Kept[T any] struct {
 func NewKept[T any](fn func() T) *Kept[T] { return &Kept[T]{make: fn} }
 
 const (
-	keptLook = 30 * time.Second
+	keptCheck = 30 * time.Second
 	// occasion is the maximum duration of the uses by one request.
 	occasion = time.Second
 	// mostNewcomers is the number for some twenty definitions with three values each. Large ones
@@ -42,7 +42,7 @@ func (k *Kept[T]) Get() T {
 	value, arrives := k.get(time.Now())
 	if arrives {
 		if oldest := arrivals.add(k); oldest != nil {
-			oldest.giveWay()
+			oldest.forget()
 		}
 	}
 	return value
@@ -58,17 +58,17 @@ func (k *Kept[T]) get(now time.Time) (value T, arrives bool) {
 	}
 	value = k.make()
 	k.value = &value
-	k.newcomer = k.made.IsZero() || now.Sub(k.made) > 2*keptLook
+	k.newcomer = k.made.IsZero() || now.Sub(k.made) > 2*keptCheck
 	k.made = now
 	if k.timer == nil {
-		k.timer = time.AfterFunc(keptLook, k.look)
+		k.timer = time.AfterFunc(keptCheck, k.check)
 	} else {
-		k.timer.Reset(keptLook)
+		k.timer.Reset(keptCheck)
 	}
 	return value, k.newcomer
 }
 
-func (k *Kept[T]) look() {
+func (k *Kept[T]) check() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
@@ -77,12 +77,12 @@ func (k *Kept[T]) look() {
 		k.value = nil
 	default:
 		k.used = false
-		k.timer.Reset(keptLook)
+		k.timer.Reset(keptCheck)
 	}
 }
 
-// giveWay forgets the value of a newcomer.
-func (k *Kept[T]) giveWay() {
+// forget forgets the value of a newcomer.
+func (k *Kept[T]) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.newcomer {
@@ -95,12 +95,12 @@ var arrivals queue
 
 type queue struct {
 	mu   sync.Mutex
-	ring [mostNewcomers]interface{ giveWay() }
+	ring [mostNewcomers]interface{ forget() }
 	next int
 }
 
 // add returns the value that has to give way; nil if there is none.
-func (q *queue) add(k interface{ giveWay() }) (oldest interface{ giveWay() }) {
+func (q *queue) add(k interface{ forget() }) (oldest interface{ forget() }) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	oldest, q.ring[q.next] = q.ring[q.next], k

@@ -8,7 +8,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/custom"
 )
 
-func TestAKeptValueGoesWhenNobodyAsksForIt(t *testing.T) {
+func TestAnUnusedValueIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := 0
 		k := custom.NewKept(func() int { made++; return made })
@@ -29,25 +29,25 @@ func TestAKeptValueGoesWhenNobodyAsksForIt(t *testing.T) {
 	})
 }
 
-// crowd uses more new values than are kept, once each.
-func crowd() {
+// useManyOthers uses more new values than are kept, once each.
+func useManyOthers() {
 	for range 1000 {
 		custom.NewKept(func() int { return 0 }).Get()
 	}
 }
 
-func TestNewcomersGiveWayToNewerOnes(t *testing.T) {
+func TestTheOldestNewcomerIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := 0
 		k := custom.NewKept(func() int { made++; return made })
 		for range 3 { // as by one request
 			k.Get()
 		}
-		crowd()
+		useManyOthers()
 		if got := k.Get(); got != 2 {
 			t.Errorf("value %d after many others were made, want a new one", got)
 		}
-		crowd()
+		useManyOthers()
 		if got := k.Get(); got != 2 {
 			t.Errorf("value %d, want the second: it is in use", got)
 		}
@@ -55,20 +55,20 @@ func TestNewcomersGiveWayToNewerOnes(t *testing.T) {
 	})
 }
 
-func TestAValueInUseDoesNotGiveWay(t *testing.T) {
+func TestAValueInUseIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := 0
 		k := custom.NewKept(func() int { made++; return made })
 		k.Get()
 		time.Sleep(5 * time.Second)
 		k.Get()
-		crowd()
+		useManyOthers()
 		if got := k.Get(); got != 1 {
 			t.Errorf("value %d, want the first: it was asked for on two occasions", got)
 		}
 		time.Sleep(3 * time.Minute)
 		k.Get() // long after that, it is a newcomer again
-		crowd()
+		useManyOthers()
 		if got := k.Get(); got != 3 {
 			t.Errorf("value %d, want the third", got)
 		}

@@ -17,8 +17,8 @@ import (
 // timeout. So an object with many values is first validated in parts, and refused with the errors
 // of the first parts.
 const (
-	fewValues = 4_000 // validated by the library alone; half a second at most
-	mostWrong = 1_000 // maximum number of reported errors
+	maxUnsplit = 4_000 // validated by the library alone; half a second at most
+	maxErrors  = 1_000 // maximum number of reported errors
 )
 
 // checked is a schema validator with its schema.
@@ -27,31 +27,31 @@ type checked struct {
 	schema *spec.Schema
 }
 
-// tooWrong returns a value's errors if there are too many for the library, or nil. old is the value
+// tooManyErrors returns a value's errors if there are too many for the library, or nil. old is the value
 // before the change; nil for a new one. If old has too many errors too, ratcheting may excuse them,
 // and the library decides.
-func tooWrong(at *field.Path, value, old any, validator validation.SchemaValidator) field.ErrorList {
+func tooManyErrors(at *field.Path, value, old any, validator validation.SchemaValidator) field.ErrorList {
 	c, ok := validator.(*checked)
 	if !ok {
 		return nil
 	}
-	found := look(c.schema, at, value)
-	if len(found) < mostWrong || old != nil && len(look(c.schema, at, old)) >= mostWrong {
+	found := partErrors(c.schema, at, value)
+	if len(found) < maxErrors || old != nil && len(partErrors(c.schema, at, old)) >= maxErrors {
 		return nil
 	}
 	where := at
 	if where == nil {
 		where = field.NewPath("")
 	}
-	return append(found[:mostWrong:mostWrong], field.Forbidden(where, fmt.Sprintf("%d errors at least: the others are not told of", mostWrong)))
+	return append(found[:maxErrors:maxErrors], field.Forbidden(where, fmt.Sprintf("at least %d errors; the others are not reported", maxErrors)))
 }
 
-func look(schema *spec.Schema, at *field.Path, value any) field.ErrorList {
-	if !moreThan(fewValues, value) {
+func partErrors(schema *spec.Schema, at *field.Path, value any) field.ErrorList {
+	if !moreThan(maxUnsplit, value) {
 		return nil
 	}
 	p := parts{at: at, of: map[*spec.Schema]map[string]*spec.Schema{}, validators: map[*spec.Schema]validation.SchemaValidator{}}
-	p.look(schema, nil, value)
+	p.validate(schema, nil, value)
 	return p.found
 }
 
@@ -87,20 +87,20 @@ type parts struct {
 	found      field.ErrorList
 }
 
-// look validates parts of a value. It returns the number of values that are not validated yet, the
+// validate validates parts of a value. It returns the number of values that are not validated yet, the
 // value itself included.
-func (p *parts) look(schema *spec.Schema, at *place, value any) int {
+func (p *parts) validate(schema *spec.Schema, at *place, value any) int {
 	left := 1
 	p.each(schema, at, value, func(schema *spec.Schema, at place, item any) bool {
 		switch item.(type) {
 		case map[string]any, []any:
-			left += p.look(schema, &at, item)
+			left += p.validate(schema, &at, item)
 		default:
 			left++
 		}
-		return len(p.found) < mostWrong
+		return len(p.found) < maxErrors
 	})
-	if left <= fewValues || len(p.found) >= mostWrong {
+	if left <= maxUnsplit || len(p.found) >= maxErrors {
 		return left
 	}
 	p.each(schema, at, value, p.check)
@@ -119,7 +119,7 @@ func (p *parts) check(schema *spec.Schema, at place, value any) bool {
 		placed := validation.NewRatchetingSchemaValidator(schema, nil, at.String(), strfmt.Default)
 		p.found = append(p.found, validation.ValidateCustomResource(p.at, value, placed)...)
 	}
-	return len(p.found) < mostWrong
+	return len(p.found) < maxErrors
 }
 
 // each calls fn with the values that have schemas of their own, until fn returns false.

@@ -53,7 +53,7 @@ func number(i int) any { return int64(i) }
 func word(int) any     { return "a" }
 
 // Comparing all errors with each other would take hours.
-func TestOfAnObjectThatIsWrongAThousandTimesThatMuchIsTold(t *testing.T) {
+func TestAtMostAThousandErrorsAreReported(t *testing.T) {
 	const n = 300_000
 	v := wide(t)
 	numbers := map[string]any{}
@@ -75,7 +75,7 @@ func TestOfAnObjectThatIsWrongAThousandTimesThatMuchIsTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			u := holding(v, tt.field, tt.value)
 			for what, errs := range map[string]field.ErrorList{"create": v.validate(u), "update": v.validateUpdate(u, holding(v, "list", nil))} {
-				if len(errs) != mostWrong+1 || errs[0].Error() != tt.first || !strings.Contains(errs[mostWrong].Error(), "1000 errors at least") {
+				if len(errs) != maxErrors+1 || errs[0].Error() != tt.first || !strings.Contains(errs[maxErrors].Error(), "at least 1000 errors") {
 					t.Errorf("%s: %d: %v", what, len(errs), errs[:min(2, len(errs))])
 				}
 			}
@@ -84,23 +84,23 @@ func TestOfAnObjectThatIsWrongAThousandTimesThatMuchIsTold(t *testing.T) {
 	t.Run("a status", func(t *testing.T) {
 		before := holding(v, "status", map[string]any{})
 		errs := v.validateStatus(holding(v, "status", map[string]any{"list": many(n, number)}), before)
-		if len(errs) != mostWrong+1 || errs[0].Error() != `status.list[0]: Invalid value: "integer": list[0] in body must be of type string: "integer"` {
+		if len(errs) != maxErrors+1 || errs[0].Error() != `status.list[0]: Invalid value: "integer": list[0] in body must be of type string: "integer"` {
 			t.Errorf("%d: %v", len(errs), errs[:min(2, len(errs))])
 		}
 	})
 }
 
-func TestWhatIsWrongIsToldAsTheLibraryTells(t *testing.T) {
+func TestFewErrorsAreReportedAsTheLibraryDoes(t *testing.T) {
 	v := wide(t)
 	for _, u := range []*unstructured.Unstructured{
-		holding(v, "list", many(fewValues+500, func(i int) any {
+		holding(v, "list", many(maxUnsplit+500, func(i int) any {
 			if i%10 == 0 {
 				return int64(i)
 			}
 			return "a"
 		})),
-		holding(v, "list", many(fewValues+500, word)),
-		holding(v, "list", "a"), holding(v, "lists", map[string]any{"a": many(fewValues+500, number)}), holding(v, "unknown", many(fewValues+500, number)),
+		holding(v, "list", many(maxUnsplit+500, word)),
+		holding(v, "list", "a"), holding(v, "lists", map[string]any{"a": many(maxUnsplit+500, number)}), holding(v, "unknown", many(maxUnsplit+500, number)),
 	} {
 		errs := v.validate(u)
 		if slices.ContainsFunc(errs, func(e *field.Error) bool { return e.Type == field.ErrorTypeForbidden }) {
@@ -109,7 +109,7 @@ func TestWhatIsWrongIsToldAsTheLibraryTells(t *testing.T) {
 	}
 	// Ratcheting still excuses as many old errors.
 	long := holding(v, "map", map[string]any{})
-	for i := range fewValues + 500 {
+	for i := range maxUnsplit + 500 {
 		long.Object["map"].(map[string]any)[fmt.Sprint(i)] = int64(i)
 	}
 	if errs := v.validateUpdate(long.DeepCopy(), long); len(errs) != 0 {

@@ -12,7 +12,7 @@ import (
 )
 
 // Each rule would take an hour, so this test only ends if all of them are refused.
-func TestNoRuleReadsAQuantityThatTakesForever(t *testing.T) {
+func TestRulesRefuseHugeQuantities(t *testing.T) {
 	cel.BoundSharedEnvironments()
 	for rule, want := range map[string]string{
 		"quantity(self.q).isGreaterThan(quantity('1'))":             "has an exponent that is not between",

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestAConversionWebhooksAnswerIsHeldToItsRequest(t *testing.T) {
+func TestConversionResponsesAreCheckedAgainstTheRequest(t *testing.T) {
 	const good = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{"uid":"u","result":{"status":"Success"},"convertedObjects":[{}]}}`
 	long := good + strings.Repeat(" ", maxUncounted)
 	for _, test := range []struct{ name, version, body, err string }{
@@ -41,7 +41,7 @@ func TestAConversionWebhooksAnswerIsHeldToItsRequest(t *testing.T) {
 	}
 }
 
-func TestAConversionWebhookMayChangeLabelsAndAnnotationsAndNoOtherMetadata(t *testing.T) {
+func TestConversionWebhooksMayChangeOnlyLabelsAndAnnotationsOfMetadata(t *testing.T) {
 	read := func(text string) *unstructured.Unstructured {
 		u, err := readConverted([]byte(text))
 		if err != nil {
@@ -85,7 +85,7 @@ func TestAConversionWebhookMayChangeLabelsAndAnnotationsAndNoOtherMetadata(t *te
 	}
 }
 
-func TestAConversionWebhookIsNotShownTheRevision(t *testing.T) {
+func TestConversionRequestsHaveNoResourceVersion(t *testing.T) {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "x.io/v1", "kind": "Thing", "metadata": map[string]any{"name": "a", "resourceVersion": "7"}}}
 	body, version, uid, err := conversionRequest([]string{"v9", "v1"}, u, schema.GroupVersion{Group: "x.io", Version: "v2"})
 	if err != nil || version != "v1" || u.GetResourceVersion() != "7" {

@@ -121,16 +121,16 @@ func acceptNames(c *crd, others []*crd, now metav1.Time) {
 	set(c, now, apiextensionsv1.NamesAccepted, apiextensionsv1.ConditionTrue, "NoConflicts", "no conflicts found")
 	switch {
 	case established(c):
-	case hasBrokenAuthority(c):
+	case hasInvalidCABundle(c):
 		set(c, now, apiextensionsv1.Established, apiextensionsv1.ConditionFalse, "InvalidCABundle", "The conversion webhook CABundle is invalid")
 	default:
 		set(c, now, apiextensionsv1.Established, apiextensionsv1.ConditionTrue, "InitialNamesAccepted", "the initial names have been accepted")
 	}
 }
 
-// hasBrokenAuthority tells whether the CA bundle of the conversion webhook is unreadable. If so,
+// hasInvalidCABundle tells whether the CA bundle of the conversion webhook is unreadable. If so,
 // every call of the webhook would fail.
-func hasBrokenAuthority(c *crd) bool {
+func hasInvalidCABundle(c *crd) bool {
 	conversion := c.Spec.Conversion
 	if conversion == nil || conversion.Webhook == nil || conversion.Webhook.ClientConfig == nil || len(conversion.Webhook.ClientConfig.CABundle) == 0 {
 		return false

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestADefinitionWhoseWebhookCanNotBeVerifiedIsNotEstablished(t *testing.T) {
+func TestAnInvalidCABundlePreventsEstablishment(t *testing.T) {
 	const short = `-----BEGIN CERTIFICATE-----
 MIIBOzCB4qADAgECAhRw
 -----END CERTIFICATE-----`

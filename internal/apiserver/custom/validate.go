@@ -23,11 +23,11 @@ import (
 // object of another kind, but not the rest.
 func (v *Version) validate(u *unstructured.Unstructured) field.ErrorList {
 	errs := v.validateType(u)
-	s, schema, err := v.measure(v.compiled.Get().schema)
+	s, schema, err := v.compiledSchemas(v.compiled.Get().schema)
 	if err != nil {
 		return append(errs, field.InternalError(nil, err))
 	}
-	if wrong := tooWrong(nil, u.Object, nil, schema); wrong != nil {
+	if wrong := tooManyErrors(nil, u.Object, nil, schema); wrong != nil {
 		return append(errs, wrong...)
 	}
 	if len(errs) == 0 {
@@ -46,11 +46,11 @@ func (v *Version) validate(u *unstructured.Unstructured) field.ErrorList {
 // validateUpdate validates a changed object. Unchanged errors are allowed (ratcheting, KEP-4008).
 func (v *Version) validateUpdate(u, old *unstructured.Unstructured) field.ErrorList {
 	errs := v.validateType(u)
-	s, schema, err := v.measure(v.compiled.Get().schema)
+	s, schema, err := v.compiledSchemas(v.compiled.Get().schema)
 	if err != nil {
 		return append(errs, field.InternalError(nil, err))
 	}
-	if wrong := tooWrong(nil, u.Object, old.Object, schema); wrong != nil {
+	if wrong := tooManyErrors(nil, u.Object, old.Object, schema); wrong != nil {
 		return append(errs, wrong...)
 	}
 	if s == nil {
@@ -62,9 +62,9 @@ func (v *Version) validateUpdate(u, old *unstructured.Unstructured) field.ErrorL
 	return append(errs, v.validateRest(u, old, s, errs, both)...)
 }
 
-// measure returns the version's structural schema, nil if there is none, and the schema validator
+// compiledSchemas returns the version's structural schema, nil if there is none, and the schema validator
 // for the whole object or its status.
-func (v *Version) measure(schema func() (validation.SchemaValidator, error)) (*structuralschema.Structural, validation.SchemaValidator, error) {
+func (v *Version) compiledSchemas(schema func() (validation.SchemaValidator, error)) (*structuralschema.Structural, validation.SchemaValidator, error) {
 	s, err := v.structure()
 	if err != nil {
 		return nil, nil, err
@@ -81,12 +81,12 @@ func correlated(u, old *unstructured.Unstructured, s *structuralschema.Structura
 // its schema.
 func (v *Version) validateStatus(u, old *unstructured.Unstructured) field.ErrorList {
 	errs := v.validateType(u)
-	s, schema, err := v.measure(v.compiled.Get().status)
+	s, schema, err := v.compiledSchemas(v.compiled.Get().status)
 	if err != nil {
 		return append(errs, field.InternalError(nil, err))
 	}
 	if status, ok := u.Object["status"]; ok && schema != nil {
-		if wrong := tooWrong(field.NewPath("status"), status, old.Object["status"], schema); wrong != nil {
+		if wrong := tooManyErrors(field.NewPath("status"), status, old.Object["status"], schema); wrong != nil {
 			return append(errs, wrong...)
 		}
 		var opts []validation.ValidationOption
