@@ -18,13 +18,14 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// ownWriteTimeout bounds the wait for read-your-writes over HTTPS. A write returns when every View that
-// was opened through the same Interface and covers the object shows the write or a newer state. The
-// watch usually brings it within a millisecond. If it does not come in time, because the watch is
-// broken and is being reopened, the write returns anyway.
+// ownWriteTimeout bounds the wait for read-your-writes over HTTPS. A write returns when every View
+// that was opened through the same Interface and covers the object shows the write or a newer
+// state. The watch usually brings it within a millisecond. If it does not come in time, because the
+// watch is broken and is being reopened, the write returns anyway.
 const ownWriteTimeout = 5 * time.Second
 
-// newEnough tells whether a view's entry of an object is new enough; nil means that there is no entry.
+// newEnough tells whether a view's entry of an object is new enough; nil means that there is no
+// entry.
 type newEnough func(e *cache.Entry) bool
 
 // waitShown waits until the views show an object that was created or changed.

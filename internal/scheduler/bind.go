@@ -90,9 +90,9 @@ func (s *Scheduler) finish(ctx context.Context, c *cycle) {
 	}()
 }
 
-// nominateWaiting writes the node's name to the pod's status while the pod waits for volumes or devices
-// (KEP-5278). Autoscalers then see that the node is needed, and after a restart the pod is tried
-// there first. A failure does not stop the binding.
+// nominateWaiting writes the node's name to the pod's status while the pod waits for volumes or
+// devices (KEP-5278). Autoscalers then see that the node is needed, and after a restart the pod is
+// tried there first. A failure does not stop the binding.
 func (s *Scheduler) nominateWaiting(ctx context.Context, c *cycle) {
 	if c.pod.Status.NominatedNodeName == c.node {
 		return

@@ -150,7 +150,8 @@ func (c *cluster) takeSnapshot() *framework.Snapshot {
 	return c.snapshot
 }
 
-// alternatingZones lists the nodes so that zones alternate: a search that stops early has seen all zones.
+// alternatingZones lists the nodes so that zones alternate: a search that stops early has seen all
+// zones.
 func (c *cluster) alternatingZones() []string {
 	zones := map[string][]string{}
 	for name, n := range c.nodes {

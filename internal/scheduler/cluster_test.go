@@ -11,8 +11,8 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// takeSnapshot derives a snapshot from the previous one and the changes. It must equal a snapshot made from
-// scratch, and must not change later.
+// takeSnapshot derives a snapshot from the previous one and the changes. It must equal a snapshot
+// made from scratch, and must not change later.
 func TestSnapshotsShowAllChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCluster(nil, nil)

@@ -7,8 +7,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// lazyViews opens Views at the first use. It retries after a failure, and waits for the subscriptions
-// at the end.
+// lazyViews opens Views at the first use. It retries after a failure, and waits for the
+// subscriptions at the end.
 type lazyViews struct {
 	open func() error
 	mu   sync.Mutex

@@ -57,7 +57,7 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Collectors returns what a registry takes.
+// Collectors returns the collectors for a registry.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.attempts, m.attemptTimes, m.decisionTimes, m.podTimes, m.podAttempts, m.preemptions, m.victims, m.incoming, m.extensionTimes, &m.pending,
@@ -71,25 +71,25 @@ const (
 	resultError         = "error"
 )
 
-// attempted counts an attempt that began at since.
+// attempted counts an attempt that began at since, with its result.
 func (m *Metrics) attempted(pod *corev1.Pod, result string, since time.Time) {
 	m.attempts.WithLabelValues(result, pod.Spec.SchedulerName).Inc()
 	m.attemptTimes.WithLabelValues(result, pod.Spec.SchedulerName).Observe(time.Since(since).Seconds())
 }
 
-// bound counts a pod that has its node.
+// bound counts a pod that was bound to its node.
 func (m *Metrics) bound(c *cycle) {
 	m.attempted(c.pod, resultScheduled, c.began)
 	m.podAttempts.Observe(float64(c.attempts))
 	m.podTimes.WithLabelValues(strconv.Itoa(min(c.attempts, mostAttempts))).Observe(time.Since(c.since).Seconds())
 }
 
-// queuedTo counts a pod that comes to a place of the queue by an event.
+// queuedTo counts a pod that an event moved to a place of the queue.
 func (m *Metrics) queuedTo(p place, event string) {
 	m.incoming.WithLabelValues(p.String(), event).Inc()
 }
 
-// Statuses of an extension point, as upstream calls them.
+// Statuses of an extension point, in upstream's words.
 const (
 	statusSuccess       = "Success"
 	statusUnschedulable = "Unschedulable"
@@ -107,14 +107,14 @@ func (m *Metrics) stopwatch(profile *framework.Profile, since time.Time) *stopwa
 	return &stopwatch{m.extensionTimes, profile.SchedulerName, since}
 }
 
-// lap notes the time since the last lap as that of an extension point.
+// lap records the time since the last lap for an extension point.
 func (w *stopwatch) lap(point, status string) {
 	now := time.Now()
 	w.times.WithLabelValues(point, status, w.profile).Observe(now.Sub(w.since).Seconds())
 	w.since = now
 }
 
-// outcomeOf is the status of an extension point that is over, from what it may have ended with.
+// outcomeOf returns the status of an extension point that ended with err.
 func outcomeOf(err error) string {
 	if err != nil {
 		return statusError
@@ -122,7 +122,7 @@ func outcomeOf(err error) string {
 	return statusSuccess
 }
 
-// status is that of the decision's last extension point.
+// status returns the status of the decision's last extension point.
 func (d *Decision) status() string {
 	if d.Err == nil && d.Whole != nil {
 		return statusUnschedulable
@@ -130,10 +130,10 @@ func (d *Decision) status() string {
 	return outcomeOf(d.Err)
 }
 
-// mostAttempts bounds the values of a label.
+// mostAttempts limits the values of a label.
 const mostAttempts = 16
 
-// pendingPods asks the schedulers that run how many pods wait, when somebody wants to know.
+// pendingPods asks the running schedulers for their numbers of pods when it is collected.
 type pendingPods struct {
 	mu sync.Mutex
 	of map[*Scheduler]struct{}
@@ -170,7 +170,7 @@ func (p *pendingPods) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descCache
 }
 
-// answerWithin bounds the wait for a scheduler that is busy, or ends.
+// answerWithin bounds the wait for a scheduler that is busy or ending.
 const answerWithin = 5 * time.Second
 
 // Collect implements prometheus.Collector.
@@ -218,7 +218,7 @@ func (p *pendingPods) Collect(ch chan<- prometheus.Metric) {
 	gauge(descCache, sum.assumed, "assumed_pods")
 }
 
-// sizes are how many pods are where, and what is known of the cluster.
+// sizes are the numbers of pods in each place, and of known nodes and pods.
 type sizes struct {
 	places               [inFlight + 1]int
 	refused              map[refusal]int
@@ -226,7 +226,7 @@ type sizes struct {
 	nodes, pods, assumed int
 }
 
-// refusal is by which plugin of which profile a pod was refused.
+// refusal names the plugin and the profile that refused a pod.
 type refusal struct{ plugin, profile string }
 
 // sizes runs in the scheduler's goroutine.

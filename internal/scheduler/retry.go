@@ -12,9 +12,10 @@ import (
 // unavailable.
 const answerTimeout = time.Minute
 
-// retryUntilAnswered repeats a write until its outcome is known. Until then the decision stays reserved,
-// because the write may have succeeded: releasing it could take the devices from a bound pod, or
-// give them to a second one. The write itself must recognize the effect of an earlier attempt.
+// retryUntilAnswered repeats a write until its outcome is known. Until then the decision stays
+// reserved, because the write may have succeeded: releasing it could take the devices from a bound
+// pod, or give them to a second one. The write itself must recognize the effect of an earlier
+// attempt.
 func retryUntilAnswered(ctx context.Context, write func() error) error {
 	began := time.Now()
 	for {

@@ -376,7 +376,8 @@ func (s *Scheduler) nominatedOn(info *framework.PodInfo) string {
 	return ""
 }
 
-// isSchedulable tells whether the pod is for one of the profiles and has no scheduling gates (KEP-3521).
+// isSchedulable tells whether the pod is for one of the profiles and has no scheduling gates
+// (KEP-3521).
 func (s *Scheduler) isSchedulable(pod *corev1.Pod) bool {
 	_, ok := s.profiles[pod.Spec.SchedulerName]
 	return ok && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0

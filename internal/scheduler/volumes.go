@@ -12,8 +12,8 @@ import (
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
-// bindVolumesTimeout is how long a pod waits for its volumes before it is decided again. pollInterval
-// is how often it checks without news.
+// bindVolumesTimeout is how long a pod waits for its volumes before it is decided again.
+// pollInterval is how often it checks without news.
 const (
 	bindVolumesTimeout = 10 * time.Minute
 	pollInterval       = time.Second

@@ -278,8 +278,8 @@ func (r *Runc) status(id string) (*libcontainer.Container, libcontainer.Status, 
 	return container, status, err
 }
 
-// logged writes an error to the log that the program runc would have written: the shim reads its last
-// line.
+// logged writes an error to the log that the program runc would have written: the shim reads its
+// last line.
 func (r *Runc) logged(err error) error {
 	if err == nil || r.Log == "" {
 		return err

@@ -37,8 +37,8 @@ func growthOf(path string) growth {
 	return g
 }
 
-// exceedsLimit tells whether the path could find more than maxFound values in the object. It does not
-// walk the object for paths that find each value at most once.
+// exceedsLimit tells whether the path could find more than maxFound values in the object. It does
+// not walk the object for paths that find each value at most once.
 func (g growth) exceedsLimit(object any) bool {
 	if g.descents < 2 && g.named == 1 {
 		return false

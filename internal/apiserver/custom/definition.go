@@ -46,8 +46,8 @@ func Outline(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.Cus
 type Caller func(ctx context.Context, config *apiextensionsv1.WebhookClientConfig, request []byte) ([]byte, error)
 
 // NewDefinition makes a Definition from an outline, which may be shared but must not change. whole
-// reads the same state with schemas, when they are first needed. call calls conversion webhooks, and
-// metrics counts the calls.
+// reads the same state with schemas, when they are first needed. call calls conversion webhooks,
+// and metrics counts the calls.
 func NewDefinition(crd *apiextensionsv1.CustomResourceDefinition, whole func() (*apiextensionsv1.CustomResourceDefinition, error), call Caller, metrics *Metrics) *Definition {
 	d := &Definition{CRD: crd, whole: whole, call: call, metrics: metrics}
 	d.Follow(crd)

@@ -27,9 +27,9 @@ type checked struct {
 	schema *spec.Schema
 }
 
-// tooManyErrors returns a value's errors if there are too many for the library, or nil. old is the value
-// before the change; nil for a new one. If old has too many errors too, ratcheting may excuse them,
-// and the library decides.
+// tooManyErrors returns a value's errors if there are too many for the library, or nil. old is the
+// value before the change; nil for a new one. If old has too many errors too, ratcheting may excuse
+// them, and the library decides.
 func tooManyErrors(at *field.Path, value, old any, validator validation.SchemaValidator) field.ErrorList {
 	c, ok := validator.(*checked)
 	if !ok {
@@ -87,8 +87,8 @@ type parts struct {
 	found      field.ErrorList
 }
 
-// validate validates parts of a value. It returns the number of values that are not validated yet, the
-// value itself included.
+// validate validates parts of a value. It returns the number of values that are not validated yet,
+// the value itself included.
 func (p *parts) validate(schema *spec.Schema, at *place, value any) int {
 	left := 1
 	p.each(schema, at, value, func(schema *spec.Schema, at place, item any) bool {

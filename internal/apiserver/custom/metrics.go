@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics count the calls of conversion webhooks, under upstream's names. Safe for concurrent use. A nil Metrics counts nothing.
+// Metrics count the calls of conversion webhooks, under upstream's names. Safe for concurrent use.
+// A nil Metrics counts nothing.
 type Metrics struct {
 	requests          *prometheus.CounterVec
 	seconds           *prometheus.HistogramVec

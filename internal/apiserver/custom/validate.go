@@ -62,8 +62,8 @@ func (v *Version) validateUpdate(u, old *unstructured.Unstructured) field.ErrorL
 	return append(errs, v.validateRest(u, old, s, errs, both)...)
 }
 
-// compiledSchemas returns the version's structural schema, nil if there is none, and the schema validator
-// for the whole object or its status.
+// compiledSchemas returns the version's structural schema, nil if there is none, and the schema
+// validator for the whole object or its status.
 func (v *Version) compiledSchemas(schema func() (validation.SchemaValidator, error)) (*structuralschema.Structural, validation.SchemaValidator, error) {
 	s, err := v.structure()
 	if err != nil {
