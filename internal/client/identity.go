@@ -25,7 +25,7 @@ func Identities[T Object](list []T) []Identity {
 	return out
 }
 
-// Same tells whether the objects are still in the same states.
+// Same reports whether the objects are still in the same states.
 func Same[T Object](before []Identity, list []T) bool {
 	return slices.EqualFunc(before, list, func(a Identity, b T) bool { return a == IdentityOf(b) })
 }

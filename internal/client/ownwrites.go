@@ -24,7 +24,7 @@ import (
 // watch is broken and is being reopened, the write returns anyway.
 const ownWriteTimeout = 5 * time.Second
 
-// newEnough tells whether a view's entry of an object is new enough; nil means that there is no
+// newEnough reports whether a view's entry of an object is new enough; nil means that there is no
 // entry.
 type newEnough func(e *cache.Entry) bool
 
@@ -153,7 +153,7 @@ func (r *remote) waitUntil(ctx context.Context, v View, namespace, name string, 
 	}
 }
 
-// matches tells whether an object is in the scope.
+// matches reports whether an object is in the scope.
 func (s Scope) matches(obj runtime.Object, acc metav1.Object) bool {
 	i, err := s.interest()
 	if err != nil {

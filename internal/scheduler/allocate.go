@@ -231,7 +231,7 @@ func (a *allocator) waitReady(ctx context.Context, claim *resourcev1.ResourceCla
 	}
 }
 
-// devicesReady tells whether all devices of the claim meet their conditions. An error means that
+// devicesReady reports whether all devices of the claim meet their conditions. An error means that
 // one has failed.
 func devicesReady(claim *resourcev1.ResourceClaim) (bool, error) {
 	ready := true
@@ -267,7 +267,7 @@ func statusOf(claim *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAlloca
 	return nil
 }
 
-// onlyFor tells whether no other pod uses the claim.
+// onlyFor reports whether no other pod uses the claim.
 func onlyFor(claim *resourcev1.ResourceClaim, pod *corev1.Pod) bool {
 	return !slices.ContainsFunc(claim.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID != pod.UID })
 }
@@ -286,7 +286,7 @@ func (a *allocator) makeRoom(ctx context.Context, pod *corev1.Pod, inTheWay []*r
 	return errors.Join(failed...)
 }
 
-// takeBack takes the devices from a claim unless another pod uses it, and tells whether it did. A
+// takeBack takes the devices from a claim unless another pod uses it, and reports whether it did. A
 // conflict is no error: another pod may just have begun to use the claim.
 func (a *allocator) takeBack(ctx context.Context, claim *resourcev1.ResourceClaim, pod *corev1.Pod) (bool, error) {
 	now, ok := a.devices.claims.Get(claim.Namespace, claim.Name)

@@ -108,7 +108,7 @@ func (c *cluster) assume(info *framework.PodInfo, node string) {
 	c.assumed[info.Pod.UID] = info
 }
 
-// removePod removes a pod from its node, and tells whether it was on one.
+// removePod removes a pod from its node, and reports whether it was on one.
 func (c *cluster) removePod(info *framework.PodInfo) bool {
 	at, ok := c.where[info.Pod.UID]
 	if !ok {

@@ -50,7 +50,7 @@ func preempt(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *fram
 	return best
 }
 
-// mayPreempt tells whether the pod's policy allows preemption. A pod whose victims are still
+// mayPreempt reports whether the pod's policy allows preemption. A pod whose victims are still
 // leaving does not preempt again.
 func mayPreempt(snapshot *framework.Snapshot, pod *corev1.Pod) bool {
 	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == corev1.PreemptNever {

@@ -31,8 +31,8 @@ func retryUntilAnswered(ctx context.Context, write func() error) error {
 	}
 }
 
-// outcomeUnknown tells whether the outcome of a write is unknown: there was no answer, or an answer
-// that leaves it open.
+// outcomeUnknown reports whether the outcome of a write is unknown: there was no answer, or an
+// answer that leaves it open.
 func outcomeUnknown(err error) bool {
 	var again decideAgain
 	if err == nil || errors.As(err, &again) {

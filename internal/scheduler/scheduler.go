@@ -39,7 +39,7 @@ type Config struct {
 	// Binders is the maximum number of concurrent writes; 0 means 64.
 	Binders int
 	Logger  *slog.Logger
-	// Metrics count what the scheduler does; nil: nothing shows them.
+	// Metrics count the work of the scheduler; nil means that no registry shows them.
 	Metrics *Metrics
 }
 
@@ -376,14 +376,14 @@ func (s *Scheduler) nominatedOn(info *framework.PodInfo) string {
 	return ""
 }
 
-// isSchedulable tells whether the pod is for one of the profiles and has no scheduling gates
+// isSchedulable reports whether the pod is for one of the profiles and has no scheduling gates
 // (KEP-3521).
 func (s *Scheduler) isSchedulable(pod *corev1.Pod) bool {
 	_, ok := s.profiles[pod.Spec.SchedulerName]
 	return ok && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
 }
 
-// isGated tells whether the pod is for one of the profiles, but still has scheduling gates.
+// isGated reports whether the pod is for one of the profiles, but still has scheduling gates.
 func (s *Scheduler) isGated(pod *corev1.Pod) bool {
 	_, ok := s.profiles[pod.Spec.SchedulerName]
 	return ok && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) > 0
@@ -399,7 +399,7 @@ func placementChanged(old, pod *corev1.Pod) bool {
 		!equality.Semantic.DeepEqual(old.Status.ContainerStatuses, pod.Status.ContainerStatuses) && resized(old, pod)
 }
 
-// resized tells whether the node has allocated other resources to the containers (KEP-1287).
+// resized reports whether the node has allocated other resources to the containers (KEP-1287).
 func resized(old, pod *corev1.Pod) bool {
 	for i := range pod.Status.ContainerStatuses {
 		if i >= len(old.Status.ContainerStatuses) ||

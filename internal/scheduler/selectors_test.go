@@ -11,7 +11,7 @@ import (
 	knarrcel "github.com/knarr-project/knarr/internal/cel"
 )
 
-// selects tells whether a selector matches a device.
+// selects reports whether a selector matches a device.
 func selects(t *testing.T, expression string) (bool, error) {
 	t.Helper()
 	knarrcel.BoundSharedEnvironments()

@@ -129,7 +129,7 @@ func (b *volumeBinder) write(ctx context.Context, r *reservedVolumes) error {
 	return nil
 }
 
-// bound tells whether all claims are bound. An error means that they never will be, and the pod
+// bound reports whether all claims are bound. An error means that they never will be, and the pod
 // must be decided again.
 func (b *volumeBinder) bound(r *reservedVolumes, pod *corev1.Pod, nodeName string) (bool, error) {
 	if p, ok := b.pods(pod.Namespace, pod.Name); !ok || p.UID != pod.UID {

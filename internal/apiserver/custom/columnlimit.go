@@ -37,7 +37,7 @@ func growthOf(path string) growth {
 	return g
 }
 
-// exceedsLimit tells whether the path could find more than maxFound values in the object. It does
+// exceedsLimit reports whether the path could find more than maxFound values in the object. It does
 // not walk the object for paths that find each value at most once.
 func (g growth) exceedsLimit(object any) bool {
 	if g.descents < 2 && g.named == 1 {
@@ -51,7 +51,7 @@ func (g growth) exceedsLimit(object any) bool {
 	return found > maxFound
 }
 
-// loops tells whether a path has {range}. The library repeats the body of a range without an end,
+// loops reports whether a path has {range}. The library repeats the body of a range without an end,
 // and each such range doubles the work. It also truncates the path at the last loop, so later uses
 // of the same path find other values, or race.
 func loops(node jsonpath.Node) bool {

@@ -62,7 +62,7 @@ func NewDefinition(crd *apiextensionsv1.CustomResourceDefinition, whole func() (
 	return d
 }
 
-// Serves tells whether another state of the CustomResourceDefinition serves the same, so that
+// Serves reports whether another state of the CustomResourceDefinition serves the same, so that
 // caches and compiled schemas stay valid. Each change of the spec has a new generation.
 func (d *Definition) Serves(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return d.CRD.UID == crd.UID && d.CRD.Generation == crd.Generation && established(d.CRD) == established(crd) &&
@@ -122,7 +122,7 @@ func Prefix(crd *apiextensionsv1.CustomResourceDefinition) string {
 	return "/registry/" + crd.Spec.Group + "/" + crd.Spec.Names.Plural
 }
 
-// Terminating tells whether the definition is being deleted. If so, no objects are created.
+// Terminating reports whether the definition is being deleted. If so, no objects are created.
 func (d *Definition) Terminating() bool { return d.terminates.Load() }
 
 // Follow updates the parts of a definition that may change while it Serves the same: whether it is

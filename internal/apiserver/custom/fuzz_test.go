@@ -32,7 +32,7 @@ func defined(props *apiextensionsv1.JSONSchemaProps, change ...func(*apiextensio
 	return NewDefinition(Outline(c), func() (*apiextensionsv1.CustomResourceDefinition, error) { return c, nil }, nil, nil)
 }
 
-// valid tells whether the API would accept the definition.
+// valid reports whether the API would accept the definition.
 func valid(c *apiextensionsv1.CustomResourceDefinition) bool {
 	internal := &apiextensions.CustomResourceDefinition{}
 	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(c.DeepCopy(), internal, nil); err != nil {

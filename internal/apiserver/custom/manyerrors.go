@@ -55,7 +55,7 @@ func partErrors(schema *spec.Schema, at *field.Path, value any) field.ErrorList 
 	return p.found
 }
 
-// moreThan tells whether a value consists of more than n values, itself included.
+// moreThan reports whether a value consists of more than n values, itself included.
 func moreThan(n int, value any) bool {
 	var count func(any)
 	count = func(value any) {
@@ -108,7 +108,7 @@ func (p *parts) validate(schema *spec.Schema, at *place, value any) int {
 }
 
 // check validates a part without its path, which is faster, and again with its path after an error.
-// It tells whether to go on.
+// It reports whether to go on.
 func (p *parts) check(schema *spec.Schema, at place, value any) bool {
 	v, ok := p.validators[schema]
 	if !ok {

@@ -34,12 +34,12 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Collectors returns what a registry takes.
+// Collectors returns the collectors for a registry.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.requests, m.seconds, m.definitionSeconds}
 }
 
-// conversionError says how a conversion failed.
+// conversionError is an error of a conversion with its failure type.
 type conversionError struct {
 	error
 	failure string

@@ -40,12 +40,12 @@ func Deleted(c *crd) {
 	apihelpers.CRDRemoveFinalizer(c, apiextensionsv1.CustomResourceCleanupFinalizer)
 }
 
-// Cleans tells whether the definition waits for the removal of its objects.
+// Cleans reports whether the definition waits for the removal of its objects.
 func Cleans(c *crd) bool {
 	return c.DeletionTimestamp != nil && apihelpers.CRDHasFinalizer(c, apiextensionsv1.CustomResourceCleanupFinalizer)
 }
 
-// Established tells whether the definition is served, or was served before.
+// Established reports whether the definition is served, or was served before.
 func Established(c *crd) bool { return established(c) }
 
 // Reconcile sets the definition's accepted names and its conditions. others are (outlines of) the
@@ -128,7 +128,7 @@ func acceptNames(c *crd, others []*crd, now metav1.Time) {
 	}
 }
 
-// hasInvalidCABundle tells whether the CA bundle of the conversion webhook is unreadable. If so,
+// hasInvalidCABundle reports whether the CA bundle of the conversion webhook is unreadable. If so,
 // every call of the webhook would fail.
 func hasInvalidCABundle(c *crd) bool {
 	conversion := c.Spec.Conversion
@@ -196,7 +196,7 @@ func checkApproval(c *crd, now metav1.Time) {
 	set(c, now, apiextensionsv1.KubernetesAPIApprovalPolicyConformant, status, reason, why)
 }
 
-// WaitsForNames tells whether some of the definition's names are not accepted.
+// WaitsForNames reports whether some of the definition's names are not accepted.
 func WaitsForNames(c *crd) bool {
 	return apihelpers.IsCRDConditionFalse(c, apiextensionsv1.NamesAccepted)
 }

@@ -97,11 +97,11 @@ func (v *Version) successor() (newest string) {
 	return newest
 }
 
-// preserves tells whether unknown fields are kept everywhere. It holds for some definitions from
+// preserves reports whether unknown fields are kept everywhere. It holds for some definitions from
 // before v1.
 func (v *Version) preserves() bool { return v.def.CRD.Spec.PreserveUnknownFields }
 
-// HasStatus tells whether the version has the status subresource.
+// HasStatus reports whether the version has the status subresource.
 func (v *Version) HasStatus() bool {
 	return v.spec.Subresources != nil && v.spec.Subresources.Status != nil
 }

@@ -139,7 +139,7 @@ func decide(s *state) *plan {
 	return p
 }
 
-// pastDeadline says whether the pod has run for its activeDeadlineSeconds.
+// pastDeadline reports whether the pod has run for its activeDeadlineSeconds.
 func pastDeadline(pod *corev1.Pod, started, now time.Time) bool {
 	end := deadline(pod, started)
 	return !end.IsZero() && !now.Before(end)
@@ -153,7 +153,7 @@ func deadline(pod *corev1.Pod, started time.Time) time.Time {
 	return time.Time{}
 }
 
-// hasEnded tells whether all regular containers have ended and none will run again, or a failed
+// hasEnded reports whether all regular containers have ended and none will run again, or a failed
 // init container ends the pod.
 func (s *state) hasEnded() bool {
 	for i := range s.pod.Spec.InitContainers {
@@ -191,7 +191,7 @@ func terminated(list []corev1.ContainerStatus, name string) *corev1.ContainerSta
 
 func (s *state) anyMain() bool { return s.mainsStarted("") }
 
-// mainsStarted tells whether any regular container was made in the sandbox. If so, the init
+// mainsStarted reports whether any regular container was made in the sandbox. If so, the init
 // containers are done. "" means any sandbox.
 func (s *state) mainsStarted(sandboxID string) bool {
 	for i := range s.pod.Spec.Containers {

@@ -53,7 +53,7 @@ type Host interface {
 	DNS(pod *corev1.Pod) (d spec.DNS, warnings []string)
 	// RuntimeHandler returns the handler of the pod's RuntimeClass.
 	RuntimeHandler(ctx context.Context, pod *corev1.Pod) (string, error)
-	// RecursiveReadOnly tells whether the runtime handler supports recursive read-only mounts.
+	// RecursiveReadOnly reports whether the runtime handler supports recursive read-only mounts.
 	RecursiveReadOnly(handler string) bool
 }
 
@@ -73,7 +73,7 @@ type Deps struct {
 	Users       *UserNamespaces
 	// ProbeCount counts probe results; may be nil.
 	ProbeCount func(t probe.Target, kind probe.Kind, r probe.Result)
-	// Fits tells whether the node has room for the pod's resize. reason and message are for the
+	// Fits reports whether the node has room for the pod's resize. reason and message are for the
 	// condition; an empty reason means that it has.
 	Fits func(pod *corev1.Pod) (reason, message string)
 	// Admitted records the resources of a granted resize.

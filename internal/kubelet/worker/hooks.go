@@ -86,5 +86,5 @@ func isHTTP(err error) bool {
 	return errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// notFound tells whether the runtime does not know the object.
+// notFound reports whether the runtime does not know the object.
 func notFound(err error) bool { return grpcstatus.Code(err) == codes.NotFound }

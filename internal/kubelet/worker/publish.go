@@ -101,8 +101,8 @@ func (w *Worker) publishWait(s *corev1.PodStatus) time.Duration {
 	return 0
 }
 
-// replacing tells whether a container that was stopped because of its changed definition has ended,
-// while its successor does not run yet.
+// replacing reports whether a container that was stopped because of its changed definition has
+// ended, while its successor does not run yet.
 func (w *Worker) replacing() bool {
 	found := false
 	for name, id := range w.replaced {
@@ -164,7 +164,7 @@ func (w *Worker) generate() corev1.PodStatus {
 	return status.Generate(in)
 }
 
-// endRequested tells whether the pod was told to end.
+// endRequested reports whether the pod was told to end.
 func (w *Worker) endRequested() bool { return w.pod.DeletionTimestamp != nil || w.removed }
 
 func (w *Worker) waiting() map[string]corev1.ContainerStateWaiting {

@@ -187,7 +187,8 @@ func (w *Worker) resizeStep(ctx context.Context, p *plan) {
 
 func (w *Worker) resized(id string, c *corev1.Container) { w.resources[id] = c.Resources.DeepCopy() }
 
-// restartsOn tells whether a change of resources needs a restart, by the container's resizePolicy.
+// restartsOn reports whether a change of resources needs a restart, by the container's
+// resizePolicy.
 func restartsOn(c *corev1.Container, have *corev1.ResourceRequirements) bool {
 	for _, p := range c.ResizePolicy {
 		if p.RestartPolicy != corev1.RestartContainer {

@@ -58,7 +58,7 @@ func (w *Worker) sync(ctx context.Context) time.Time {
 	return p.look
 }
 
-// mustEnd tells whether the pod must stop.
+// mustEnd reports whether the pod must stop.
 func (w *Worker) mustEnd() bool {
 	if w.failure == nil && pastDeadline(w.pod, w.startTime.Time, w.Now()) {
 		w.failure = &Failure{Cause: "DeadlineExceeded", Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}

@@ -94,8 +94,8 @@ func (w *Worker) terminate(ctx context.Context) time.Time {
 	return time.Time{}
 }
 
-// isStart tells whether the end of the pod cancels the action. It does not cancel making a sandbox
-// or a container: the runtime completes it, and then it is stopped.
+// isStart reports whether the end of the pod cancels the action. It does not cancel making a
+// sandbox or a container: the runtime completes it, and then it is stopped.
 func isStart(key string) bool {
 	return key == "prepare" || len(key) > 6 && key[:6] == "image:"
 }

@@ -295,7 +295,8 @@ func backoff(count int) time.Duration {
 	return min(time.Second<<min(count-1, 5), 10*time.Second)
 }
 
-// due tells whether a failed action may be tried again. If not, it sets the time of the next step.
+// due reports whether a failed action may be tried again. If not, it sets the time of the next
+// step.
 func (w *Worker) due(key string, p *plan) bool {
 	pr, ok := w.podProblem[key]
 	if !ok || !w.Now().Before(pr.retryAt) {

@@ -190,8 +190,8 @@ type ReservePlugin interface {
 type PreBindPlugin interface {
 	Plugin
 	PreBind(ctx context.Context, state State, pod *corev1.Pod, nodeName string) *Status
-	// PreBindPreFlight tells whether PreBind has anything to do. If so, the pod's status names the
-	// node while it waits.
+	// PreBindPreFlight reports whether PreBind has anything to do. If so, the pod's status names
+	// the node while it waits.
 	PreBindPreFlight(state State, pod *corev1.Pod, nodeName string) bool
 }
 

@@ -242,7 +242,7 @@ func (n *NodeInfo) AddPod(p *PodInfo) {
 	n.Scored.Add(&p.Scored, 1)
 }
 
-// RemovePod removes the pod with this UID, and tells whether it was there.
+// RemovePod removes the pod with this UID, and reports whether it was there.
 func (n *NodeInfo) RemovePod(p *PodInfo) bool {
 	same := func(o *PodInfo) bool { return o.Pod.UID == p.Pod.UID }
 	i := slices.IndexFunc(n.Pods, same)

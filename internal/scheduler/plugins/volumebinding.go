@@ -93,7 +93,7 @@ func usableClaim(storage framework.Storage, pod *corev1.Pod, ref framework.Volum
 	return claim, nil
 }
 
-// fullyBound tells whether claim and volume refer to each other.
+// fullyBound reports whether claim and volume refer to each other.
 func fullyBound(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeName != "" && metav1.HasAnnotation(claim.ObjectMeta, volumehelper.AnnBindCompleted)
 }
@@ -199,7 +199,7 @@ func (v *volumesOfPod) canProvision(claim *corev1.PersistentVolumeClaim, node *c
 	return reasonNoSpace, nil
 }
 
-// allowsTopology tells whether the class makes volumes for the node.
+// allowsTopology reports whether the class makes volumes for the node.
 func allowsTopology(class *storagev1.StorageClass, node *corev1.Node) bool {
 	if len(class.AllowedTopologies) == 0 {
 		return true

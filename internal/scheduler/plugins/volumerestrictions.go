@@ -89,8 +89,8 @@ func isDisk(v corev1.Volume) bool {
 	return v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.RBD != nil || v.ISCSI != nil
 }
 
-// sameDisk tells whether both volumes are the same disk and cannot be mounted together. Most disks
-// can if both mounts are read-only.
+// sameDisk reports whether both volumes are the same disk and cannot be mounted together. Most
+// disks can if both mounts are read-only.
 func sameDisk(a, b *corev1.Volume) bool {
 	switch {
 	case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:
