@@ -85,7 +85,7 @@ func TestAFailureToTakeBackDevicesIsReported(t *testing.T) {
 		says   string // besides the reason for giving up
 	}{
 		"they were given back":            {},
-		"the claim was changed":  {answer: conflict()},
+		"the claim was changed":           {answer: conflict()},
 		"the write was not answered well": {answer: errors.New("no room"), says: "the claim keeps its devices: take the devices from claim c: no room"},
 	} {
 		t.Run(name, func(t *testing.T) {
