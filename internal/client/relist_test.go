@@ -97,11 +97,11 @@ func (h *observed) add(e client.Event) {
 	before, known := h.there[p.Name]
 	switch {
 	case e.Type == client.Deleted && !known:
-		h.wrong = append(h.wrong, p.Name+" is deleted, which was not there")
+		h.wrong = append(h.wrong, p.Name+" is deleted but was unknown")
 	case e.Type != client.Deleted && known != (e.Old != nil):
-		h.wrong = append(h.wrong, fmt.Sprintf("%s comes as if it had been there: %v; it had: %v", p.Name, e.Old != nil, known))
+		h.wrong = append(h.wrong, fmt.Sprintf("%s has an old state: %v; it was known: %v", p.Name, e.Old != nil, known))
 	case e.Type != client.Deleted && known && before == p.ResourceVersion:
-		h.wrong = append(h.wrong, p.Name+" of "+before+" comes twice")
+		h.wrong = append(h.wrong, p.Name+" of "+before+" is reported twice")
 	}
 	what := "put"
 	if e.Type == client.Deleted {

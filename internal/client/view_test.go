@@ -253,7 +253,7 @@ func (l *log) add(e client.Event) {
 	if l.view != nil && e.Type != client.Deleted {
 		now, ok := l.view.Get(acc.GetNamespace(), acc.GetName())
 		if ok && rv(now) < rv(e.Object) {
-			l.wrong = fmt.Sprintf("the view shows %d when %d is told", rv(now), rv(e.Object))
+			l.wrong = fmt.Sprintf("the view shows %d when the event has %d", rv(now), rv(e.Object))
 		}
 	}
 }

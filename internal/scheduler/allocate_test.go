@@ -84,15 +84,15 @@ func TestAFailureToTakeBackDevicesIsReported(t *testing.T) {
 		answer error
 		says   string // besides the reason for giving up
 	}{
-		"they were given back":            {},
-		"the claim was changed":           {answer: conflict()},
-		"the write was not answered well": {answer: errors.New("no room"), says: "the claim keeps its devices: take the devices from claim c: no room"},
+		"the devices are released":                          {},
+		"a conflict leaves the devices to the other writer": {answer: conflict()},
+		"a failed write is part of the error":               {answer: errors.New("no room"), says: "the claim keeps its devices: take the devices from claim c: no room"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, view := devicesWith(t, allocatedClaim())
 			w := &writer{view: view, write: func(ctx context.Context, _ int) error {
 				if _, ends := ctx.Deadline(); !ends {
-					t.Error("the write may take for ever")
+					t.Error("the write has no deadline")
 				}
 				return tc.answer
 			}}

@@ -158,7 +158,7 @@ func TestAPodIsDecidedAgainIfItsProvisionerHasNoRoom(t *testing.T) {
 	newPod(c, "p", "data")
 	selected(t, c, "data", "a")
 	controllertest.Retry(c, claim, func(pvc *corev1.PersistentVolumeClaim) { delete(pvc.Annotations, "volume.kubernetes.io/selected-node") })
-	c.Eventually("the pod is told", func() string {
+	c.Eventually("the pod has an event about the failure", func() string {
 		for _, e := range c.Events.List() {
 			if strings.Contains(e, `FailedScheduling running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "data"`) {
 				return ""

@@ -45,7 +45,7 @@ func TestAHangingStartDoesNotBlockTheReaper(t *testing.T) {
 	<-started
 	want := errors.New("reaped")
 	if err := g.reap(time.Millisecond, func() error { return want }); err != want {
-		t.Errorf("reap gives %v, want what it was asked to run to give", err)
+		t.Errorf("reap returned %v, want the error of its function", err)
 	}
 	close(finish)
 	<-ended

@@ -230,6 +230,6 @@ func TestErrorsAreWrittenToTheLog(t *testing.T) {
 		t.Errorf("the log is %q, %v", content, err)
 	}
 	if err := r.Delete(t.Context(), "missing", &DeleteOpts{Force: true}); err != nil {
-		t.Errorf("deleting by force what does not exist: %v", err)
+		t.Errorf("deleting a missing container by force: %v", err)
 	}
 }

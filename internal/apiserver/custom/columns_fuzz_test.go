@@ -36,7 +36,7 @@ func FuzzColumns(f *testing.F) {
 			t.Errorf("%d cells in %d columns", len(cells), len(v.Columns()))
 		}
 		if _, err := json.Marshal(cells); err != nil {
-			t.Errorf("%v can not be sent: %v", cells, err)
+			t.Errorf("cannot encode %v: %v", cells, err)
 		}
 	})
 }

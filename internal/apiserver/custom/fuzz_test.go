@@ -54,7 +54,7 @@ func exercise(t *testing.T, v *Version, data []byte) {
 	}
 	again := u.DeepCopy()
 	if unknown, err := v.Take(again); err != nil || len(unknown) > 0 {
-		t.Errorf("what was taken once is not taken again: %v %v", unknown, err)
+		t.Errorf("an accepted object was refused the second time: %v %v", unknown, err)
 	}
 	v.prepareCreate(u)
 	_ = v.validate(u)

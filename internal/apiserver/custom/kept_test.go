@@ -13,7 +13,7 @@ func TestAnUnusedValueIsForgotten(t *testing.T) {
 		made := 0
 		k := custom.NewKept(func() int { made++; return made })
 		if made != 0 {
-			t.Fatal("made before anybody asked")
+			t.Fatal("made before the first use")
 		}
 		for range 10 { // in use: at least once in 25 s
 			if got := k.Get(); got != 1 {
@@ -64,7 +64,7 @@ func TestAValueInUseIsNotForgotten(t *testing.T) {
 		k.Get()
 		useManyOthers()
 		if got := k.Get(); got != 1 {
-			t.Errorf("value %d, want the first: it was asked for on two occasions", got)
+			t.Errorf("value %d, want the first: it was used on two occasions", got)
 		}
 		time.Sleep(3 * time.Minute)
 		k.Get() // long after that, it is a newcomer again

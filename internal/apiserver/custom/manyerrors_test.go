@@ -68,7 +68,7 @@ func TestAtMostAThousandErrorsAreReported(t *testing.T) {
 		"a list":                        {"list", many(n, number), `list[0]: Invalid value: "integer": list[0] in body must be of type string: "integer"`},
 		"the end of a list":             {"list", append(many(n, word), many(n, number)...), `list[300000]: Invalid value: "integer": list[300000] in body must be of type string: "integer"`},
 		"a map":                         {"map", numbers, `map.k000000: Invalid value: "integer": map.k000000 in body must be of type string: "integer"`},
-		"maps without what is required": {"named", many(n, func(int) any { return map[string]any{} }), `named[0].name: Required value`},
+		"maps without a required field": {"named", many(n, func(int) any { return map[string]any{} }), `named[0].name: Required value`},
 		"short lists in a list":         {"lists", many(n/100, func(int) any { return many(100, number) }), `lists[0][0]: Invalid value: "integer": lists[0][0] in body must be of type string: "integer"`},
 		"long lists in a list":          {"lists", many(10, func(int) any { return many(n/10, number) }), `lists[0][0]: Invalid value: "integer": lists[0][0] in body must be of type string: "integer"`},
 	} {

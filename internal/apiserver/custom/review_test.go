@@ -14,18 +14,18 @@ func TestConversionResponsesAreCheckedAgainstTheRequest(t *testing.T) {
 	const good = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{"uid":"u","result":{"status":"Success"},"convertedObjects":[{}]}}`
 	long := good + strings.Repeat(" ", maxUncounted)
 	for _, test := range []struct{ name, version, body, err string }{
-		{"good", "v1", good, ""},
-		{"YAML", "v1", "apiVersion: apiextensions.k8s.io/v1\nkind: ConversionReview\nresponse: {uid: u, result: {status: Success}, convertedObjects: [{}]}\n", ""},
-		{"to another request", "v1", strings.Replace(good, `"u"`, `"x"`, 1), `expected response.uid="u", got "x"`},
-		{"of another version", "v1", strings.Replace(good, "/v1", "/v1beta1", 1), "converting (v1beta1.ConversionReview) to (v1.ConversionReview): unknown conversion"},
-		{"without a kind", "v1", strings.Replace(good, `"kind":"ConversionReview",`, "", 1), "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got apiextensions.k8s.io/v1, Kind="},
-		{"without a response", "v1", `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`, "no response provided"},
+		{"a good answer", "v1", good, ""},
+		{"an answer in YAML", "v1", "apiVersion: apiextensions.k8s.io/v1\nkind: ConversionReview\nresponse: {uid: u, result: {status: Success}, convertedObjects: [{}]}\n", ""},
+		{"an answer to another request", "v1", strings.Replace(good, `"u"`, `"x"`, 1), `expected response.uid="u", got "x"`},
+		{"an answer of another version", "v1", strings.Replace(good, "/v1", "/v1beta1", 1), "converting (v1beta1.ConversionReview) to (v1.ConversionReview): unknown conversion"},
+		{"an answer without a kind", "v1", strings.Replace(good, `"kind":"ConversionReview",`, "", 1), "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got apiextensions.k8s.io/v1, Kind="},
+		{"an answer without a response", "v1", `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`, "no response provided"},
 		{"a failure", "v1", strings.Replace(good, `"Success"`, `"Failure","message":"no"`, 1), "no"},
-		{"a failure without words", "v1", strings.Replace(good, `"Success"`, `"Failure"`, 1), "response.result.status was 'Failure', not 'Success'"},
-		{"no result", "v1", strings.Replace(good, `"result":{"status":"Success"},`, "", 1), "response.result.status was '', not 'Success'"},
-		{"as many objects as are counted", "v1", strings.Replace(long, "[{}]", "[{}"+strings.Repeat(",{}", maxObjects-1)+"]", 1), ""},
-		{"more than are counted", "v1", strings.Replace(long, "[{}]", "[{}"+strings.Repeat(",{}", maxObjects)+"]", 1), "more than 100 objects, expected 1"},
-		{"v1beta1 has no identity", "v1beta1", `{"response":{"result":{"status":"Success"},"convertedObjects":[{}]}}`, ""},
+		{"a failure without a message", "v1", strings.Replace(good, `"Success"`, `"Failure"`, 1), "response.result.status was 'Failure', not 'Success'"},
+		{"an answer without a result", "v1", strings.Replace(good, `"result":{"status":"Success"},`, "", 1), "response.result.status was '', not 'Success'"},
+		{"as many objects as allowed", "v1", strings.Replace(long, "[{}]", "[{}"+strings.Repeat(",{}", maxObjects-1)+"]", 1), ""},
+		{"more objects than allowed", "v1", strings.Replace(long, "[{}]", "[{}"+strings.Repeat(",{}", maxObjects)+"]", 1), "more than 100 objects, expected 1"},
+		{"v1beta1 needs no UID", "v1beta1", `{"response":{"result":{"status":"Success"},"convertedObjects":[{}]}}`, ""},
 		{"v1beta1 without a response", "v1beta1", `{}`, "no response provided"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -17,11 +17,11 @@ MIIBOzCB4qADAgECAhRw
 		established bool // before
 		reason      string
 	}{
-		"no bundle":                       {"", false, "InitialNamesAccepted"},
-		"no certificate":                  {"Cg", false, "InvalidCABundle"},
-		"blanks":                          {"   ", false, "InvalidCABundle"},
-		"a certificate that is cut short": {short, false, "InvalidCABundle"},
-		"one that is established stays":   {"Cg", true, "InitialNamesAccepted"},
+		"no bundle":                          {"", false, "InitialNamesAccepted"},
+		"no certificate":                     {"Cg", false, "InvalidCABundle"},
+		"only blanks":                        {"   ", false, "InvalidCABundle"},
+		"a truncated certificate":            {short, false, "InvalidCABundle"},
+		"an established definition stays so": {"Cg", true, "InitialNamesAccepted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &crd{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
@@ -42,7 +42,7 @@ MIIBOzCB4qADAgECAhRw
 			c.Spec.Conversion.Webhook.ClientConfig.CABundle = nil
 			Reconcile(c, nil, metav1.Time{})
 			if !Established(c) {
-				t.Error("not established once it was mended")
+				t.Error("not established after the bundle was corrected")
 			}
 		})
 	}
