@@ -54,9 +54,11 @@ type state struct {
 	// busy has the names of the containers with an action in flight.
 	busy map[string]bool
 	// hidden has the ids of the containers whose postStart hook is not over.
-	hidden  map[string]bool
-	started func(id string) bool
-	failed  func(id string) probe.Kind
+	hidden map[string]bool
+	// started has the ids of the running containers that have passed their startup probe, and failed
+	// the probes that condemn running containers.
+	started map[string]bool
+	failed  map[string]probe.Kind
 }
 
 // start is a container to start.
@@ -221,7 +223,7 @@ func (s *state) inits(p *plan, sandboxID string) bool {
 				s.keepSidecarsBefore(p, i, sandboxID)
 				return false
 			}
-			if s.planKill(p, c, l) || s.hidden[l.Id] || !s.started(l.Id) {
+			if s.planKill(p, c, l) || s.hidden[l.Id] || !s.started[l.Id] {
 				s.keepSidecarsBefore(p, i, sandboxID)
 				return false
 			}
@@ -296,7 +298,7 @@ func (s *state) planKill(p *plan, c *corev1.Container, l *pleg.Container) bool {
 		p.kill = append(p.kill, kill{container: l, reason: killChanged, message: fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)})
 		return true
 	}
-	switch kind := s.failed(l.Id); kind {
+	switch kind := s.failed[l.Id]; kind {
 	case probe.Liveness:
 		p.kill = append(p.kill, kill{container: l, reason: string(kind), grace: graceOf(c.LivenessProbe), message: fmt.Sprintf("Container %s failed liveness probe, will be restarted", c.Name)})
 	case probe.Startup:

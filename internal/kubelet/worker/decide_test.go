@@ -31,8 +31,7 @@ func stateOf(changes ...given) *state {
 		},
 		observed: pleg.NewObserved(), old: &corev1.PodStatus{}, now: noon,
 		crashes: map[string]crash{}, problems: map[string]problem{}, busy: map[string]bool{}, hidden: map[string]bool{},
-		started: func(string) bool { return true },
-		failed:  func(string) probe.Kind { return "" },
+		started: map[string]bool{}, failed: map[string]probe.Kind{},
 	}
 	for _, change := range changes {
 		change(s)
@@ -93,13 +92,15 @@ var (
 	down = sandbox("box", false)
 )
 
-// container adds an attempt of a container with the id NAME/ATTEMPT.
+// container adds an attempt of a container with the id NAME/ATTEMPT. A running one has passed its
+// startup probe.
 func container(sandbox, name string, attempt uint32, at runtimeapi.ContainerState, code int32, ago time.Duration) given {
 	return func(s *state) {
 		s.observed.MergeContainer(&runtimeapi.ContainerStatus{
 			Id: fmt.Sprintf("%s/%d", name, attempt), Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: attempt},
 			State: at, ExitCode: code, FinishedAt: noon.Add(-ago).UnixNano(),
 		}, sandbox, noon)
+		s.started[fmt.Sprintf("%s/%d", name, attempt)] = at == runtimeapi.ContainerState_CONTAINER_RUNNING
 	}
 }
 
@@ -137,7 +138,7 @@ func reported(name string, restarts, code int32) given {
 func busy(name string) given { return func(s *state) { s.busy[name] = true } }
 func inHook(id string) given { return func(s *state) { s.hidden[id] = true } }
 func notStarted(id string) given {
-	return func(s *state) { s.started = func(i string) bool { return i != id } }
+	return func(s *state) { s.started[id] = false }
 }
 
 func crashing(name string, wait time.Duration) given {
@@ -149,14 +150,7 @@ func withProblem(name, reason string, retryIn time.Duration) given {
 }
 
 func unhealthy(id string, kind probe.Kind) given {
-	return func(s *state) {
-		s.failed = func(i string) probe.Kind {
-			if i == id {
-				return kind
-			}
-			return ""
-		}
-	}
+	return func(s *state) { s.failed[id] = kind }
 }
 
 func probed(seconds int64) given {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/kubelet/images"
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
+	"github.com/knarr-project/knarr/internal/kubelet/probe"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 	"github.com/knarr-project/knarr/internal/kubelet/status"
 )
@@ -68,10 +69,13 @@ func (w *Worker) mustEnd() bool {
 }
 
 func (w *Worker) state() *state {
-	busy := map[string]bool{}
-	for _, c := range w.observed.Containers {
-		if w.tasks["kill:"+c.Id] != nil {
+	busy, started, failed := map[string]bool{}, map[string]bool{}, map[string]probe.Kind{}
+	for id, c := range w.observed.Containers {
+		if w.tasks["kill:"+id] != nil {
 			busy[c.Name()] = true
+		}
+		if c.Running() {
+			started[id], failed[id] = w.probes.Started(id), w.probes.Failed(id)
 		}
 	}
 	each(w.pod, func(c *corev1.Container, _ containerKind) {
@@ -81,7 +85,7 @@ func (w *Worker) state() *state {
 	})
 	return &state{
 		pod: w.pod, observed: w.observed, old: &w.old, now: w.Now(), crashes: w.crashes, problems: w.problems, busy: busy, hidden: w.hidden,
-		started: w.probes.Started, failed: w.probes.Failed,
+		started: started, failed: failed,
 	}
 }
 
