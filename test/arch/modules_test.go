@@ -10,21 +10,29 @@ import (
 // apart lists the modules of which a harness needs another version than the product, with the
 // reason. test/upstream is excluded: it has the versions of upstream's release.
 var apart = map[string]string{
-	"github.com/container-storage-interface/spec": "upstream's test/e2e does not compile with the product's",
-	"github.com/containerd/ttrpc":                 "a module that conformance needs requires a newer one",
-	"github.com/cyphar/filepath-securejoin":       "modules that the harnesses need require a newer one",
+	"github.com/container-storage-interface/spec": "upstream's test/e2e needs another version",
+	"github.com/containerd/ttrpc":                 "a module of conformance requires a newer one",
+	"github.com/cyphar/filepath-securejoin":       "modules of the harnesses require a newer one",
 	"github.com/go-errors/errors":                 "Helm requires a newer one",
-	"github.com/godbus/dbus/v5":                   "a module that conformance needs requires a newer one",
+	"github.com/godbus/dbus/v5":                   "a module of conformance requires a newer one",
+}
+
+// harnesses lists the modules beside the product's.
+var harnesses = []string{
+	"test/compare", "test/conformance", "test/envtest", "test/integration", "test/interop",
+	"test/operators", "examples/operator-test",
 }
 
 // With other versions of a few libraries, nearly all Kubernetes libraries are compiled again for
 // each harness. That takes minutes with an empty cache.
 func TestHarnessesShareTheProductsModules(t *testing.T) {
 	product := required(t, "../../go.mod")
-	for _, harness := range []string{"test/compare", "test/conformance", "test/envtest", "test/integration", "test/interop", "test/operators", "examples/operator-test"} {
+	for _, harness := range harnesses {
 		for path, version := range required(t, "../../"+harness+"/go.mod") {
 			if want := product[path]; want != "" && want != version && apart[path] == "" {
-				t.Errorf("%s/go.mod requires %s %s, the product %s: go get %s@%s there, or list it in apart with the reason", harness, path, version, want, path, want)
+				t.Errorf("%s/go.mod requires %s %s, the product %s: "+
+					"go get %s@%s there, or list it in apart with the reason",
+					harness, path, version, want, path, want)
 			}
 		}
 	}
@@ -40,7 +48,8 @@ func required(t *testing.T, path string) map[string]string {
 		t.Fatal(err)
 	}
 	found := map[string]string{}
-	for _, m := range requirement.FindAllStringSubmatch(strings.Split(string(text), "replace ")[0], -1) {
+	requirements, _, _ := strings.Cut(string(text), "replace ")
+	for _, m := range requirement.FindAllStringSubmatch(requirements, -1) {
 		found[m[1]] = m[2]
 	}
 	return found

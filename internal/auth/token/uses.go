@@ -47,8 +47,8 @@ func (s *Service) Collectors() []prometheus.Collector {
 	return append([]prometheus.Collector{u.valid, u.stale, u.legacy, u.auto, u.manual, u.marked}, s.cached.collectors...)
 }
 
-// countBound counts the use of a token that expires. A stale token should have been refreshed by its
-// holder.
+// countBound counts the use of a token that expires. A stale token should have been refreshed by
+// its holder.
 func (u *uses) countBound(c *claims, now time.Time) *auth.Remarks {
 	if c.Private.WarnAfter == 0 || now.Unix() <= c.Private.WarnAfter {
 		u.valid.Inc()

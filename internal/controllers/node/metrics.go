@@ -7,7 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Metrics count nodes and the evictions of their pods, under upstream's names. Safe for concurrent use.
+// Metrics counts nodes and the evictions of their pods, under upstream's names. Safe for concurrent
+// use.
 type Metrics struct {
 	evictions                           *prometheus.CounterVec // of nodes
 	zoneSize, zoneHealth, zoneUnhealthy *prometheus.GaugeVec
@@ -45,7 +46,7 @@ func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.evictions, m.zoneSize, m.zoneHealth, m.zoneUnhealthy, m.podDeletions, m.podDeletionTimes}
 }
 
-// zoneLabel is what upstream calls a node's zone in metrics.
+// zoneLabel returns the label of a zone in upstream's metrics.
 func zoneLabel(region, zone string) string {
 	if region == "" && zone == "" {
 		return ""
@@ -57,7 +58,8 @@ func zoneLabelOf(node *corev1.Node) string {
 	return zoneLabel(node.Labels[corev1.LabelTopologyRegion], node.Labels[corev1.LabelTopologyZone])
 }
 
-// showZones sets the gauges to the tallies and removes the zones that are gone. shown are the tallies of the last call.
+// showZones sets the gauges to the tallies and deletes the series of removed zones. shown holds the
+// tallies of the last call.
 func (m *Metrics) showZones(tallies, shown map[zoneID]tally) {
 	if maps.Equal(tallies, shown) {
 		return
