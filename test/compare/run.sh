@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# run.sh [--only knarr|upstream] [--scale 0.2] [--skip KEYS]: builds upstream's binaries from their module, runs the same load
-# against upstream and knarr in turn, and prints the table of budgets. Needs root. Writes table.md, figures.json, the plots
-# and logs/ to .cache/compare. docs/internals/performance.md says how figures.json becomes the documentation's.
-# run.sh --interchange [--layouts NAMES]: tries parts of each side in the other's place instead, and prints what held; the
-# table is .cache/compare/interchange.md.
+# run.sh [--only knarr|upstream] [--scale 0.2] [--skip KEYS]: builds upstream's binaries from their
+# module, runs the same load against upstream and knarr one after the other, and prints the table of
+# budgets. Needs root. Writes table.md, figures.json, the plots and logs/ to .cache/compare.
+# docs/internals/performance.md explains how figures.json gets into the documentation.
 #
-#   COMPARE_BIN=DIR     takes upstream's binaries that are there instead of building them
+# run.sh --interchange [--layouts NAMES]: runs clusters with parts of both sides instead, and prints
+# the results. The table is .cache/compare/interchange.md.
+#
+#   COMPARE_BIN=DIR     uses existing binaries of upstream instead of building them
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=$PWD/.cache/compare
@@ -17,7 +19,8 @@ export GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0
 version=$(go list -C test/upstream -m -f '{{.Version}}' k8s.io/kubernetes)
 commit=$(git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)
 
-# upstream_binaries lays out in $cache/bin all that upstream's side runs. What has been built for another version goes.
+# upstream_binaries puts all programs of upstream's side into $cache/bin. It removes programs of
+# another version.
 upstream_binaries() {
   local name package missing=() stamp
   [ "$(cat "$cache/bin/.version" 2>/dev/null)" = "$version" ] || { rm -rf "$cache/bin" && mkdir -p "$cache/bin"; }
@@ -57,7 +60,7 @@ case " $* " in
   ;;
 esac
 
-# The harness leaves nothing outside of this folder; a signal goes to it, and it tidies up.
+# The harness leaves nothing outside of this folder. On a signal it cleans up.
 state=$(mktemp -d "${TMPDIR:-/tmp}/kcmp-XXXXXX")
 trap 'rm -rf "$state"' EXIT
 trap 'kill -TERM "$harness" 2>/dev/null || true' INT TERM HUP

@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# build.sh OUT [kubectl]: builds upstream's e2e.test, ginkgo, kubectl and what the suite's images hold into OUT, from their Go
-# modules; or kubectl alone.
+# build.sh OUT [kubectl]: builds upstream's e2e.test, ginkgo, kubectl and the programs of the
+# suite's images into OUT, from their Go modules; or kubectl alone.
 set -euo pipefail
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 cd "$(dirname "$0")"
-# As the Makefile builds: what it has compiled of the same modules is found in the cache.
+# The same flags as in the Makefile, so that the build cache is shared.
 export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0
 version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
-# What has been built of the same modules by the same script stays.
+# Keep what the same script has built from the same modules.
 key="$version $(cat go.mod go.sum build.sh | sha256sum | cut -d' ' -f1)"
 [ "$(cat "$out/.version" 2>/dev/null)" = "$key" ] && exit 0
 stamp="-X k8s.io/component-base/version.gitVersion=$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36 -X k8s.io/component-base/version.gitTreeState=clean"
 go build ${STEPS:+-v} -ldflags "-s -w $stamp" -o "$out/" k8s.io/kubernetes/cmd/kubectl
 [ "${2:-}" != kubectl ] || exit 0
-[ -z "${STEPS:-}" ] || go build -v k8s.io/kubernetes/test/e2e # go test does not print what it compiles
+# go test does not print the packages that it compiles
+[ -z "${STEPS:-}" ] || go build -v k8s.io/kubernetes/test/e2e
 go test -c -ldflags "-s -w $stamp" -o "$out/e2e.test" k8s.io/kubernetes/test/e2e
 go build ${STEPS:+-v} -ldflags '-s -w' -o "$out/" github.com/onsi/ginkgo/v2/ginkgo k8s.io/kubernetes/test/images/agnhost k8s.io/sample-apiserver
 go build ${STEPS:+-v} -ldflags '-s -w' -o "$out/etcd" go.etcd.io/etcd/server/v3

@@ -1,11 +1,12 @@
-# cluster.sh: sourced by run.sh. cluster_start brings up a cluster of two nodes below $state, each in a network namespace
-# of its own, and loads the images; cluster_stop removes all of it. Nothing binds outside of the two namespaces.
+# cluster.sh is sourced by run.sh. cluster_start starts a cluster of two nodes below $state, each in
+# its own network namespace, and loads the images; cluster_stop removes all of it. No process
+# listens outside of the two namespaces.
 #
-# $state/owner holds the process that the cluster belongs to, $state/started those that it started; a later run removes
-# clusters whose owner was killed.
+# $state/owner holds the process that the cluster belongs to, and $state/started the processes that
+# it started. A later run removes clusters whose owner was killed.
 
 suite=''
-enter_a=() enter_b=() # run a command in the network namespace of node a, of node b
+enter_a=() enter_b=() # run a command in the network namespace of node a or b
 
 # wait_for SECONDS WHAT COMMAND…
 wait_for() {
@@ -20,13 +21,13 @@ wait_for() {
   return 1
 }
 
-# birth PID tells one process from a later one of the same number.
+# birth PID distinguishes a process from a later one with the same number.
 birth() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 
-# started ROLE PID writes down what has to be ended.
+# started ROLE PID records a process that must be ended.
 started() { echo "$1 $2 $(birth "$2")" >>"$state/started"; }
 
-# alive STATE ROLE prints those of the role that still run.
+# alive STATE ROLE prints the processes of the role that still run.
 alive() {
   local role pid born
   [ -e "$1/started" ] || return 0
@@ -35,8 +36,8 @@ alive() {
   done <"$1/started"
 }
 
-# mirror NODE: a registry on the node's loopback that stands for registry.k8s.io. No registry holds the suite's images
-# here, and some of its tests insist on pulling.
+# mirror NODE starts a registry on the node's loopback in place of registry.k8s.io. No reachable
+# registry has the suite's images, and some of its tests insist on pulling.
 mirror() {
   local hosts=$state/$1/registries/registry.k8s.io
   local -n enter=enter_$1
@@ -47,7 +48,7 @@ mirror() {
   wait_for 10 "registry" grep -q '^ready' "$cache/registry-$1.log"
 }
 
-# fill NODE: the suite's images for a node; those that tests pull, into its registry too.
+# fill NODE loads the suite's images into a node; those that tests pull go into its registry too.
 fill() {
   local archive image
   local -n enter=enter_$1
@@ -59,7 +60,7 @@ fill() {
   done
 }
 
-# space NODE makes the network namespace of a node; its pid is in $pid.
+# space NODE creates the network namespace of a node; $pid is its process.
 space() {
   unshare --net sleep infinity &
   pid=$!
@@ -67,7 +68,7 @@ space() {
   local own
   own=$(readlink /proc/self/ns/net)
   for _ in $(seq 100); do
-    [ "$(readlink "/proc/$pid/ns/net")" = "$own" ] || break # unshare has made it
+    [ "$(readlink "/proc/$pid/ns/net")" = "$own" ] || break # unshare has created it
     sleep 0.05
   done
 }
@@ -80,7 +81,7 @@ cluster_start() {
   enter_a=(nsenter --net="/proc/$pid/ns/net" --)
   space b
   enter_b=(nsenter --net="/proc/$pid/ns/net" --)
-  # The two nodes' cable.
+  # The link between the two nodes.
   "${enter_a[@]}" ip link set lo up
   "${enter_a[@]}" ip link add cable type veth peer name cable netns "$pid"
   "${enter_a[@]}" ip addr add 192.168.77.1/24 dev cable
@@ -90,9 +91,10 @@ cluster_start() {
   "${enter_b[@]}" ip link set cable up
   "${enter_a[@]}" ip route add default via 192.168.77.2
 
-  # A machine whose disk is nearly full must not end pods or remove images.
+  # A nearly full disk must not cause evictions or the removal of images.
   local any_disk=(--eviction-hard 'memory.available<100Mi' --image-gc-high-threshold 100)
-  # One test waits until a list's continue token has expired; with the default of five minutes it takes nine.
+  # One test waits until a list's continue token has expired. With the default of five minutes that
+  # takes nine.
   mirror a
   "${enter_a[@]}" "$knarr" up --data-dir "$state/a" --cgroup-root "$cgroup-a" --node-name node-1 --advertise-address 192.168.77.1 \
     "${any_disk[@]}" --compaction-interval "${COMPACTION:-30s}" >"$cache/knarr.log" 2>&1 &
@@ -110,7 +112,8 @@ cluster_start() {
   fill b
 }
 
-# cluster_remove STATE CGROUP: ends and purges what a cluster has, or left. The namespaces may be gone already.
+# cluster_remove STATE CGROUP: stops and purges a cluster, or its remains. Its namespaces may be
+# gone already.
 cluster_remove() {
   local node pid status=0
   for pid in $(alive "$1" suite); do kill -KILL -- "-$pid" 2>/dev/null || true; done
@@ -122,7 +125,8 @@ cluster_remove() {
   for node in a b; do
     [ -d "$1/$node" ] || continue
     pid=$(alive "$1" "space-$node")
-    # Outside of its namespace a purge would search this machine for links and rules: a fresh one has none.
+    # Outside of its namespace a purge would search this machine for links and rules. A new
+    # namespace has none.
     local enter=(unshare --net)
     [ -z "$pid" ] || enter=(nsenter --net="/proc/$pid/ns/net" --)
     "${enter[@]}" "$knarr" purge --yes --data-dir "$1/$node" --cgroup-root "$2-$node" >>"$cache/purge.log" 2>&1 || { cat "$cache/purge.log" >&2; status=1; }
@@ -139,7 +143,7 @@ cluster_remove() {
   return $status
 }
 
-# stop_suite ends the suite where it is: at the first signal it would still clean up every test's namespace.
+# stop_suite kills the suite: at the first signal it would still clean up every test's namespace.
 stop_suite() {
   for _ in 1 2 3; do
     kill -TERM -- "-$suite" 2>/dev/null || break
@@ -163,7 +167,7 @@ cluster_stop() {
   exit $status
 }
 
-# cluster_sweep removes clusters of runs that were killed before they could.
+# cluster_sweep removes clusters of runs that were killed before they could do so.
 cluster_sweep() {
   local old owner born
   for old in "${TMPDIR:-/tmp}"/kc-*/; do

@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
-# run.sh: the official conformance suite against a cluster of its own, started here and removed afterwards.
+# run.sh: runs the official conformance suite against a new cluster, which is removed afterwards.
 #
-#   FOCUS=regexp SKIP=regexp PROCS=n run.sh      part of the suite (default: all of it, 8 at a time, then the serial part)
-#   run.sh --list FILE                           the tests named in FILE, one name a line ('#' begins a comment)
-#   SERIAL=no|only                               leaves the serial part out, or runs nothing else
-#   NODES=1                                      one node instead of two; two tests need two
-#   COMPACTION=5m                                how often the API server forgets old revisions (default: 30s)
-#   KEEP=1                                       leaves the cluster running
+#   FOCUS=regexp SKIP=regexp PROCS=n run.sh  a part of the suite (default: all of it, 8 at a time,
+#                                            then the serial part)
+#   run.sh --list FILE                       the tests named in FILE, one name per line ('#' begins
+#                                            a comment)
+#   SERIAL=no|only                           without the serial part, or nothing else
+#   NODES=1                                  one node instead of two; two tests need two
+#   COMPACTION=5m                            how often the API server compacts old revisions
+#                                            (default: 30s)
+#   KEEP=1                                   leaves the cluster running
 #
-# Writes .cache/conformance/{results.md,junit.xml,e2e.log,knarr.log}; prints one line "conformance: N passed, M failed".
+# It writes .cache/conformance/{results.md,junit.xml,e2e.log,knarr.log} and prints one line
+# "conformance: N passed, M failed".
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=$PWD/.cache/conformance
@@ -38,8 +42,8 @@ cluster_start
 export KUBECONFIG=$state/a/kubeconfig
 args=(--provider=skeleton --kubeconfig="$KUBECONFIG" --kubectl-path="$bin/kubectl" --report-dir="$cache/results" --node-os-distro=debian)
 status=0
-total= # how many tests run, if that is known
-# tell says now and then how many tests have ended: ginkgo prints a dot for each one.
+total= # number of tests to run, if known
+# tell periodically prints how many tests have ended: ginkgo prints a dot for each.
 tell() {
   while sleep "$([ -n "${STEPS:-}" ] && echo 5 || echo 15)"; do
     echo "progress: test $(grep -o '•' "$cache/e2e.log" | wc -l)${total:+ of $total}"
@@ -48,8 +52,8 @@ tell() {
 ginkgo() { # ginkgo PROCS FILTER EXTRA…
   local procs=$1 filter=$2
   shift 2
-  # In the background, since the shell handles a signal only between its own commands, or while it waits; and as a group of
-  # processes, which cluster_stop ends whole.
+  # In the background, since the shell handles a signal only between its own commands or while it
+  # waits. In a process group, which cluster_stop kills as a whole.
   TMPDIR=$state/tmp setsid "${enter_a[@]}" "$bin/ginkgo" --procs="$procs" --timeout="${TIMEOUT:-50m}" --no-color --label-filter="$filter" "$@" \
     "$bin/e2e.test" -- "${args[@]}" --report-prefix="p$procs-" >>"$cache/e2e.log" 2>&1 &
   suite=$!
@@ -66,7 +70,7 @@ mkdir "$state/tmp"
 extra=()
 [ -z "${SKIP:-}" ] || extra+=(--skip="$SKIP")
 if [ -n "$list" ]; then
-  # Names may hold regular expression characters; the focus is an alternation of quoted names.
+  # Names may contain special characters, so the focus is an alternation of quoted names.
   total=$(grep -cvE '^\s*(#|$)' "$list")
   focus=$(grep -vE '^\s*(#|$)' "$list" | sed -E 's/[][().*+?{}|^$\\]/\\&/g' | paste -sd'|' -)
   ginkgo "${PROCS:-8}" 'Conformance && !Serial' --focus="$focus" "${extra[@]}"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# run.sh [--tests N]: builds upstream's kube-apiserver and etcd if need be, and measures controller-runtime's envtest with them beside
-# knarrtest/envtest. Prints the table; .cache/envtest/table.md has it too. Needs no root.
+# run.sh [--tests N]: builds upstream's kube-apiserver and etcd if necessary, and compares
+# controller-runtime's envtest on them with knarrtest/envtest. It prints the table, which is also in
+# .cache/envtest/table.md. Needs no root.
 #
-#   COMPARE_BIN=DIR  takes kube-apiserver and etcd that are there instead of building them
+#   COMPARE_BIN=DIR  uses existing kube-apiserver and etcd instead of building them
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . test/session.sh
@@ -25,7 +26,7 @@ for name in kube-apiserver etcd; do
   fi
   ln -sfn "$(realpath "$from")" "$programs/$name"
 done
-ln -sfn "$(command -v true)" "$programs/kubectl" # envtest looks for it; nothing runs it
+ln -sfn "$(command -v true)" "$programs/kubectl" # envtest looks for it; no test runs it
 go build -C test/envtest -o "$cache/measure" .
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/kenv-XXXXXX")
 export TMPDIR=$scratch KUBEBUILDER_ASSETS=$programs

@@ -1,4 +1,4 @@
-# What run.sh and kube.sh begin with: where things are, the programs, and a folder for temporary files.
+# The common beginning of run.sh and kube.sh: paths, programs, and a folder for temporary files.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . test/session.sh
@@ -11,7 +11,8 @@ export KNARR_BIN=${KNARR:-$top/bin/knarr} ETCD_BIN=$etcd
 [ -x "$etcd" ] || go build -C test/upstream -ldflags '-s -w' -o "$etcd" go.etcd.io/etcd/server/v3
 cd test/integration
 
-# Go replaces no file below its module cache: a module is shown to it under another path. show MODULE LINK; the copy of go.mod in $mod says so.
+# show MODULE LINK: Go's overlay replaces no file in the module cache, so the module gets another
+# path. The copy of go.mod in $mod names it.
 show() {
   [ -e "$mod" ] || { cp go.mod "$mod" && cp go.sum "${mod%.mod}.sum"; }
   go mod download -modfile "$mod" "$1"
@@ -19,12 +20,14 @@ show() {
   go mod edit -replace "$1=$2" "$mod"
 }
 
-# What a test that is killed does not remove goes with this folder; with KNARR_KEEP the servers' folders stay, where temporary files are.
+# Files that a killed test leaves are removed with this folder. With KNARR_KEEP the servers' folders
+# stay in the usual place for temporary files.
 if [ -z "${KNARR_KEEP:-}" ]; then
-  scratch=$(mktemp -d "${TMPDIR:-/tmp}/ki-XXXXXX") # short: sockets lie below it
+  scratch=$(mktemp -d "${TMPDIR:-/tmp}/ki-XXXXXX") # short, since paths of sockets are limited
   export TMPDIR=$scratch
 fi
 
-# cannot FILE [PACKAGE]: the names in a list of tests that knarr can not pass, as a regular expression.
+# cannot FILE [PACKAGE]: the names in a list of tests that knarr cannot pass, as a regular
+# expression.
 cannot() { sed -n "s|^${2:+$2 }\(Test[^ /]*\)\([^ ]*\) .*|^\1\$\2|p" "$1" | paste -sd'|'; }
 count() { grep -acE "^--- $1" "$log" || true; }

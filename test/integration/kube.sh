@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# kube.sh PACKAGE [flags of a test's binary without "test.", such as -run Patch]: one package of upstream's other integration tests (below k8s.io/kubernetes/test/integration)
-# against knarr; all: those of kube/packages.txt, one after the other. Their sources stay where they are; only the files that start a server are ours. Prints what failed,
-# how many passed and why the others skip themselves; .cache/integration/kube/PACKAGE.log has everything. UPSTREAM and KNARR are those of run.sh.
+# kube.sh PACKAGE [flags of a test binary without "test.", such as -run Patch]: runs one package of
+# upstream's other integration tests (below k8s.io/kubernetes/test/integration) against knarr.
+# PACKAGE all means those in kube/packages.txt, one after the other. Their sources are unchanged;
+# only the files that start a server are replaced. It prints the failures, the number of passed
+# tests, and why others skip themselves; .cache/integration/kube/PACKAGE.log has the whole output.
+# UPSTREAM and KNARR are those of run.sh.
 . "$(dirname "$0")/common.sh"
 asked=${1:?which package of k8s.io/kubernetes/test/integration? see the top of kube.sh}
 shift
@@ -23,7 +26,7 @@ cat >"$cache/kube/overlay.json" <<END
 }}
 END
 
-# judge PACKAGE [FLAGS]: builds a package's tests, runs them and tells what came of it.
+# judge PACKAGE [FLAGS]: builds a package's tests, runs them and prints the results.
 judge() {
   local package=$1 name=${1//\//-} status=0 binary log skip
   shift
@@ -35,9 +38,9 @@ judge() {
   skip=$(cannot kube/cannot.txt "$package")
   telling "$package" "$log" '^ *--- (PASS|FAIL|SKIP)' session env -C "$cache/kubernetes/test/integration/$package" PATH="$(dirname "$etcd"):$PATH" "$binary" -test.v -test.timeout 60m \
     ${skip:+-test.skip "$skip"} "${@/#-/-test.}" || status=$?
-  rm -f "$binary" # each has a good part of Kubernetes in it
+  rm -f "$binary" # each contains a large part of Kubernetes
   grep -aE '^ *--- FAIL|^panic:' "$log" | cut -c1-200 || true
-  grep -aoE 'knarr is (not there with|another process).*' "$log" | sort | uniq -c | cut -c1-200 || true
+  grep -aoE 'knarr (does not have|is another process).*' "$log" | sort | uniq -c | cut -c1-200 || true
   echo "$package: $(count PASS) passed, $(count FAIL) failed, $(count SKIP) skipped; $(grep -c "^$package Test" kube/cannot.txt || true) cannot"
   [ "$status" = 0 ] && [ "$(count PASS)" -gt 0 ]
 }

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# run.sh [go test's flags, such as -run Pruning]: upstream's own integration tests of custom resources (k8s.io/apiextensions-apiserver) against knarr.
-# Their sources stay where they are; only the file that starts a server is ours. Prints what failed and how many passed;
-# .cache/integration/crd.log has everything. UPSTREAM=FOLDER takes etcd from there, KNARR=PATH another knarr than bin/knarr.
+# run.sh [flags of go test, such as -run Pruning]: runs upstream's own integration tests of custom
+# resources (k8s.io/apiextensions-apiserver) against knarr. Their sources are unchanged; only the
+# file that starts a server is replaced. It prints the failures and the number of passed tests;
+# .cache/integration/crd.log has the whole output. UPSTREAM=FOLDER uses etcd from there, KNARR=PATH
+# another knarr than bin/knarr.
 . "$(dirname "$0")/common.sh"
 
 module=k8s.io/apiextensions-apiserver

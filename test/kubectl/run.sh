@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
-# run.sh: kubectl's own command suite (test/cmd of k8s.io/kubernetes) against upstream's control plane and against knarr's, each in
-# namespaces of its own; prints which functions pass on upstream and fail on knarr.
+# run.sh: runs kubectl's own command suite (test/cmd of k8s.io/kubernetes) against upstream's
+# control plane and against knarr's, each in its own namespaces. It prints the functions that pass
+# on upstream and fail on knarr.
 #
-#   FOCUS=regexp     functions whose name matches (default: all); run_nodes_tests passes only after the first minute, on either side
+#   FOCUS=regexp     functions whose name matches (default: all); run_nodes_tests passes only
+#                    after the first minute, on either side
 #   ONLY=knarr       one side alone: knarr or upstream
-#   UPSTREAM=FOLDER  upstream's binaries; without it those of .cache/compare/bin, if they are of the same version; what is missing is built
+#   UPSTREAM=FOLDER  upstream's binaries; the default is .cache/compare/bin, if it has the same
+#                    version; missing ones are built
 #
-# Writes .cache/kubectl/{upstream,knarr}/FUNCTION.log and .cache/kubectl/results.md. It is a failure when a side did not come to its end, when knarr
-# fails what upstream passes and, of one side alone, when it fails anything.
+# It writes .cache/kubectl/{upstream,knarr}/FUNCTION.log and .cache/kubectl/results.md. It fails if
+# a side does not finish, if knarr fails a function that upstream passes, and, for one side alone,
+# if that side fails any function.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=$PWD/.cache/kubectl
@@ -27,10 +31,10 @@ version=$(go list -C test/upstream -m -f '{{.Version}}' k8s.io/kubernetes)
 source=$(go list -C test/upstream -m -f '{{.Dir}}' k8s.io/kubernetes)
 stamp="-s -w -X k8s.io/component-base/version.gitVersion=$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
 stamp+=" -X k8s.io/component-base/version.gitTreeState=clean"
-# What is there of another version is not taken; a folder that the caller names is.
+# Do not use existing binaries of another version, except from the folder that the caller names.
 [ "$(cat "$cache/bin/.version" 2>/dev/null)" = "$version" ] || rm -rf "$cache/bin"
 mkdir -p "$cache/bin"
-find "$cache/bin" -type l -delete # they led to what an earlier run took
+find "$cache/bin" -type l -delete # links of an earlier run
 [ -n "${UPSTREAM:-}" ] || [ "$(cat "$bin/.version" 2>/dev/null)" = "$version" ] || bin=
 for name in etcd kube-apiserver kube-controller-manager kubectl kubectl-convert; do
   if [ -n "$bin" ] && [ -x "$bin/$name" ]; then
@@ -55,12 +59,12 @@ for side in "${sides[@]}"; do
     mkdir -p "$state/$side/$part"
     cp -r "$source/$part/." "$state/$side/$part"
   done
-  # The module has neither the bits that let files run nor those that let them be removed.
+  # Files in the module cache are neither executable nor writable.
   chmod -R u+rwx "$state/$side"
   find "$state/$side/test/cmd" "$state/$side/third_party" -name '*.sh' -exec sed -i -E "s,(/var)?/tmp/,$state/$side/tmp/,g" {} +
   ln -s "$cache/bin" "$state/$side/_output/bin"
   rm -rf "${cache:?}/$side" && mkdir -p "$cache/$side"
-  # What the side starts ends with it. The hour only bounds a hang.
+  # All processes of the side end with it. The hour only limits a hang.
   TMPDIR=$state/$side/tmp FOCUS=${FOCUS:-} timeout --kill-after 10 1h env --chdir="$state/$side" \
     unshare --net --pid --fork --kill-child --mount-proc bash "$PWD/test/kubectl/side.sh" "$side" "$cache/$side" &
   running=$!

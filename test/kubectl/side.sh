@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# side.sh SIDE OUT, run by run.sh in a copy of upstream's suite and in namespaces of its own: starts upstream's or knarr's API server and
-# controllers as hack/make-rules/test-cmd.sh starts upstream's, with no node but one that nobody runs, and calls all of the suite's
-# functions; OUT/results has a line for each, OUT/FUNCTION.log what it printed.
-side=$1 results=$2 # the suite has a variable out
+# side.sh SIDE OUT is run by run.sh in a copy of upstream's suite and in namespaces of its own. It
+# starts upstream's or knarr's API server and controllers as hack/make-rules/test-cmd.sh does, with
+# one node that has no agent. It calls all functions of the suite. OUT/results has a line for each;
+# OUT/FUNCTION.log has its output.
+side=$1 results=$2 # the suite uses a variable named out
 export TERM=xterm LANG=C
-ALLOW_SKEW=yes # our server's version is v1.36.3+knarr, not the client's to the letter
+ALLOW_SKEW=yes # knarr's version is v1.36.3+knarr, which differs from the client's
 ip link set lo up
-ip address add 192.0.2.1/32 dev lo # an API server's address in its Service may not be a loopback one
+# the address of an API server in its Service must not be loopback
+ip address add 192.0.2.1/32 dev lo
 source hack/lib/init.sh
 source hack/lib/test.sh
 source test/cmd/legacy-script.sh >"$results/suite.out" 2>&1
 
-# In place of the suite's own: the binaries are there, and all processes end with the namespace.
+# Replaces the suite's own function: the binaries exist, and all processes end with the namespace.
 make() { :; }
 cleanup() { :; }
 
@@ -21,7 +23,7 @@ kube::etcd::start() {
   kube::util::wait_for_url "http://127.0.0.1:$ETCD_PORT/health" etcd
 }
 
-# Each function has a shell of its own that ends at its first failure.
+# Each function runs in its own shell, which ends at the first failure.
 record_command() {
   local name=$1 began=$SECONDS verdict=passed
   [[ $name =~ ${FOCUS:-} ]] || return 0
@@ -47,7 +49,8 @@ start_api_server() {
   else
     knarr apiserver "${flags[@]}" --listen="127.0.0.1:$SECURE_API_PORT" --data-dir="$TMPDIR/data" --run-dir="$TMPDIR/run" \
       --service-cidr=10.0.0.0/24 >"$results/apiserver.out" 2>&1 &
-    ln -s data/pki/apiserver.crt "$TMPDIR/apiserver.crt" # where upstream's server puts its own: functions read it
+    # where upstream's server writes its own: functions read it
+    ln -s data/pki/apiserver.crt "$TMPDIR/apiserver.crt"
   fi
   kube::util::wait_for_url_with_bearer_token "https://127.0.0.1:$SECURE_API_PORT/readyz" admin-token "API server" 1 60
 }

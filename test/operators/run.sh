@@ -1,14 +1,19 @@
 #!/usr/bin/env bash
-# run.sh [go test's flags, such as -v]: suites of those who write operators, against our API server: controller-runtime's own, which starts servers
-# by envtest, and the cases of the Gateway API, hundreds of objects that the rules of its definitions allow or refuse.
+# run.sh [flags of go test, such as -v]: runs suites of operator frameworks against knarr's API
+# server. These are controller-runtime's own suites, which start servers by envtest, and the cases
+# of the Gateway API: hundreds of objects that the rules of its definitions accept or refuse.
 #
-#   FOCUS=regexp   only suites whose name matches: pkg/client, ..., gateway/standard, gateway/experimental
-#   ONLY=upstream  upstream's kube-apiserver instead: from the folder UPSTREAM, without it from .cache/compare/bin
-#   ONLY=knarrtest controller-runtime's suites with the package knarrtest/envtest in the place of its pkg/envtest: the API server
-#                  is in the tests' own process, and nothing is built or started beside them
+#   FOCUS=regexp   only suites whose name matches: pkg/client, ..., gateway/standard,
+#                  gateway/experimental
+#   ONLY=upstream  upstream's kube-apiserver instead, from the folder UPSTREAM or
+#                  .cache/compare/bin
+#   ONLY=knarrtest controller-runtime's suites with the package knarrtest/envtest instead of its
+#                  pkg/envtest: the API server is in the tests' own process, and nothing else is
+#                  built or started
 #
-# Prints a line for each suite; .cache/operators/SIDE has the logs. What a suite can not be asked here is in cannot.txt.
-# UPSTREAM=FOLDER takes etcd from there, KNARR=PATH another knarr than bin/knarr.
+# It prints a line for each suite; .cache/operators/SIDE has the logs. cannot.txt lists the tests
+# that are skipped, with the reasons. UPSTREAM=FOLDER uses etcd from there; KNARR=PATH uses another
+# knarr than bin/knarr.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . test/session.sh
@@ -28,7 +33,7 @@ fi
 case $side in
 knarr) server=$top/test/operators/kube-apiserver ;;
 upstream) server=$upstream/kube-apiserver ;;
-knarrtest) server=/bin/false ;; # a test that starts one all the same fails
+knarrtest) server=/bin/false ;; # a test that starts a server anyway fails
 *) echo "run.sh: ONLY is upstream, knarrtest or nothing, not $side" >&2; exit 1 ;;
 esac
 [ -x "$server" ] || { echo "run.sh: $server is not there: make compare builds it, or UPSTREAM names its folder" >&2; exit 1; }
@@ -39,13 +44,13 @@ export KUBEBUILDER_ASSETS=$programs KNARR_BIN=${KNARR:-$top/bin/knarr}
 
 cd test/operators
 runtime=sigs.k8s.io/controller-runtime gateway=sigs.k8s.io/gateway-api
-module=$cache/$side.mod # Go adds to this copy what the suites' tests need beside
+module=$cache/$side.mod # Go adds the modules that the suites' tests need to this copy
 cp go.mod "$module"
 cp go.sum "${module%.mod}.sum"
 go mod download -modfile "$module" "$runtime" "$gateway"
 definitions=$(go list -modfile "$module" -m -f '{{.Dir}}' $gateway)/config/crd
-# knarrtest_envtest puts our package in the place of theirs, in a copy of their module. What is left out of the copy's tests is about
-# binaries, of which there are none.
+# knarrtest_envtest replaces their package by ours in a copy of their module. It removes those of
+# the package's tests that are about binaries.
 knarrtest_envtest() {
   local copy=$cache/controller-runtime
   rm -rf "$copy"
@@ -64,11 +69,11 @@ if [ "$side" = knarrtest ]; then
 else
   go build -modfile "$module" -mod=mod -o "$cache/withserver" ./withserver
 fi
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/ko-XXXXXX") # short: sockets lie below it
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/ko-XXXXXX") # short, since paths of sockets are limited
 export TMPDIR=$scratch
 
 failed=0
-# suite NAME PACKAGE [FLAGS]: one line of what came of it
+# suite NAME PACKAGE [FLAGS]: prints one line with the result
 suite() {
   local name=$1 package=$2 log flags
   shift 2
@@ -83,7 +88,7 @@ suite() {
     grep -E '^ *--- FAIL|^ *\[FAIL\]|^panic:|build failed' "$log" | sort -u || true
   fi
 }
-# count PASS|FAIL: Ginkgo's count, or Go's where there is no Ginkgo
+# count PASS|FAIL: Ginkgo's count or, without Ginkgo, Go's
 count() {
   local word=Passed total
   [ "$1" = PASS ] || word=Failed
@@ -99,7 +104,7 @@ for package in builder cache client client/apiutil cluster controller controller
   manager metrics/filters source webhook; do
   suite "pkg/$package" "$runtime/pkg/$package"
 done
-[ "$side" != knarrtest ] || exit "$failed" # the Gateway API's cases do not use envtest by themselves
+[ "$side" != knarrtest ] || exit "$failed" # the cases of the Gateway API do not use envtest
 for channel in standard experimental; do
   suite "gateway/$channel" "$gateway/pkg/test/cel" -tags "$channel" -exec "$cache/withserver $definitions/$channel"
 done

@@ -57,7 +57,7 @@ func TestABlankTokenIsOneDifference(t *testing.T) {
 		return &answer{code: 201, object: decode([]byte(`{"kind":"TokenReview","status":` + status + `}`))}
 	}
 	refused := review(`{"error":"invalid bearer token","user":{}}`)
-	if d := compare(review(`{"authenticated":true,"user":{"username":"system:anonymous"}}`), refused); len(d) != 1 || d[0].shape != "a blank token is anybody's, ours nobody's" {
+	if d := compare(review(`{"authenticated":true,"user":{"username":"system:anonymous"}}`), refused); len(d) != 1 || d[0].shape != "a blank token authenticates a user, in ours none" {
 		t.Errorf("%v", d)
 	}
 	if d := compare(review(`{"authenticated":true,"user":{"username":"somebody"}}`), refused); len(d) != 3 {

@@ -41,7 +41,7 @@ func compare(a, b *answer) []difference {
 		}
 	}
 	if dig(x, "kind") == "TokenReview" && dig(dig(dig(x, "status"), "user"), "username") == "system:anonymous" && dig(dig(y, "status"), "authenticated") == nil {
-		return append(out, difference{"a blank token is anybody's, ours nobody's", compact(x), compact(y)})
+		return append(out, difference{"a blank token authenticates a user, in ours none", compact(x), compact(y)})
 	}
 	if told, ok := x.([]any); ok && a.watched {
 		if ours, ok := y.([]any); ok {
@@ -82,7 +82,7 @@ func compareCauses(x, y any) []difference {
 	for c := range a {
 		if len(a) == 1 && strings.Contains(c, "failed to allocate IP: IPAddress.") {
 			// upstream reports nothing else then
-			return []difference{{"the address that nothing could be written for, ours tells why", fmt.Sprint(a), fmt.Sprint(b)}}
+			return []difference{{"an unwritable address, with the reason in ours", fmt.Sprint(a), fmt.Sprint(b)}}
 		}
 	}
 	for _, c := range slices.Sorted(maps.Keys(a)) {

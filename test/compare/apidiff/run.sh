@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# run.sh [--n 2000] [--seed 1] [--only KIND,KIND] [--first 1] [--bodies] [--examples 1]: the same requests to upstream's kube-apiserver and to knarr's; prints how the
-# answers differ, by shape; .cache/compare/api.txt has an example of each. UPSTREAM=FOLDER takes upstream's binaries from there.
+# run.sh [--n 2000] [--seed 1] [--only KIND,KIND] [--first 1] [--bodies] [--examples 1]: sends the
+# same requests to upstream's kube-apiserver and to knarr's, and prints the differences of the
+# answers by shape. .cache/compare/api.txt has an example of each. UPSTREAM=FOLDER uses upstream's
+# binaries in that folder.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 cache=$PWD/.cache/compare

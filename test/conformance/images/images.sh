@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# images.sh OUT BIN KNARR: makes the archives of the suite's images in OUT, from roots.sh's folders, with `knarr image build`.
-# Images that only differ in what they start are of one root folder, and so share their layer.
+# images.sh OUT BIN KNARR: writes the archives of the suite's images to OUT, from the folders of
+# roots.sh, with `knarr image build`. Images that only differ in their command have one root folder,
+# and so share their layer.
 set -euo pipefail
 out=$(realpath -m "$1") bin=$(realpath "$2") knarr=$(realpath "$3")
 cd "$(dirname "$0")"
-# The images are made of what is in this folder and in BIN: as long as these are the same, the images stay.
+# The images depend on this folder and on BIN. They are kept while both stay the same.
 key=$(cat ./* "$bin"/.version "$bin"/{agnhost,sample-apiserver,etcd} | sha256sum | cut -d' ' -f1)
 [ "$(cat "$out/.done" 2>/dev/null)" != "$key" ] || exit 0
 mkdir -p "$out"

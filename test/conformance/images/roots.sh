@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# roots.sh OUT [BIN]: makes the root folders of the images that the conformance suite wants, in OUT, one folder an image; without BIN only
-# what is made of Debian's packages, so that the rest is quick afterwards.
-# BIN holds agnhost, sample-apiserver and etcd, built from their Go modules (see ../build.sh).
-# Debian packages come from the mirror that this machine's apt is set up with. Needs root.
+# roots.sh OUT [BIN]: creates the root folders of the conformance suite's images in OUT, one folder
+# per image. Without BIN it creates only those from Debian's packages, so that the rest is quick
+# afterwards. BIN holds agnhost, sample-apiserver and etcd, built from their Go modules (see
+# ../build.sh). Debian's packages come from the mirror in this machine's apt configuration. Needs
+# root.
 set -euo pipefail
 out=$(realpath -m "$1") bin=${2:+$(realpath "$2")}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,11 +16,12 @@ mirror=$( (grep -rhoE '^(URIs: |deb )[^#]*' /etc/apt/sources.list /etc/apt/sourc
 
 need() { command -v "$1" >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null; }; }
 
-# made PART: says whether a part is there, as this script makes it: the text of its function and the mirror are the key.
+# made PART: reports whether this version of the script has created the part. The key is the text of
+# the part's function, and the mirror.
 made() { [ "$(cat "$work/$1.done" 2>/dev/null)" = "$(key "$1")" ]; }
 key() { { declare -f "$1"; echo "$mirror"; } | sha256sum | cut -d' ' -f1; }
 
-# base: one Debian root serves agnhost, nginx, nonewprivs and glibc-dns-testing.
+# base: one Debian root for agnhost, nginx, nonewprivs and glibc-dns-testing.
 base() {
   need debootstrap debootstrap
   rm -rf "$work/base"
@@ -29,7 +31,7 @@ base() {
   rm -rf "$work"/base/var/cache/apt/* "$work"/base/var/lib/apt/lists/* "$work"/base/usr/share/{doc,man,locale,info} "$work"/base/dev/*
 }
 
-# busybox: upstream's own, static; Debian's shell drops environment names such as data-1.
+# busybox: upstream's static one, since Debian's shell drops environment variables such as data-1.
 busybox() {
   need gcc gcc; need make make; need bzip2 bzip2; need xz xz-utils
   local apt="$work/apt"
@@ -54,7 +56,8 @@ busybox() {
 
 fresh() { rm -rf "${out:?}/$1"; mkdir -p "$out/$1"; }
 
-# debian is the root of agnhost, nginx, nonewprivs and glibc-dns-testing: they differ in what they start only, and share their layer.
+# debian is the root of agnhost, nginx, nonewprivs and glibc-dns-testing. They only differ in their
+# command, and share their layer.
 debian() {
   fresh debian
   cp -a "$work/base/." "$out/debian/"

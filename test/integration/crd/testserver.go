@@ -54,9 +54,9 @@ func StartTestServer(t Logger, _ *TestServerInstanceOptions, flags []string, _ *
 	}
 	if why := harness.Unavailable(set); why != "" {
 		if skipper, ok := t.(interface{ Skip(...any) }); ok {
-			skipper.Skip("knarr is not there with ", why)
+			skipper.Skip("knarr does not have ", why)
 		}
-		return TestServer{}, errors.New("knarr is not there with " + why)
+		return TestServer{}, errors.New("knarr does not have " + why)
 	}
 	server, err := harness.Start(harness.Settings{Flags: harness.Flags(set)})
 	if err != nil {

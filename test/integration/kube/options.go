@@ -124,7 +124,7 @@ func Flags(set *pflag.FlagSet) (flags []string, err error) {
 // missingError names something that knarr does not have.
 type missingError string
 
-func (m missingError) Error() string { return "knarr is not there with " + string(m) }
+func (m missingError) Error() string { return "knarr does not have " + string(m) }
 
 // IsMissing reports whether the server was not started because knarr lacks something that the
 // options need.

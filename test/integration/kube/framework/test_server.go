@@ -53,7 +53,7 @@ func StartTestServer(_ context.Context, t testing.TB, setup TestServerSetup) (ku
 		t.Cleanup(reach.Close)
 	}
 	if why := harness.Unavailable(nil); why != "" {
-		t.Skip("knarr is not there with ", why)
+		t.Skip("knarr does not have ", why)
 	}
 	server, err := kube.Start(opts, kube.FlagSet(opts))
 	if kube.IsMissing(err) {

@@ -95,7 +95,7 @@ func StartTestServer(t ktesting.TB, o *TestServerInstanceOptions, flags []string
 		return result, err
 	}
 	if why := harness.Unavailable(nil); why != "" {
-		t.Skip("knarr is not there with ", why)
+		t.Skip("knarr does not have ", why)
 	}
 	server, err := kube.Start(opts, set)
 	if err != nil {
