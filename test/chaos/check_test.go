@@ -93,7 +93,7 @@ func (l *log) checkListed(list *listing) (compared bool, err error) {
 		return name <= list.after || list.upTo != "" && name > list.upTo || list.selecting && !m.chosen
 	})
 	if !maps.Equal(state, list.items) {
-		return true, fmt.Errorf("the list at %d (after %q, up to %q) has %v, who watched had %v", list.revision, list.after, list.upTo, list.items, state)
+		return true, fmt.Errorf("the list at %d (after %q, up to %q) has %v, the watcher had %v", list.revision, list.after, list.upTo, list.items, state)
 	}
 	return true, nil
 }
@@ -176,7 +176,7 @@ func (h *history) checkLists(l *log) error {
 		}
 		for _, a := range h.acked {
 			if a.at < list.asked && a.version > list.revision {
-				return fmt.Errorf("a list at %d was asked for after the write of %s at %d had been acknowledged", list.revision, a.name, a.version)
+				return fmt.Errorf("a list at revision %d was requested after the write of %s at %d had been acknowledged", list.revision, a.name, a.version)
 			}
 		}
 	}
@@ -208,7 +208,7 @@ func (h *history) checkChanges(l *log) error {
 	}
 	for _, c := range l.changes {
 		if c.item.value == "" || !written[c.item.value] || !written[c.item.status] {
-			return fmt.Errorf("%s of %s at %d: nobody wrote %+v", c.kind, c.item.name, c.revision, c.item)
+			return fmt.Errorf("%s of %s at %d: no client wrote %+v", c.kind, c.item.name, c.revision, c.item)
 		}
 	}
 	return nil

@@ -174,7 +174,7 @@ func TestUnexpectedAnswersAreFound(t *testing.T) {
 func TestMissingFeaturesOfHistoriesAreReported(t *testing.T) {
 	c := counts{operations: 1, sweeps: 1, dry: 1, selecting: 1, exact: 1, pages: 1, compared: 1, resumed: 1, initial: 1, events: 1}
 	if what := c.missing(); what != "" {
-		t.Errorf("%s is said to be missing", what)
+		t.Errorf("%s is reported as missing", what)
 	}
 	if c.events = 0; c.missing() != "event" {
 		t.Errorf("no events: %q", c.missing())

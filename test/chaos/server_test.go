@@ -156,7 +156,7 @@ func (s *server) end(signal syscall.Signal) {
 	}
 	select {
 	case <-p.gone:
-		s.t.Errorf("the server has ended by itself: %v", p.cmd.ProcessState)
+		s.t.Errorf("the server has ended unexpectedly: %v", p.cmd.ProcessState)
 		return
 	default:
 	}

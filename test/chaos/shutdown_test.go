@@ -425,7 +425,7 @@ func (s *server) refuses(most time.Duration) error {
 			_ = c.Close()
 		}
 	}
-	return fmt.Errorf("the server was told to end and takes connections after %v", most)
+	return fmt.Errorf("the stopping server accepts connections after %v", most)
 }
 
 // check finds every acknowledged object.

@@ -257,7 +257,7 @@ func union(followers []*follower) (*log, error) {
 		for _, s := range f.spans {
 			for _, c := range s.events {
 				if other, ok := at[c.revision]; ok && other != c {
-					return nil, fmt.Errorf("revision %d: %s saw %+v, somebody else %+v", c.revision, f.name, c, other)
+					return nil, fmt.Errorf("revision %d: %s saw %+v, another watcher %+v", c.revision, f.name, c, other)
 				}
 				at[c.revision] = c
 			}

@@ -27,13 +27,13 @@ var controllerChecks = []check{
 	{name: "leases name the leaders", run: leaders},
 	{name: "a certificate request is signed once it is approved", run: certificate},
 	{name: "a Secret of a service account gets a token that works", run: legacyToken},
-	{name: "a ClusterRole takes the rules that it aggregates", run: aggregation},
+	{name: "an aggregated ClusterRole gets its rules", run: aggregation},
 	{name: "a quota counts", run: quota},
-	{name: "what belongs to a custom resource ends with it", run: customGarbage},
+	{name: "dependents of a custom resource are deleted with it", run: customGarbage},
 	{name: "a claim is bound to a volume, and both are protected", run: claim},
-	{name: "a pod that fits nowhere is told so", run: unschedulable},
+	{name: "a pod that fits on no node gets an Event", run: unschedulable},
 	{name: "a budget counts pods and refuses evictions", run: budget},
-	{name: "claims of dynamic resources are made from their template", run: resourceClaim},
+	{name: "claims of dynamic resources are created from their template", run: resourceClaim},
 	{name: "EndpointSlices are mirrored from Endpoints", run: mirrored},
 }
 
@@ -56,7 +56,7 @@ func leaders(ctx context.Context, b *bench, _ string) error {
 				return err
 			}
 			if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-				return fmt.Errorf("lease %s: nobody holds it", name)
+				return fmt.Errorf("lease %s has no holder", name)
 			}
 		}
 		return nil
@@ -325,7 +325,7 @@ spec: {minAvailable: 2, selector: {matchLabels: {app: crew}}}
 	eviction := fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":%q}}`, victim)
 	_, err = b.kubectl(ctx, eviction, "create", "--raw", "/api/v1/namespaces/"+namespace+"/pods/"+victim+"/eviction", "-f", "-")
 	if err == nil || !strings.Contains(err.Error(), "violate the pod's disruption budget") {
-		return fmt.Errorf("an eviction that the budget does not allow: %w", cmp.Or(err, errors.New("it was let through")))
+		return fmt.Errorf("an eviction that the budget does not allow: %w", cmp.Or(err, errors.New("it was allowed")))
 	}
 	return nil
 }

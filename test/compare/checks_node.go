@@ -15,19 +15,19 @@ var nodeChecks = []check{
 	{name: "a Deployment rolls out, back, and scales", run: rollout, node: true},
 	{name: "a StatefulSet's pods come in order, with their claims", run: ordered, node: true},
 	{name: "a DaemonSet has a pod on the node", run: daemon, node: true},
-	{name: "a Job is completed, and forgotten in time", run: jobDone, node: true},
+	{name: "a Job is completed, and deleted after its time to live", run: jobDone, node: true},
 	{name: "a CronJob runs", run: cron, node: true},
 	{name: "a Service has EndpointSlices and answers at its address", run: service, node: true},
 	{name: "an autoscaler holds its Deployment within bounds", run: autoscaler, node: true},
-	{name: "an eviction is let through where the budget allows it", run: evicted, node: true},
+	{name: "an eviction is allowed if the budget permits it", run: evicted, node: true},
 	{name: "a pod sees its token, settings and itself", run: volumesSeen, node: true},
 	{name: "logs, exec and port-forward pass through the API server", run: streams, node: true},
-	{name: "events tell a pod's life", run: events, node: true},
-	{name: "a more important pod takes the place of another", run: preempted, node: true},
-	{name: "a container that fails is started again", run: restarted, node: true},
+	{name: "Events describe a pod's life", run: events, node: true},
+	{name: "a more important pod preempts another", run: preempted, node: true},
+	{name: "a failed container is restarted", run: restarted, node: true},
 	{name: "owners are deleted in the foreground", run: foreground, node: true},
-	{name: "an ephemeral volume has a claim of the pod's", run: ephemeral, node: true},
-	{name: "a device is given to one pod's claim after the other", run: devices, node: true},
+	{name: "an ephemeral volume has a claim owned by the pod", run: ephemeral, node: true},
+	{name: "a device serves the claims of two pods in turn", run: devices, node: true},
 }
 
 // nodeReady waits for the node, and approves the request for its serving certificate as an
@@ -46,7 +46,7 @@ func nodeReady(ctx context.Context, b *bench) error {
 				return err
 			}
 		} else if b.node == theirs {
-			return errors.New("the kubelet has not asked for its serving certificate")
+			return errors.New("the kubelet has not requested its serving certificate")
 		}
 		node, err := b.set.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
 		if err != nil {
@@ -156,7 +156,7 @@ spec:
 	}
 	for _, wanted := range []string{namespace, "red", "sesame", "parrot", nodeName, "ey"} {
 		if !strings.Contains(said, wanted) {
-			return fmt.Errorf("the pod has said %q, without %q", said, wanted)
+			return fmt.Errorf("the pod printed %q, without %q", said, wanted)
 		}
 	}
 	return nil

@@ -50,19 +50,21 @@ func main() {
 	flag.StringVar(&o.upstream, "upstream", "", "folder of upstream's binaries")
 	flag.StringVar(&o.state, "state", "", "folder for data")
 	flag.StringVar(&o.only, "only", "", "knarr or upstream: one side alone")
-	flag.StringVar(&skip, "skip", "", "systems or parts left out, with commas: control (ready, requests, watch, lists, schedule), crowd (idle, relist, overload, storm), definitions, node (pods)")
+	flag.StringVar(&skip, "skip", "", "comma-separated systems or parts to skip: control (ready, requests, watch, lists, schedule), "+
+		"crowd (idle, relist, overload, storm), definitions, node (pods)")
 	flag.Float64Var(&o.scale, "scale", 1, "part of the usual length of each load")
 	flag.StringVar(&o.out, "out", "", "file for the table (Markdown)")
 	flag.StringVar(&o.figures, "figures", "", "folder for the figures (figures.json) and the plots drawn from them")
 	flag.StringVar(&o.commit, "commit", "unknown", "knarr's commit, for figures.json")
 	flag.StringVar(&o.release, "release", "unknown", "upstream's version, for figures.json")
-	flag.StringVar(&o.keep, "logs", "", "folder that the processes' logs are copied to")
-	flag.BoolVar(&o.profile, "profile", false, "after each load of the control plane tell the memory, and keep a heap profile, and CPU profiles of requests, in the folder of -logs")
+	flag.StringVar(&o.keep, "logs", "", "folder for the processes' logs")
+	flag.BoolVar(&o.profile, "profile", false, "after each load of the control plane print the memory, and keep "+
+		"a heap profile and CPU profiles of requests in the folder of -logs")
 	flag.StringVar(&o.stage, "stage", "", "set by the program itself")
 	flag.StringVar(&o.cgroup, "cgroup", fmt.Sprintf("knarr-compare-%d", os.Getpid()), "set by the program itself")
-	flag.BoolVar(&o.interchange, "interchange", false, "do not measure: try parts of each side in the other's place")
-	flag.StringVar(&o.layouts, "layouts", "", "interchange's layouts to try, with commas: all of them without it")
-	flag.StringVar(&o.sailor, "sailor", "", "interchange's program for containers")
+	flag.BoolVar(&o.interchange, "interchange", false, "do not measure: run clusters with parts of both sides")
+	flag.StringVar(&o.layouts, "layouts", "", "comma-separated layouts of interchange; default: all")
+	flag.StringVar(&o.sailor, "sailor", "", "the program of interchange's containers")
 	flag.Parse()
 	o.skip = map[string]bool{}
 	for _, key := range strings.Split(skip, ",") {

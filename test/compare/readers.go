@@ -63,7 +63,7 @@ func startReaders(order readersOrder) (stop func() (readersResult, error), err e
 	return func() (result readersResult, err error) {
 		_ = in.Close()
 		if err = json.NewDecoder(out).Decode(&result); err != nil {
-			err = fmt.Errorf("readers: what they did: %w", err)
+			err = fmt.Errorf("readers: read their result: %w", err)
 		}
 		return result, errors.Join(err, cmd.Wait())
 	}, nil

@@ -21,7 +21,7 @@ func TestReadersWithoutAResultAreAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stop(); err == nil || !strings.Contains(err.Error(), "what they did: EOF") {
+	if _, err := stop(); err == nil || !strings.Contains(err.Error(), "read their result: EOF") {
 		t.Errorf("error %v, want one that says so", err)
 	}
 }

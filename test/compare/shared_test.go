@@ -79,7 +79,7 @@ func TestAStreamThatIsClosedEnds(t *testing.T) {
 			t.Error(err)
 		}
 		if err := st.follow(func([]byte) {}); err == nil {
-			t.Error("a closed stream goes on")
+			t.Error("a closed stream continues")
 		}
 	}
 }

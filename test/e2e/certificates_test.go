@@ -100,7 +100,7 @@ func TestANodesNameBelongsToItsMachine(t *testing.T) {
 		return err
 	})
 	if !strings.Contains(east.log.String(), "the node was deleted from the cluster while it works; registering it again") {
-		t.Errorf("the node agent does not say that it registers again:\n%s", tail(east.log.String(), 20))
+		t.Errorf("the node agent does not log that it registers again:\n%s", tail(east.log.String(), 20))
 	}
 	f.waitReady(east, "True")
 	refused(twin)

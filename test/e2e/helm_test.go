@@ -99,7 +99,7 @@ func (h *helm) checkHooks(said ...string) {
 		hook, _, _ := strings.Cut(words, " ")
 		job := h.release + "-" + hook
 		if out := h.kubectl("logs", "job/"+job); strings.TrimSpace(out) != words {
-			h.t.Errorf("the hook %s said %q, wanted %q", hook, out, words)
+			h.t.Errorf("the hook %s printed %q, wanted %q", hook, out, words)
 		}
 		ended := h.kubectl("get", "job", job, "-o", "jsonpath={.status.completionTime}")
 		if ended == "" || ended < last {

@@ -37,7 +37,7 @@ func TestSnapshot(t *testing.T) {
 	c.loadImage("e2e/sailor:v1", sailor)
 	c.kubectl("rollout", "status", "deployment/tavern", "--timeout=60s")
 	if out, err := c.tryKubectl("", "get", "configmap", "afterthought"); err == nil {
-		t.Errorf("what was made after the snapshot: %s", out)
+		t.Errorf("objects created after the snapshot: %s", out)
 	}
 	if now := c.revision(); now <= before+500_000_000 {
 		t.Errorf("resourceVersion is %d after the restore, was %d before", now, before)
@@ -104,6 +104,6 @@ func (c *cluster) checkOldWatch(revision int64) {
 	// kubectl ends when the server ends the watch.
 	out, _ := c.tryKubectl("", "get", "--raw", fmt.Sprintf("/api/v1/configmaps?watch=1&timeoutSeconds=3&resourceVersion=%d", revision))
 	if !strings.Contains(out, "too old resource version") {
-		c.t.Errorf("a watch from revision %d of before gives %s", revision, out)
+		c.t.Errorf("a watch from the earlier revision %d returns %s", revision, out)
 	}
 }

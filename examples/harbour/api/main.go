@@ -40,7 +40,7 @@ func record(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusCreated {
-			err = fmt.Errorf("the store said %s", resp.Status)
+			err = fmt.Errorf("the store answered %s", resp.Status)
 		}
 	}
 	if err != nil {

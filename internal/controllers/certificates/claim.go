@@ -91,7 +91,9 @@ func (c *claims) judge(ctx context.Context, csr *certificatesv1.CertificateSigni
 	if _, ours := Claimed(node, key); ours {
 		return "", 0, nil
 	}
-	return fmt.Sprintf("node %q belongs to another machine: join with another --node-name, or, if that machine is gone for good or has lost its data folder, run `kubectl delete node %s` and join again", name, name), 0, nil
+	refusal = fmt.Sprintf("node %q belongs to another machine: join with another --node-name, or, if that machine "+
+		"is gone for good or has lost its data folder, run `kubectl delete node %s` and join again", name, name)
+	return refusal, 0, nil
 }
 
 // deny denies a request with the message.

@@ -110,9 +110,11 @@ func whyNoLoadBalancer(s *corev1.Service) string {
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) > 0 || s.DeletionTimestamp != nil {
 		return ""
 	}
-	note := "No controller has given this Service an address: the cluster has no load balancer of its own. Install one, such as MetalLB."
+	note := "No controller has given this Service an address: the cluster has no load balancer of its own. " +
+		"Install one, such as MetalLB."
 	if class := s.Spec.LoadBalancerClass; class != nil {
-		note = fmt.Sprintf("No controller of load balancer class %q has given this Service an address. Check that it runs.", *class)
+		note = fmt.Sprintf("No controller of load balancer class %q has given this Service an address. "+
+			"Check that it runs.", *class)
 	}
 	var ports []string
 	for _, p := range s.Spec.Ports {
@@ -141,7 +143,9 @@ func whyNoIngress(i *networkingv1.Ingress, class func(namespace, name string) (*
 	}
 	c, ok := class("", name)
 	if !ok {
-		return fmt.Sprintf("No controller serves this Ingress: IngressClass %q does not exist. Install the ingress controller that owns it.", name)
+		return fmt.Sprintf("No controller serves this Ingress: IngressClass %q does not exist. "+
+			"Install the ingress controller that owns it.", name)
 	}
-	return fmt.Sprintf("The controller %q of IngressClass %q has not reported an address for this Ingress. Check that it runs.", c.Spec.Controller, name)
+	return fmt.Sprintf("The controller %q of IngressClass %q has not reported an address for this Ingress. "+
+		"Check that it runs.", c.Spec.Controller, name)
 }

@@ -92,7 +92,8 @@ func newRange(text string, maskSize int) (*cidrRange, error) {
 		maskSize = 24
 	}
 	if maskSize < whole.Bits() || maskSize-whole.Bits() > maxNodeBits {
-		return nil, fmt.Errorf("pod range %s cannot be divided into parts of /%d: the part must be smaller than the range, by at most %d bits", whole, maskSize, maxNodeBits)
+		return nil, fmt.Errorf("pod range %s cannot be divided into parts of /%d: "+
+			"a part must be smaller than the range, by at most %d bits", whole, maskSize, maxNodeBits)
 	}
 	return &cidrRange{whole: whole, partBits: maskSize}, nil
 }
