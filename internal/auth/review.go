@@ -111,7 +111,7 @@ func validateAccess(resource *authorizationv1.ResourceAttributes, path *authoriz
 		errs = append(errs, validateSelector(at, s.RawSelector, len(s.Requirements))...)
 		for i, r := range s.Requirements {
 			at := at.Child("requirements").Index(i)
-			// clients may know newer operators than this server
+			// Clients may know newer operators than this server.
 			unknown := at.Child("operator").String()
 			errs = append(errs, slices.DeleteFunc(metav1validation.ValidateLabelSelectorRequirement(r, metav1validation.LabelSelectorValidationOptions{}, at),
 				func(e *field.Error) bool { return e.Field == unknown })...)
@@ -242,7 +242,7 @@ func ReviewToken(ctx context.Context, tokens TokenAuthenticator, audiences []str
 	if review.Spec.Token == "" {
 		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
-	// the rest of the status stays as sent unless the token is good, as upstream
+	// The rest of the status stays as sent unless the token is good, as upstream.
 	review.Status.Authenticated = false
 	asked := review.Spec.Audiences
 	if len(asked) == 0 {

@@ -35,7 +35,7 @@ type Header struct {
 	Name      string
 	UID       string
 	Labels    Pairs
-	// selectable fields except metadata.name and metadata.namespace, see Entry.Selectable
+	// Selectable fields except metadata.name and metadata.namespace, see Entry.Selectable.
 	Fields Pairs
 }
 

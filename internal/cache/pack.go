@@ -22,7 +22,7 @@ type pack struct {
 	size       int // uncompressed
 
 	mu sync.Mutex // guards opened
-	// decompressed bytes while they are read, until the next garbage collection at most
+	// Decompressed bytes while they are read, until the next garbage collection at most.
 	opened weak.Pointer[[]byte]
 }
 

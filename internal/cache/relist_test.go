@@ -225,7 +225,8 @@ func TestACursorReadDuringARelistIsTooOld(t *testing.T) {
 			for cur.signalled.Load() { // Poll resets it first
 				runtime.Gosched()
 			}
-			// so that Poll is most likely waiting for the lock; the result must be right either way
+			// So that Poll is most likely waiting for the lock; the result must be right either
+			// way.
 			time.Sleep(10 * time.Millisecond)
 			k.begin(newTree(), from.Revision())
 			k.cursors.fail(ErrTooOld)
@@ -367,7 +368,7 @@ func TestAFeedTurnsAListingIntoChanges(t *testing.T) {
 	f.Put(fedPod("4", "u4", 11))
 	f.Delete("/a/1", 12)
 	f.Replace([]FedObject{fedPod("2", "u2", 4), fedPod("3", "u3b", 15), fedPod("5", "u5", 16)}, 20)
-	// the server lost its data, so the newest state has an older revision
+	// The server lost its data, so the newest state has an older revision.
 	f.Replace([]FedObject{fedPod("2", "u2", 2)}, 9)
 	got := ""
 	for {

@@ -125,7 +125,7 @@ func (e Env) Logger() *slog.Logger {
 // Config holds the settings of the cluster's operator.
 type Config struct {
 	ClusterName string
-	// such as 10.42.0.0/16, of which each node gets a part; "" if another component assigns ranges
+	// Such as 10.42.0.0/16, of which each node gets a part; "" if another component assigns ranges.
 	PodCIDR            string
 	NodeCIDRMaskSize   int // such as 24, the prefix length of a node's part
 	ServiceCIDR        string

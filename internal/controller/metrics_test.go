@@ -57,7 +57,7 @@ func TestQueuesAreMeasured(t *testing.T) {
 	cancel()
 	<-ended
 	for family, want := range map[string]float64{
-		// the queue no longer runs
+		// The queue no longer runs.
 		"workqueue_retries_total": 2, "workqueue_work_duration_seconds": 3, "workqueue_depth": -1,
 	} {
 		if got := value(family); got != want {

@@ -60,7 +60,7 @@ func (r *rerooted) Range(ctx context.Context, prefix string, opts RangeOptions) 
 }
 
 func (r *rerooted) Commit(ctx context.Context, conditions []Condition, ops ...Op) (TxnResult, error) {
-	// copies, since the caller may retry with the originals
+	// Copies, since the caller may retry with the originals.
 	moved, writes := make([]Condition, len(conditions)), make([]Op, len(ops))
 	for i, c := range conditions {
 		c.Key = r.Stored(c.Key)

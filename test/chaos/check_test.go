@@ -217,7 +217,7 @@ func (h *history) checkChanges(l *log) error {
 // counts tells how much was compared with the model.
 type counts struct {
 	operations, sweeps, reports, dry, selecting, exact, pages, others, compared, resumed, initial, events int
-	// names whose history the checker did not finish
+	// Names whose history the checker did not finish.
 	undecided int
 }
 
@@ -294,7 +294,8 @@ func (h *history) checkLinearizable() error {
 		case porcupine.Illegal:
 			return fmt.Errorf("the history of %s is not linearizable:\n%s", name, describe(part))
 		case porcupine.Unknown:
-			// too many operations for this machine and a minute; that says nothing about the server
+			// Too many operations for this machine and a minute; that says nothing about the
+			// server.
 			h.counts.undecided++
 		}
 	}

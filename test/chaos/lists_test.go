@@ -111,7 +111,7 @@ func (a *actor) pages(ctx context.Context, opts metav1.ListOptions, l *listing) 
 		}
 		revision, _ := strconv.ParseInt(meta.ResourceVersion, 10, 64)
 		if l.revision != 0 && l.revision != revision {
-			// if a page has another revision, the check reports it
+			// If a page has another revision, the check reports it.
 			l.wanted, l.exact = l.revision, true
 		}
 		l.revision = revision

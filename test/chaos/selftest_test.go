@@ -127,7 +127,7 @@ func TestTheChecksTellRightFromWrong(t *testing.T) {
 		{"a read of the newest version at that time", &history{reads: []read{{wanted: 9, name: "a", version: 3}}}, []*follower{full()}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			// the operations behind the events
+			// The operations behind the events.
 			c.h.ops = append(c.h.ops, porcupine.Operation{Input: input{do: create, name: "x", value: "1"}, Output: output{outcome: unknown}})
 			if err := c.h.check(c.plain, nil); (err == nil) != c.want {
 				t.Errorf("%v", err)

@@ -372,7 +372,7 @@ func (p *shutdownRun) shutDown(t *testing.T, token string) error {
 	for version := 1; version <= 2; version++ {
 		shared, slow := open(version, token), open(version, token)
 		for i := range 4 {
-			// over HTTP/2 they share a connection; over HTTP/1.1 they take turns with several
+			// Over HTTP/2 they share a connection; over HTTP/1.1 they take turns with several.
 			c := shared
 			if i == 0 {
 				c = open(version, "")

@@ -169,7 +169,7 @@ spec: {hard: {configmaps: "3", count/deployments.apps: "5"}}
 `); err != nil {
 		return err
 	}
-	// the ConfigMap with the CA
+	// The ConfigMap with the CA.
 	if err := b.becomes(ctx, namespace, "resourcequota/q", "{.status.used.configmaps}", "1"); err != nil {
 		return err
 	}

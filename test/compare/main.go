@@ -33,7 +33,7 @@ type options struct {
 	commit   string // of knarr, for figures.json
 	release  string // of upstream, for figures.json
 	keep     string // folder for the processes' logs
-	// after each load of the control plane, keep profiles in the same folder and print the memory
+	// After each load of the control plane, keep profiles in the same folder and print the memory.
 	profile bool
 	stage   string // which of the three processes this is: see isolate.go
 	cgroup  string // prefix of all cgroups

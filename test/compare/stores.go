@@ -257,8 +257,8 @@ func storeObjects() ([]*unstructured.Unstructured, error) {
 				return nil, err
 			}
 			if u.GroupVersionKind().Group == "diff.example" || u.GetKind() == "LocalSubjectAccessReview" {
-				// apidiff's own definitions and namespaces, which storeCorpus has too, and reviews,
-				// which are not stored
+				// Apidiff's own definitions and namespaces, which storeCorpus has too, and reviews,
+				// which are not stored.
 				continue
 			}
 			if u.GetName() == "x" {
@@ -308,7 +308,7 @@ func (c *apiClient) writeOne(ctx context.Context, namespace string, obj *unstruc
 		if obj.GetKind() == "CertificateSigningRequest" {
 			subresource = "approval"
 		}
-		// servers also write to the objects of flow control
+		// Servers also write to the objects of flow control.
 		if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 			made, err := res.Get(ctx, obj.GetName(), metav1.GetOptions{})
 			if err != nil {
@@ -367,7 +367,7 @@ func (h *handedStore) list(ctx context.Context, m *mixed) error {
 // each calls fn for every object in every version that the server has.
 func (c *apiClient) each(ctx context.Context, fn func(schema.GroupVersionResource, *unstructured.Unstructured) error) error {
 	_, lists, err := c.discovery.ServerGroupsAndResources()
-	// the corpus has an APIService without a server
+	// The corpus has an APIService without a server.
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 var ownObjects = []string{
 	"coordination.k8s.io/v1/leases/kube-system/apiserver-",         // its own identity
 	"v1/configmaps/kube-system/extension-apiserver-authentication", // the CA of its own front proxy
-	// removed at its end, added at its start
+	// Removed at its end, added at its start.
 	"v1/endpoints/default/kubernetes",
 	"v1/endpointslices/default/kubernetes",
 	"v1/clusterroles//knarr:", // knarr's roles of nodes, beside upstream's

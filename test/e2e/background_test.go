@@ -17,7 +17,7 @@ import (
 func (m *machine) knarr(status int, args ...string) string {
 	m.t.Helper()
 	cmd := m.inside(binary, args...)
-	// no other cluster of the user
+	// No other cluster of the user.
 	cmd.Env = append(os.Environ(), "HOME="+m.t.TempDir(), "KUBECONFIG=")
 	out, err := cmd.CombinedOutput()
 	got := 0

@@ -193,7 +193,7 @@ func until(fn func() error) error {
 
 func (p *page) command(c *command) (*exec.Cmd, error) {
 	var args []string
-	// these need their first word first: a plugin, an alias, shell completion
+	// These need their first word first: a plugin, an alias, shell completion.
 	if !slices.Contains([]string{"shout", "charts", "__complete"}, c.args[0]) {
 		args = []string{"--namespace", p.namespace}
 	}

@@ -29,7 +29,7 @@ func (l *lan) plug(m *machine) {
 		l.hosts[m.name] = len(l.hosts) + 1
 	}
 	l.serial++
-	// a new name, since the link of a crashed machine disappears with a delay
+	// A new name, since the link of a crashed machine disappears with a delay.
 	port := fmt.Sprintf("port%d", l.serial)
 	m.ip(fmt.Sprintf("link add uplink type veth peer name %s netns %d", port, l.space.pid))
 	l.space.ip(l.t, "link set "+port+" master lan up")

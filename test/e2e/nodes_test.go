@@ -179,7 +179,7 @@ func (f *fleet) crew() map[string][]member {
 		`jsonpath={range .items[?(@.status.phase=="Running")]}{.metadata.name} {.spec.nodeName} {.status.podIP} {.metadata.deletionTimestamp}{"\n"}{end}`)
 	byNode := map[string][]member{}
 	for line := range strings.Lines(out) {
-		// a fourth field means that the pod is being deleted
+		// A fourth field means that the pod is being deleted.
 		if fields := strings.Fields(line); len(fields) == 3 {
 			byNode[fields[1]] = append(byNode[fields[1]], member{fields[0], fields[2]})
 		}

@@ -71,9 +71,9 @@ func TestPurgeLeavesNothing(t *testing.T) {
 			c.stop(signal)
 		}
 		c.purge()
-		// it has ended; this updates the test's own state
+		// It has ended; this updates the test's own state.
 		c.stop(syscall.SIGTERM)
-		// a killed process exists until init has reaped it
+		// A killed process exists until init has reaped it.
 		c.eventually(time.Minute, "nothing is left", func() error {
 			var left []error
 			for trace, n := range c.traces() {

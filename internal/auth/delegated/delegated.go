@@ -62,7 +62,7 @@ func (d *Auth) Authenticate(r *http.Request) (auth.User, bool, error) {
 	}
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || token == "" {
-		// upstream's kubelet does not allow anonymous requests either
+		// Upstream's kubelet does not allow anonymous requests either.
 		return auth.User{}, false, nil
 	}
 	key := sha256.Sum256([]byte(token))

@@ -105,7 +105,7 @@ type idToken struct {
 	Subject  string      `json:"sub"`
 	Audience audiences   `json:"aud"`
 	Expiry   numericDate `json:"exp"`
-	// this field and the next two are only checked for their type
+	// This field and the next two are only checked for their type.
 	IssuedAt     numericDate       `json:"iat"`
 	Nonce        string            `json:"nonce"`
 	AccessHash   string            `json:"at_hash"`

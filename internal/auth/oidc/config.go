@@ -64,7 +64,7 @@ func (f *Flags) Configuration() (*Configuration, error) {
 	switch {
 	case usernamePrefix == "-":
 		usernamePrefix = ""
-	// subjects of different issuers must not become the same user
+	// Subjects of different issuers must not become the same user.
 	case usernamePrefix == "" && f.UsernameClaim != "email":
 		usernamePrefix = f.Issuer + "#"
 	}

@@ -60,7 +60,7 @@ func startIssuer(t *testing.T) *issuer {
 			http.Error(w, "not now", http.StatusServiceUnavailable)
 			return
 		}
-		// keys for other purposes
+		// Keys for other purposes.
 		list := []any{map[string]string{"kty": "oct", "k": "AAAA"}, map[string]string{"kty": "RSA", "use": "enc"}}
 		for id, key := range i.keys {
 			list = append(list, published(id, key.Public()))

@@ -45,7 +45,7 @@ type PKI struct {
 	ServiceAccount *SigningKeys
 
 	APIServer *Leaf // the API server's serving certificate
-	// the API server as a client of kubelets (kube-apiserver-kubelet-client)
+	// The API server as a client of kubelets (kube-apiserver-kubelet-client)
 	KubeletClient     *Leaf
 	FrontProxyClient  *Leaf // the API server as a client of aggregated API servers
 	Admin             *Leaf // kubernetes-admin in system:masters

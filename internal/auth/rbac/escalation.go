@@ -107,7 +107,7 @@ func (g Grants) checkBinding(ctx context.Context, u auth.User, resource, namespa
 	gr := schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}
 	rules, err := resolve(g.Rules.live, ref, namespace)
 	if apierrors.IsNotFound(err) {
-		// upstream's wording: the role's name and the kind that was written
+		// Upstream's wording: the role's name and the kind that was written.
 		return apierrors.NewNotFound(gr, ref.Name)
 	}
 	if err != nil {

@@ -34,7 +34,7 @@ func (z *Authorizer) ReviewRules(u auth.User, review *authorizationv1.SelfSubjec
 		status.Incomplete = true
 		status.EvaluationError = "node authorizer does not support user rule resolution"
 	}
-	// without the request's spec, as upstream
+	// Without the request's spec, as upstream.
 	review.Spec, review.Status = authorizationv1.SelfSubjectRulesReviewSpec{}, status
 	return nil
 }

@@ -105,7 +105,7 @@ func TestTheCertificateFitsTheRequestedName(t *testing.T) {
 		"a wildcard comes before the rest":                    {"api.example.com", "10.0.0.9", "wildcard"},
 		"the address of the certificate for the rest":         {"", "10.0.0.2", "rest"},
 		"a name of the cluster that no other certificate has": {"kubernetes", "10.0.0.9", "own"},
-		// although it is a certificate's common name
+		// Although it is a certificate's common name.
 		"an address of the cluster":                     {"", "10.0.0.1", "own"},
 		"a certificate whose common name is an address": {"numbered.org", "10.0.0.9", "10.0.0.1"},
 		"a certificate whose common name is no domain":  {"company.org", "10.0.0.9", "Common Name, Inc."},

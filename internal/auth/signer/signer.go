@@ -133,7 +133,7 @@ func (s *Signer) Keys() *Keys { return s.keys.Load() }
 // nothing. Fetch does not wait for a signer that is away.
 func (s *Signer) Fetch(ctx context.Context) error {
 	done := s.fetches.DoChan("", func() (any, error) {
-		// other callers wait for this request too
+		// Other callers wait for this request too.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
 		err := s.fetch(ctx)
@@ -247,7 +247,7 @@ func (s *Signer) Sign(ctx context.Context, claims []byte) (token string, err err
 	defer cancel()
 	payload := base64.RawURLEncoding.EncodeToString(claims)
 	defer func() { s.metrics.signs.WithLabelValues(code(err)).Inc() }()
-	// waits for a signer that is restarting
+	// Waits for a signer that is restarting.
 	signed, err := s.client.Sign(ctx, &externaljwt.SignJWTRequest{Claims: payload}, grpc.WaitForReady(true))
 	if err != nil {
 		return "", fmt.Errorf("while signing jwt: %w", err)

@@ -185,7 +185,7 @@ func (s *Service) legacyUser(ctx context.Context, token string, c *claims) (auth
 		return auth.User{}, err
 	}
 	s.uses.legacy.Inc()
-	// also for an invalid token, so that an administrator who makes it valid again sees the use
+	// Also for an invalid token, so that an administrator who makes it valid again sees the use.
 	s.recordUse(ctx, secret)
 	if secret.Labels[labelInvalidSince] != "" {
 		s.uses.marked.Inc()

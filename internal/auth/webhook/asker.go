@@ -15,7 +15,7 @@ const askTimeout = 30 * time.Second
 
 // NewAsker returns an Asker; backoff is the delay before the first retry.
 func NewAsker(kubeconfig string, backoff time.Duration) (*Asker, error) {
-	// a nil dial, since no network is configured for it, as upstream
+	// A nil dial, since no network is configured for it, as upstream.
 	s, err := newServer(kubeconfig, askTimeout, nil)
 	if err != nil {
 		return nil, err

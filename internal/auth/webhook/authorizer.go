@@ -168,7 +168,7 @@ func labelSelector(raw string) *authorizationv1.LabelSelectorAttributes {
 		return nil
 	}
 	out := &authorizationv1.LabelSelectorAttributes{Requirements: selector.MatchExpressions}
-	// sorted, since the request is the key of the remembered answer
+	// Sorted, since the request is the key of the remembered answer.
 	for _, k := range slices.Sorted(maps.Keys(selector.MatchLabels)) {
 		out.Requirements = append(out.Requirements, metav1.LabelSelectorRequirement{Key: k, Operator: metav1.LabelSelectorOpIn, Values: []string{selector.MatchLabels[k]}})
 	}

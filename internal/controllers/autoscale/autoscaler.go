@@ -88,7 +88,7 @@ func (c *autoscaler) reconcile(ctx context.Context, key controller.Key) (control
 		}
 	}
 	if err != nil && !apierrors.IsConflict(err) {
-		// conditions and Events tell about the error; the period brings the next try
+		// Conditions and Events tell about the error; the period brings the next try.
 		err = controller.Terminal(err)
 	}
 	return controller.Result{After: period}, err
@@ -213,7 +213,7 @@ func (c *autoscaler) scale(ctx context.Context, a *autoscalingv2.HorizontalPodAu
 
 // resourceOf returns the resource that serves a kind.
 func (c *autoscaler) resourceOf(ctx context.Context, gv schema.GroupVersion, kind string) (schema.GroupVersionResource, error) {
-	// the discovery errors of other groups do not matter here
+	// The discovery errors of other groups do not matter here.
 	lists, err := c.env.Client.Discovery(ctx)
 	for _, list := range lists {
 		if list.GroupVersion != gv.String() {

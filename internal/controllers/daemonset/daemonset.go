@@ -45,7 +45,8 @@ type daemonSets struct {
 	sets    client.ViewOf[*appsv1.DaemonSet]
 	pods    client.ViewOf[*corev1.Pod]
 	nodes   client.ViewOf[*corev1.Node]
-	// by set, revision and node: the delay before a failed pod is replaced; safe for concurrent use
+	// By set, revision and node: the delay before a failed pod is replaced; safe for concurrent
+	// use.
 	failed *flowcontrol.Backoff
 	now    func() time.Time
 }

@@ -121,7 +121,7 @@ func (r *round) manage(ctx context.Context) error {
 		if existing[node] {
 			continue
 		}
-		// pinned to a node that is gone, so they are never bound; the pod GC deletes bound ones
+		// Pinned to a node that is gone, so they are never bound; the pod GC deletes bound ones.
 		for _, p := range pods {
 			if p.Spec.NodeName == "" && p.DeletionTimestamp == nil {
 				remove = append(remove, p)
@@ -324,7 +324,7 @@ func (r *round) writeStatus(ctx context.Context) error {
 		}
 		status.CurrentNumberScheduled++
 		p := pods[0]
-		// a pod that is being deleted does not count if another one is there
+		// A pod that is being deleted does not count if another one is there.
 		for _, other := range pods {
 			if other.DeletionTimestamp == nil && (p.DeletionTimestamp != nil || (controller.PodReady(other) && !controller.PodReady(p))) {
 				p = other

@@ -188,7 +188,7 @@ func (r *rollout) judge(status *appsv1.DeploymentStatus) {
 			if have.Status == c.Status {
 				c.LastTransitionTime = have.LastTransitionTime
 			}
-			// each progress restarts the deadline
+			// Each progress restarts the deadline.
 			removeCondition(status, appsv1.DeploymentProgressing)
 		}
 		setCondition(status, c)

@@ -44,7 +44,7 @@ var Controller = controller.Starter{Name: "garbage-collector-controller", Accoun
 const (
 	workers = 20
 	byOwner = "gc-owner-uid"
-	// the release of an owner waits so long for Views, then asks the server
+	// The release of an owner waits so long for Views, then asks the server.
 	syncLimit = time.Second
 	listLimit = 30 * time.Second // for one page of a list
 	listTotal = 30 * time.Minute // for all pages of a list
@@ -72,7 +72,7 @@ type watched struct {
 	view       atomic.Pointer[client.View] // nil until the kind could be listed
 	stop       context.CancelFunc
 	opened     chan struct{} // closed when the View is open, or will never be
-	// the View's initial list is complete; nil without a View, as is ended
+	// The View's initial list is complete; nil without a View, as is ended.
 	synced <-chan struct{}
 	ended  <-chan struct{}
 	held   map[item]bool // owners to retry when the kind can be listed; guarded by collector.mu
@@ -113,7 +113,7 @@ type collector struct {
 	total    time.Duration  // listTotal
 	waiting  sync.WaitGroup // goroutines of retryWith, started by the queue's workers only
 
-	// tells which groups extension servers serve; set once
+	// Tells which groups extension servers serve; set once.
 	services client.ViewOf[*apiregistrationv1.APIService]
 
 	mu     sync.RWMutex // guards the maps

@@ -213,7 +213,7 @@ func TestRegressionADependentAdoptedBeforeItsForegroundDeletionStays(t *testing.
 	found := ownerSecret(c, "found")
 	top := configMap(c, "top", nil)
 	middle := configMap(c, "adopted", nil, owner(top, true))
-	// without a blocking dependent, there would be nothing to wait for
+	// Without a blocking dependent, there would be nothing to wait for.
 	configMap(c, "below", nil, owner(middle, true))
 	c.Eventually("all are there", left(c, "adopted", "below", "top"))
 	s.adopt(t, "adopted", found)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
-	// minimal machines have no time zone database, which CronJobs with a time zone need
+	// Minimal machines have no time zone database, which CronJobs with a time zone need.
 	_ "time/tzdata"
 
 	"github.com/robfig/cron/v3"

@@ -56,7 +56,7 @@ func (r *round) want() int {
 	}
 	if r.job.Spec.Completions == nil {
 		if r.succeeded > 0 {
-			// the work queue is empty: the active pods may finish
+			// The work queue is empty: the active pods may finish.
 			return min(len(r.active), parallelism)
 		}
 		return parallelism

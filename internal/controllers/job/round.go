@@ -28,7 +28,7 @@ type round struct {
 	succeeded, failed int32
 	succeededIndexes  indexSet
 	failedIndexes     indexSet
-	// by index: the last failed pod, kept until its successor carries its failure count
+	// By index: the last failed pod, kept until its successor carries its failure count.
 	delayed map[int]*corev1.Pod
 	done    *batchv1.JobCondition
 	wait    time.Duration
@@ -272,7 +272,7 @@ func (r *round) decideCompletion() {
 	}
 	const message = "Reached expected number of succeeded pods"
 	switch {
-	// a work queue: the first success means that the queue is empty
+	// A work queue: the first success means that the queue is empty.
 	case r.job.Spec.Completions == nil:
 		if r.succeeded > 0 {
 			r.end(batchv1.JobComplete, batchv1.JobReasonCompletionsReached, message)

@@ -47,7 +47,7 @@ func run(ctx context.Context, env controller.Env) error {
 		Inputs: []controller.Input{
 			controller.On(cidrs, func(e client.TypedEvent[*networkingv1.ServiceCIDR]) []controller.Key {
 				keys := []controller.Key{{Name: e.Object.Name}}
-				// a new range may allow the deletion of an old one
+				// A new range may allow the deletion of an old one.
 				for _, other := range cidrs.List("", nil) {
 					if other.DeletionTimestamp != nil && other.Name != e.Object.Name {
 						keys = append(keys, controller.KeyOf(other))

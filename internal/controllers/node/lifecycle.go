@@ -32,7 +32,7 @@ const (
 	defaultGrace  = 40 * time.Second
 	startupGrace  = time.Minute      // for a node that never posted a status
 	evictionEvery = 10 * time.Second // between two nodes of a zone
-	// a disrupted zone with more nodes than this is evicted slowly; a smaller one is not
+	// A disrupted zone with more nodes than this is evicted slowly; a smaller one is not.
 	largeZone      = 50
 	slowEviction   = 100 * time.Second
 	disruptedShare = 0.55
@@ -56,7 +56,7 @@ type lifecycle struct {
 	now     func() time.Time
 
 	mu sync.Mutex
-	// last sign of life by our clock, since clocks of nodes are not trusted
+	// Last sign of life by our clock, since clocks of nodes are not trusted.
 	heartbeats map[string]time.Time
 	shares     map[string]share // by node
 	tallies    map[zoneID]tally // by zone
@@ -231,7 +231,7 @@ func (c *lifecycle) checkHeartbeat(ctx context.Context, node *corev1.Node) (_ *c
 		}
 	}
 	if equality.Semantic.DeepEqual(node.Status, changed.Status) {
-		// already Unknown; a sign of life changes the status and queues the node
+		// Already Unknown; a sign of life changes the status and queues the node.
 		return node, 0, nil
 	}
 	updated, err := client.UpdateStatus(ctx, c.env.Client, changed)
@@ -239,7 +239,7 @@ func (c *lifecycle) checkHeartbeat(ctx context.Context, node *corev1.Node) (_ *c
 		return nil, 0, fmt.Errorf("mark silent node %s as unknown: %w", node.Name, err)
 	}
 	c.recount(updated)
-	// no Event for a node that was never ready
+	// No Event for a node that was never ready.
 	if ready != nil && ready.Status == corev1.ConditionTrue {
 		c.event(updated, "NodeNotReady", "Node %s status is now: NodeNotReady", node.Name)
 	}

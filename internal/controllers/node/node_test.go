@@ -34,7 +34,7 @@ func tainted(n *corev1.Node, key string, effect corev1.TaintEffect) bool {
 func TestWithoutAPodRangeNoNodeGetsAPart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	// it has no client, so IPAM must not use it
+	// It has no client, so IPAM must not use it.
 	if err := node.IPAM.Run(ctx, controller.Env{}); err != nil {
 		t.Error(err)
 	}

@@ -181,7 +181,7 @@ type share struct {
 
 func shareOf(node *corev1.Node) share {
 	s := share{zone: zoneOf(node)}
-	// the API server writes numbers only
+	// The API server writes numbers only.
 	s.revision, _ = strconv.ParseInt(node.ResourceVersion, 10, 64)
 	if ready := condition(node, corev1.NodeReady); ready != nil && ready.Status == corev1.ConditionTrue {
 		s.ready = 1

@@ -54,7 +54,7 @@ type quotas struct {
 // bounded is a kind that a quota limits.
 type bounded struct {
 	late chan struct{} // closed when quotas stop waiting for the kind
-	// closed when the View is open or has failed; the fields below are set then
+	// Closed when the View is open or has failed; the fields below are set then.
 	opened chan struct{}
 	view   client.View
 	err    error

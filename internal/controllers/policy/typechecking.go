@@ -64,7 +64,7 @@ func runTypeChecking(ctx context.Context, env controller.Env) error {
 
 func typeWarnings(ctx context.Context, c client.Interface, p *admissionregistrationv1.ValidatingAdmissionPolicy) ([]admissionregistrationv1.ExpressionWarning, error) {
 	served, err := c.Discovery(ctx)
-	// the types of failed groups are unknown and stay unchecked
+	// The types of failed groups are unknown and stay unchecked.
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return nil, err
 	}

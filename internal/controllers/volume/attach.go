@@ -234,7 +234,7 @@ func (c *attacher) otherNode(v *corev1.PersistentVolume, node string) string {
 func (c *attacher) ours(a *storagev1.VolumeAttachment) bool {
 	v := c.volumeOf(a)
 	if v == nil {
-		// its volume is gone
+		// Its volume is gone.
 		return a.Spec.Source.PersistentVolumeName != nil && strings.HasPrefix(a.Name, "csi-")
 	}
 	return a.Name == attachmentName(v.Spec.CSI, a.Spec.NodeName)

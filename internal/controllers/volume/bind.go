@@ -64,7 +64,7 @@ func (b *binder) nameClaim(ctx context.Context, v *corev1.PersistentVolume, c *c
 func (b *binder) volume(ctx context.Context, v *corev1.PersistentVolume) error {
 	ref := v.Spec.ClaimRef
 	if ref == nil || ref.UID == "" {
-		// free, or reserved for a claim that does not exist yet
+		// Free, or reserved for a claim that does not exist yet.
 		return b.volumePhase(ctx, v, corev1.VolumeAvailable, "")
 	}
 	c, ok := b.claims.Get(ref.Namespace, ref.Name)

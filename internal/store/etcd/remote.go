@@ -46,7 +46,7 @@ func Connect(ctx context.Context, opts RemoteOptions) (*Remote, error) {
 		DialTimeout:          10 * time.Second,
 		DialKeepAliveTime:    30 * time.Second,
 		DialKeepAliveTimeout: 10 * time.Second,
-		// larger than the server's limit, so that the server reports it
+		// Larger than the server's limit, so that the server reports it.
 		MaxCallSendMsgSize: 16 << 20,
 		Logger:             zapToSlog(opts.Log),
 		DialOptions:        append([]grpc.DialOption{grpc.WithReadBufferSize(64 << 10)}, opts.Dial...),

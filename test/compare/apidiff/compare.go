@@ -81,7 +81,7 @@ func compareCauses(x, y any) []difference {
 	var out []difference
 	for c := range a {
 		if len(a) == 1 && strings.Contains(c, "failed to allocate IP: IPAddress.") {
-			// upstream reports nothing else then
+			// Upstream reports nothing else then.
 			return []difference{{"an unwritable address, with the reason in ours", fmt.Sprint(a), fmt.Sprint(b)}}
 		}
 	}

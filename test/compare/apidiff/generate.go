@@ -119,8 +119,8 @@ type scenario struct {
 	entry     *entry
 	last      [2]map[string]any
 	answered  [2]any // bodies of the answers to the last request
-	// one side has accepted a write that the other has not: later differences would only follow
-	// from that
+	// One side has accepted a write that the other has not: later differences would only follow
+	// from that.
 	apart bool
 	err   error
 }
@@ -178,7 +178,7 @@ func (c *scenario) fresh() map[string]any {
 	meta := obj["metadata"].(map[string]any)
 	switch c.entry.kind {
 	case "CustomResourceDefinition", "APIService":
-		// their names are their values
+		// Their names are their values.
 	case "IPAddress":
 		meta["name"] = fmt.Sprintf("192.168.%d.%d", c.number/250%250, c.number%250+1)
 	case "ServiceCIDR":

@@ -21,7 +21,7 @@ func (c *scenario) live(obj map[string]any) {
 		return c.write(http.MethodPost, path+"?"+c.fieldValidation()[:0], obj, "application/json")
 	})
 	defer c.remove()
-	// each side has generated another name
+	// Each side has generated another name.
 	if code != http.StatusCreated || dig(c.last[0]["metadata"], "name") != dig(c.last[1]["metadata"], "name") {
 		return
 	}
@@ -281,7 +281,7 @@ func (c *scenario) list() {
 	case 1:
 		limit := oneOf(c.r, []string{"1", "0", "-1", "x"})
 		if limit == "1" && !c.entry.namespaced {
-			// other cases create objects meanwhile, so whether one page holds all is random
+			// Other cases create objects meanwhile, so whether one page holds all is random.
 			limit = "500"
 		}
 		query.Set("limit", limit)

@@ -83,7 +83,7 @@ var (
 	uuid   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	moment = regexp.MustCompile(`20[2-9][0-9]-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	token  = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
-	// the slash comes from broken values of generateName
+	// The slash comes from broken values of generateName.
 	suffixed = regexp.MustCompile(`(\bgen-|/[abx])[bcdfghjklmnpqrstvwxz2456789]{5}\b`)
 	revision = regexp.MustCompile(`(StorageError: |ResourceVersion|resourceVersion|resource version)[^"]{0,40}?\d+`)
 	port     = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
@@ -104,7 +104,7 @@ func normalize(v any, key string) any {
 				v["name"] = base + "<random>"
 			}
 		}
-		// one of the servers knows the user by a certificate, and names it
+		// One of the servers knows the user by a certificate, and names it.
 		if v["signerName"] != nil && v["request"] != nil {
 			delete(v, "extra")
 		}

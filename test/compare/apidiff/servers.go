@@ -172,7 +172,7 @@ func (s *server) send(ctx context.Context, r request) (*answer, error) {
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if errors.Is(err, context.DeadlineExceeded) {
-		// a watch by accident
+		// A watch by accident.
 		return &answer{code: resp.StatusCode, text: "an answer without an end"}, nil
 	}
 	if err != nil {
@@ -238,7 +238,7 @@ func launch(dir, name, path string, args ...string) (stop func(), err error) {
 	defer log.Close()
 	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	// upstream would use a proxy for requests to nodes and pods
+	// Upstream would use a proxy for requests to nodes and pods.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return strings.HasSuffix(strings.ToLower(name), "_proxy")

@@ -19,7 +19,7 @@ import (
 const (
 	finalizer = "harbour.example.com/farewell"
 	berthed   = corev1.PodConditionType("harbour.example.com/berthed") // the readiness gate
-	// label of pods with the name of their ConfigMap
+	// Label of pods with the name of their ConfigMap.
 	fleetKey  = "harbour.example.com/fleet"
 	gateIndex = "gate"
 )
