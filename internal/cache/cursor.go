@@ -13,10 +13,10 @@ const chunk = 256
 
 // Cursor is one watcher's place in the log. All methods except Close belong to one goroutine.
 type Cursor struct {
-	kind     *Kind
-	interest Interest
-	topic    topic
-	room     *waitingRoom // nil: the cursor reads every event
+	kind         *Kind
+	interest     Interest
+	topic        topic
+	topicCursors *topicCursors // nil: the cursor reads every event
 
 	// wake holds a token if there may be news. signalled is true from before the token is put in
 	// until it is taken out.
@@ -207,7 +207,7 @@ func (c *Cursor) take(into []*event) ([]*event, bool, error) {
 }
 
 func (c *Cursor) takeFrom(log *eventLog, into []*event) ([]*event, bool, error) {
-	if c.room == nil {
+	if c.topicCursors == nil {
 		if c.next < log.first {
 			return into, false, c.tooOld(log)
 		}
@@ -216,19 +216,19 @@ func (c *Cursor) takeFrom(log *eventLog, into []*event) ([]*event, bool, error) 
 		}
 		return into, c.next < log.next, nil
 	}
-	if c.next < c.room.dropped {
+	if c.next < c.topicCursors.dropped {
 		return into, false, c.tooOld(log)
 	}
-	i, _ := slices.BinarySearch(c.room.events, c.next)
-	for ; i < len(c.room.events) && len(into) < chunk; i++ {
-		n := c.room.events[i]
+	i, _ := slices.BinarySearch(c.topicCursors.events, c.next)
+	for ; i < len(c.topicCursors.events) && len(into) < chunk; i++ {
+		n := c.topicCursors.events[i]
 		if n < log.first {
 			return into, false, c.tooOld(log)
 		}
 		into = append(into, log.at(n))
 		c.next = n + 1
 	}
-	if i < len(c.room.events) {
+	if i < len(c.topicCursors.events) {
 		return into, true, nil
 	}
 	c.next = log.next

@@ -86,8 +86,8 @@ func (i *Interest) topic() (topic, bool) {
 	return topic{}, false
 }
 
-// waitingRoom holds the cursors of one topic, and the numbers of its events in the log.
-type waitingRoom struct {
+// topicCursors holds the cursors of one topic, and the numbers of its events in the log.
+type topicCursors struct {
 	cursors []*Cursor
 	readers int // cursors that read the objects
 	events  []uint64
@@ -95,7 +95,7 @@ type waitingRoom struct {
 	dropped uint64
 }
 
-func (r *waitingRoom) forget(first uint64) {
+func (r *topicCursors) forget(first uint64) {
 	n, _ := slices.BinarySearch(r.events, first)
 	if n > 0 {
 		r.dropped = r.events[n-1] + 1
@@ -108,7 +108,7 @@ type cursors struct {
 	n       int
 	readers int       // cursors without a topic that read the objects
 	all     []*Cursor // cursors without a topic
-	topics  map[topic]*waitingRoom
+	topics  map[topic]*topicCursors
 	fields  map[string]int // number of topics by field
 	waking  []*Cursor
 	anyName int // number of topics for a name in any namespace
@@ -124,28 +124,28 @@ func (cs *cursors) add(c *Cursor, log *eventLog) {
 		}
 		return
 	}
-	room := cs.topics[t]
-	if room == nil {
-		room = &waitingRoom{dropped: log.first}
+	waiting := cs.topics[t]
+	if waiting == nil {
+		waiting = &topicCursors{dropped: log.first}
 		if cs.topics == nil {
-			cs.topics, cs.fields = map[topic]*waitingRoom{}, map[string]int{}
+			cs.topics, cs.fields = map[topic]*topicCursors{}, map[string]int{}
 		}
-		cs.topics[t] = room
+		cs.topics[t] = waiting
 		cs.fields[t.field]++
 		if t.field == byName && t.a == "" {
 			cs.anyName++
 		}
 		for n := log.first; n < log.next; n++ {
 			if e := log.at(n); concerns(e, t) {
-				room.events = append(room.events, n)
+				waiting.events = append(waiting.events, n)
 			}
 		}
 	}
-	room.cursors = append(room.cursors, c)
+	waiting.cursors = append(waiting.cursors, c)
 	if !c.light {
-		room.readers++
+		waiting.readers++
 	}
-	c.topic, c.room = t, room
+	c.topic, c.topicCursors = t, waiting
 }
 
 func (cs *cursors) remove(c *Cursor) {
@@ -153,21 +153,21 @@ func (cs *cursors) remove(c *Cursor) {
 		return // it is in no list any more
 	}
 	list := &cs.all
-	if c.room != nil {
-		list = &c.room.cursors
+	if c.topicCursors != nil {
+		list = &c.topicCursors.cursors
 	}
 	i := slices.Index(*list, c)
 	if i < 0 {
 		return
 	}
 	cs.n--
-	if !c.light && c.room != nil {
-		c.room.readers--
+	if !c.light && c.topicCursors != nil {
+		c.topicCursors.readers--
 	} else if !c.light {
 		cs.readers--
 	}
 	*list = slices.Delete(*list, i, i+1)
-	if c.room != nil && len(c.room.cursors) == 0 {
+	if c.topicCursors != nil && len(c.topicCursors.cursors) == 0 {
 		delete(cs.topics, c.topic)
 		if cs.fields[c.topic.field]--; cs.fields[c.topic.field] == 0 {
 			delete(cs.fields, c.topic.field)
@@ -248,15 +248,15 @@ func (cs *cursors) read(e *Entry) bool {
 }
 
 func (cs *cursors) readIn(t topic) bool {
-	room, ok := cs.topics[t]
-	return ok && room.readers > 0
+	waiting, ok := cs.topics[t]
+	return ok && waiting.readers > 0
 }
 
 func (cs *cursors) file(t topic, n, first uint64) {
-	if room, ok := cs.topics[t]; ok {
-		room.forget(first)
-		room.events = append(room.events, n)
-		cs.wake(room.cursors)
+	if waiting, ok := cs.topics[t]; ok {
+		waiting.forget(first)
+		waiting.events = append(waiting.events, n)
+		cs.wake(waiting.cursors)
 	}
 }
 
@@ -273,8 +273,8 @@ func (cs *cursors) each(fn func(*Cursor)) {
 	for _, c := range cs.all {
 		fn(c)
 	}
-	for _, room := range cs.topics {
-		for _, c := range room.cursors {
+	for _, waiting := range cs.topics {
+		for _, c := range waiting.cursors {
 			fn(c)
 		}
 	}

@@ -89,7 +89,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 			t.Logf("%d histories: %v", made+1, total)
 		}
 	}
-	t.Logf("%d histories of seed %d: %v; the server was %s", made, start, total, s.fate())
+	t.Logf("%d histories of seed %d: %v; the server was %s", made, start, total, s.events())
 	if what := lacking(); what != "" {
 		t.Errorf("the histories show nothing: %s", what)
 	}

@@ -171,8 +171,8 @@ func (s *server) end(signal syscall.Signal) {
 	<-p.gone
 }
 
-// fate describes the server's history.
-func (s *server) fate() string {
+// events describes the server's history.
+func (s *server) events() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return fmt.Sprintf("killed %d times and told to end %d times", s.blows[syscall.SIGKILL], s.blows[syscall.SIGTERM])

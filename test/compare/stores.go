@@ -395,8 +395,8 @@ func (c *apiClient) each(ctx context.Context, fn func(schema.GroupVersionResourc
 	return nil
 }
 
-// there reports whether an object can still be read. It returns true if that is uncertain.
-func (c *apiClient) there(ctx context.Context, res schema.GroupVersionResource, obj *unstructured.Unstructured) bool {
+// exists reports whether an object can still be read. It returns true if that is uncertain.
+func (c *apiClient) exists(ctx context.Context, res schema.GroupVersionResource, obj *unstructured.Unstructured) bool {
 	now, err := c.Resource(res).Namespace(obj.GetNamespace()).Get(ctx, obj.GetName(), metav1.GetOptions{})
 	return !apierrors.IsNotFound(err) && (err != nil || now.GetUID() == obj.GetUID())
 }
@@ -411,7 +411,7 @@ func (h *handedStore) touch(ctx context.Context, m *mixed) error {
 	var errs []error
 	err = c.each(ctx, func(res schema.GroupVersionResource, obj *unstructured.Unstructured) error {
 		_, err := c.Resource(res).Namespace(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
-		if apierrors.IsNotFound(err) && !c.there(ctx, res, obj) {
+		if apierrors.IsNotFound(err) && !c.exists(ctx, res, obj) {
 			err = nil // deleted since it was listed
 		}
 		if err != nil && !apierrors.IsMethodNotSupported(err) {

@@ -56,7 +56,7 @@ func containsAny(s string, parts []string) bool {
 // write changes are only reported if nothing else differs.
 func describeDifferences(key string, was, is *unstructured.Unstructured) (errs []error) {
 	var marks []error
-	for path, values := range unlike("", was.Object, is.Object) {
+	for path, values := range differingValues("", was.Object, is.Object) {
 		err := fmt.Errorf("%s: %s was %.300s, is %.300s", key, path, values[0], values[1])
 		switch path {
 		case ".metadata.resourceVersion", ".metadata.generation", ".metadata.managedFields":
@@ -71,8 +71,8 @@ func describeDifferences(key string, was, is *unstructured.Unstructured) (errs [
 	return marks
 }
 
-// unlike returns the values that differ, by path; lists count as values.
-func unlike(path string, a, b any) map[string][2]string {
+// differingValues returns the values that differ, by path; lists count as values.
+func differingValues(path string, a, b any) map[string][2]string {
 	left, ok := a.(map[string]any)
 	right, okToo := b.(map[string]any)
 	if !ok || !okToo {
@@ -83,7 +83,7 @@ func unlike(path string, a, b any) map[string][2]string {
 	}
 	all := map[string][2]string{}
 	for key := range left {
-		maps.Copy(all, unlike(path+"."+key, left[key], right[key]))
+		maps.Copy(all, differingValues(path+"."+key, left[key], right[key]))
 	}
 	for key := range right {
 		if _, ok := left[key]; !ok {

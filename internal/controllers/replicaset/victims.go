@@ -21,7 +21,7 @@ func (s *sets[T]) victims(rs *appsv1.ReplicaSet, active []*corev1.Pod, count int
 	if count >= len(active) {
 		return active
 	}
-	crowd := s.crowd(rs)
+	crowd := s.podsPerNode(rs)
 	now := s.now()
 	sorted := slices.Clone(active)
 	slices.SortStableFunc(sorted, func(a, b *corev1.Pod) int {
@@ -30,9 +30,9 @@ func (s *sets[T]) victims(rs *appsv1.ReplicaSet, active []*corev1.Pod, count int
 	return sorted[:count]
 }
 
-// crowd returns the number of active pods by node, of this set and of the other sets of its
+// podsPerNode returns the number of active pods by node, of this set and of the other sets of its
 // Deployment.
-func (s *sets[T]) crowd(rs *appsv1.ReplicaSet) map[string]int {
+func (s *sets[T]) podsPerNode(rs *appsv1.ReplicaSet) map[string]int {
 	related := controller.Controlled(s.pods, rs.UID)
 	if ref := metav1.GetControllerOfNoCopy(rs); ref != nil {
 		related = nil

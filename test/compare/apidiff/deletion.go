@@ -50,9 +50,9 @@ func (c *scenario) deleteIf() {
 	})
 }
 
-// held adds a finalizer to the object, deletes it, and tries operations until the finalizer is
-// removed.
-func (c *scenario) held() {
+// withFinalizer adds a finalizer to the object, deletes it, and tries operations until the
+// finalizer is removed.
+func (c *scenario) withFinalizer() {
 	merge := func(what string, body string) int {
 		return c.both(what, body, func(int) request {
 			return request{method: http.MethodPatch, path: c.path(), contentType: "application/merge-patch+json", body: []byte(body)}

@@ -27,7 +27,7 @@ func (c *scenario) live(obj map[string]any) {
 	}
 	c.settled(c.path())
 	steps := []func(){c.update, c.update, c.status, c.status, c.merge, c.jsonPatch, c.strategic, c.apply, c.read, c.table, c.otherVersion, c.list, c.list, c.deleteDry,
-		c.negotiate, c.negotiate, c.content, c.content, c.badQuery, c.badQuery, c.oddMethod, c.part, c.part, c.dryUpdate,
+		c.negotiate, c.negotiate, c.content, c.content, c.badQuery, c.badQuery, c.wrongMethod, c.part, c.part, c.dryUpdate,
 		c.stale, c.deleteIf, c.at, c.at, c.asOtherUser, c.inOtherNamespace, c.duplicateFields, c.asProtobuf, c.managers}
 	if c.bodies {
 		steps = []func(){c.update, c.update, c.dryUpdate, c.status, c.status, c.merge, c.jsonPatch, c.strategic, c.apply, c.stale, c.asProtobuf, c.managers}
@@ -43,7 +43,7 @@ func (c *scenario) live(obj map[string]any) {
 	case c.r.IntN(16) == 0:
 		c.watch()
 	case c.r.IntN(8) == 0:
-		c.held()
+		c.withFinalizer()
 	case c.r.IntN(8) == 0:
 		c.deleteAll()
 	}

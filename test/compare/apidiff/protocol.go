@@ -211,8 +211,8 @@ func (c *scenario) badQuery() {
 	})
 }
 
-// oddMethod uses methods and subresources that do not exist.
-func (c *scenario) oddMethod() {
+// wrongMethod uses methods and subresources that do not exist.
+func (c *scenario) wrongMethod() {
 	list := c.entry.collection(c.entry.version, c.namespace)
 	path := oneOf(c.r, []string{c.path(), list, c.path() + "/status", c.path() + "/nothing", c.path() + "/scale", c.path() + "/status/x", list + "/", c.path() + "/", prefix(c.entry.group, c.entry.version), prefix(c.entry.group, c.entry.version) + "/nothing", prefix(c.entry.group, c.entry.version) + "/watch/" + c.entry.resource + "/a/b/c"})
 	method := oneOf(c.r, []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodOptions, http.MethodHead, "PROPFIND", http.MethodGet, http.MethodTrace})

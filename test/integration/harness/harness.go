@@ -150,8 +150,8 @@ func (s *Server) ready(ctx context.Context) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// Leave is Stop after the server has answered all requests.
-func (s *Server) Leave() {
+// StopGracefully is Stop after the server has answered all requests.
+func (s *Server) StopGracefully() {
 	s.process.stop()
 	s.Stop()
 }

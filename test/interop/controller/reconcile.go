@@ -63,7 +63,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !fleet.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, r.farewell(ctx, fleet)
+		return ctrl.Result{}, r.handleDeletion(ctx, fleet)
 	}
 	if controllerutil.AddFinalizer(fleet, finalizer) {
 		return ctrl.Result{}, r.Update(ctx, fleet)
@@ -84,7 +84,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.openGates(ctx, fleet); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, r.tell(ctx, fleet, deployment)
+	return ctrl.Result{}, r.recordReady(ctx, fleet, deployment)
 }
 
 func (r *reconciler) shape(fleet *corev1.ConfigMap, d *appsv1.Deployment, ships int32) error {
@@ -121,8 +121,8 @@ func (r *reconciler) openGates(ctx context.Context, fleet *corev1.ConfigMap) err
 	return nil
 }
 
-// tell records the number of ready ships.
-func (r *reconciler) tell(ctx context.Context, fleet *corev1.ConfigMap, d *appsv1.Deployment) error {
+// recordReady records the number of ready ships.
+func (r *reconciler) recordReady(ctx context.Context, fleet *corev1.ConfigMap, d *appsv1.Deployment) error {
 	ready := fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, *d.Spec.Replicas)
 	if fleet.Annotations["ready"] == ready {
 		return nil
@@ -135,7 +135,7 @@ func (r *reconciler) tell(ctx context.Context, fleet *corev1.ConfigMap, d *appsv
 	return r.Patch(ctx, fleet, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-func (r *reconciler) farewell(ctx context.Context, fleet *corev1.ConfigMap) error {
+func (r *reconciler) handleDeletion(ctx context.Context, fleet *corev1.ConfigMap) error {
 	if !controllerutil.RemoveFinalizer(fleet, finalizer) {
 		return nil
 	}

@@ -28,10 +28,10 @@ type TearDownFunc func()
 // StartTestServer starts knarr. It skips a test that needs something that knarr does not have, or
 // that accesses the server's internals.
 func StartTestServer(_ context.Context, t testing.TB, setup TestServerSetup) (kubernetes.Interface, *rest.Config, TearDownFunc) {
-	var reach *kube.Reach
+	var injected *kube.Injected
 	if setup.ModifyServerConfig != nil {
 		var ok bool
-		if reach, ok = kube.NewReach(setup.ModifyServerConfig); !ok {
+		if injected, ok = kube.NewInjected(setup.ModifyServerConfig); !ok {
 			t.Skip("knarr is another process")
 		}
 	}
@@ -46,11 +46,11 @@ func StartTestServer(_ context.Context, t testing.TB, setup TestServerSetup) (ku
 	if setup.ModifyServerRunOptions != nil {
 		setup.ModifyServerRunOptions(opts)
 	}
-	if reach != nil {
-		if err := reach.Serve(opts, dir); err != nil {
+	if injected != nil {
+		if err := injected.Serve(opts, dir); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(reach.Close)
+		t.Cleanup(injected.Close)
 	}
 	if why := harness.Unavailable(nil); why != "" {
 		t.Skip("knarr does not have ", why)
@@ -63,8 +63,8 @@ func StartTestServer(_ context.Context, t testing.TB, setup TestServerSetup) (ku
 		t.Fatalf("start knarr: %v", err)
 	}
 	config := server.Config
-	if reach != nil {
-		reach.Client(config)
+	if injected != nil {
+		injected.Client(config)
 	}
 	config.CAFile, config.CAData = server.CAFile, nil
 	client, err := kubernetes.NewForConfig(config)

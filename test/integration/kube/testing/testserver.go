@@ -114,7 +114,7 @@ func StartTestServer(t ktesting.TB, o *TestServerInstanceOptions, flags []string
 	dir := result.TmpDir
 	result.TearDownFn = func() {
 		client.Close()
-		server.Leave()
+		server.StopGracefully()
 		_ = os.RemoveAll(dir)
 	}
 	return result, nil

@@ -25,9 +25,9 @@ import (
 // inProcess is the token of a client for which a test's own authenticator needs no token.
 const inProcess = "in-process"
 
-// Reach holds what a test put into the server itself: an authenticator, an authorizer, the longest
-// lifetime of tokens. knarr reaches them by webhooks.
-type Reach struct {
+// Injected holds what a test put into the server itself: an authenticator, an authorizer, the
+// longest lifetime of tokens. knarr reaches them by webhooks.
+type Injected struct {
 	authenticator authenticator.Request
 	authorizer    authorizer.Authorizer
 	nameless      bool          // the test's client has no token
@@ -35,9 +35,9 @@ type Reach struct {
 	server        *httptest.Server
 }
 
-// NewReach runs a test's change of the configuration, in which only these settings count. ok is
+// NewInjected runs a test's change of the configuration, in which only these settings count. ok is
 // false if it changes something else.
-func NewReach(modify func(*controlplane.Config)) (r *Reach, ok bool) {
+func NewInjected(modify func(*controlplane.Config)) (r *Injected, ok bool) {
 	defer func() {
 		if recover() != nil { // it reads something that is missing here, such as the store
 			ok = false
@@ -54,7 +54,7 @@ func NewReach(modify func(*controlplane.Config)) (r *Reach, ok bool) {
 	if generic.RequestInfoResolver != nil || generic.AdmissionControl != nil || generic.OpenAPIConfig != nil || config.ControlPlane.StorageFactory != nil {
 		return nil, false
 	}
-	r = &Reach{authenticator: generic.Authentication.Authenticator, nameless: generic.LoopbackClientConfig.BearerToken == "", longest: config.ControlPlane.Extra.ServiceAccountMaxExpiration}
+	r = &Injected{authenticator: generic.Authentication.Authenticator, nameless: generic.LoopbackClientConfig.BearerToken == "", longest: config.ControlPlane.Extra.ServiceAccountMaxExpiration}
 	if generic.Authorization.Authorizer != authorizer.Authorizer(silent) {
 		r.authorizer = generic.Authorization.Authorizer
 	}
@@ -62,7 +62,7 @@ func NewReach(modify func(*controlplane.Config)) (r *Reach, ok bool) {
 }
 
 // Serve answers knarr's webhook requests, and sets the options to its address.
-func (r *Reach) Serve(opts *options.ServerRunOptions, dir string) error {
+func (r *Injected) Serve(opts *options.ServerRunOptions, dir string) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/authenticate", func(w http.ResponseWriter, req *http.Request) { review(w, req, r.authenticate) })
 	mux.HandleFunc("/authorize", func(w http.ResponseWriter, req *http.Request) { review(w, req, r.authorize) })
@@ -85,16 +85,16 @@ func (r *Reach) Serve(opts *options.ServerRunOptions, dir string) error {
 }
 
 // Close stops the server.
-func (r *Reach) Close() { r.server.Close() }
+func (r *Injected) Close() { r.server.Close() }
 
 // Client gives a client a token that the test's authenticator accepts.
-func (r *Reach) Client(config *rest.Config) {
+func (r *Injected) Client(config *rest.Config) {
 	if r.nameless {
 		config.BearerToken = inProcess
 	}
 }
 
-func (r *Reach) kubeconfig(dir, path string) (string, error) {
+func (r *Injected) kubeconfig(dir, path string) (string, error) {
 	config := clientcmdapi.NewConfig()
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.server.Certificate().Raw})
 	config.Clusters["test"] = &clientcmdapi.Cluster{Server: r.server.URL + "/" + path, CertificateAuthorityData: authority}
@@ -117,7 +117,7 @@ func review[T any](w http.ResponseWriter, req *http.Request, answer func(context
 	_ = json.NewEncoder(w).Encode(&object)
 }
 
-func (r *Reach) authenticate(ctx context.Context, review *authenticationv1.TokenReview) {
+func (r *Injected) authenticate(ctx context.Context, review *authenticationv1.TokenReview) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 	if err != nil {
 		review.Status.Error = err.Error()
@@ -143,7 +143,7 @@ func (r *Reach) authenticate(ctx context.Context, review *authenticationv1.Token
 	}
 }
 
-func (r *Reach) authorize(ctx context.Context, review *authorizationv1.SubjectAccessReview) {
+func (r *Injected) authorize(ctx context.Context, review *authorizationv1.SubjectAccessReview) {
 	who := &user.DefaultInfo{Name: review.Spec.User, UID: review.Spec.UID, Groups: review.Spec.Groups, Extra: map[string][]string{}}
 	for key, values := range review.Spec.Extra {
 		who.Extra[key] = values
