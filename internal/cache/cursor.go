@@ -173,7 +173,7 @@ func (c *Cursor) take(into []*event) ([]*event, bool, error) {
 	k := c.kind
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	// Read failed with mu held, since it is set with mu held. While this call waited for mu, the
+	// Load c.failed with mu held, as it is set with mu held. While this call waited for mu, the
 	// log may have started anew, and its events would not show the gap. A forgotten kind is
 	// different: the events in the log come first, since no others follow.
 	p := c.failed.Load()

@@ -60,7 +60,7 @@ type Loop struct {
 	Clock clock.WithTicker
 	// Log receives errors of keys that are retried; nil is slog.Default().
 	Log *slog.Logger
-	// Queues count the work of the loop's queue; nil: nothing shows it.
+	// Queues counts the work of the loop's queue; nil means no metrics.
 	Queues *QueueMetrics
 	// Sources run beside the workers and add keys that no event of a View leads to (timers,
 	// discovery). They end with ctx.
@@ -102,7 +102,7 @@ type Env struct {
 	Clock clock.WithTicker
 	// Log is nil for slog.Default().
 	Log *slog.Logger
-	// Queues count the work of the controllers' queues; nil: nothing shows it.
+	// Queues counts the work of the controllers' queues; nil means no metrics.
 	Queues *QueueMetrics
 }
 
@@ -125,7 +125,8 @@ func (e Env) Logger() *slog.Logger {
 // Config holds the settings of the cluster's operator.
 type Config struct {
 	ClusterName string
-	// Such as 10.42.0.0/16, of which each node gets a part; "" if another component assigns ranges.
+	// PodCIDR is such as 10.42.0.0/16, of which each node gets a part; "" if another component
+	// assigns ranges.
 	PodCIDR            string
 	NodeCIDRMaskSize   int // such as 24, the prefix length of a node's part
 	ServiceCIDR        string

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// QueueMetrics count the work of queues, under upstream's names. Safe for concurrent use.
+// QueueMetrics counts the work of queues, under upstream's names. Safe for concurrent use.
 type QueueMetrics struct {
 	adds, retries *prometheus.CounterVec
 	waits, work   *prometheus.HistogramVec
@@ -32,7 +32,7 @@ func NewQueueMetrics() *QueueMetrics {
 	}
 }
 
-// Collectors returns what a registry takes.
+// Collectors returns the metrics to register.
 func (m *QueueMetrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.adds, m.retries, m.waits, m.work, &m.running}
 }
@@ -45,7 +45,7 @@ var (
 	descLongest = prometheus.NewDesc("workqueue_longest_running_processor_seconds", "How many seconds has the longest running processor for workqueue been running.", []string{"name"}, nil)
 )
 
-// queues are the running ones.
+// queues holds the running queues.
 type queues struct {
 	mu   sync.Mutex
 	open map[*meter]struct{}
@@ -104,10 +104,10 @@ type meter struct {
 	adds, retries prometheus.Counter
 	waits, work   prometheus.Observer
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	depth int
 	next  uint64
-	busy  map[uint64]time.Time // when running work began
+	busy  map[uint64]time.Time // start times of the running work
 }
 
 func (m *QueueMetrics) meter(name string) *meter {

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestCommandsExist: every `knarr …` of a page names a command that exists, with flags that it has.
+// TestCommandsExist checks that every `knarr …` on a page is a command with these flags.
 func TestCommandsExist(t *testing.T) {
 	tree := cli.Root()
 	for _, p := range pages(t) {
@@ -46,8 +46,7 @@ func TestCommandsExist(t *testing.T) {
 	}
 }
 
-// TestKubectlCommandsExist: the same for kubectl, whether it is called by its own name or as `knarr
-// kubectl`.
+// TestKubectlCommandsExist does the same for `kubectl …` and `knarr kubectl …`.
 func TestKubectlCommandsExist(t *testing.T) {
 	tree := kubectlcmd.NewKubectlCommand(kubectlcmd.KubectlOptions{})
 	for _, p := range pages(t) {
@@ -151,8 +150,8 @@ func TestBlocksWithoutAClusterRun(t *testing.T) {
 	}
 }
 
-// TestFilesInWalksAreComplete: a block that names its file can be written, and one file of a page
-// is not shown twice.
+// TestFilesInWalksAreComplete checks that each named file of a page can be written and is shown
+// once.
 func TestFilesInWalksAreComplete(t *testing.T) {
 	for _, p := range pages(t) {
 		seen := map[string]bool{}

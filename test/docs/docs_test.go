@@ -24,8 +24,7 @@ func pages(t *testing.T) []*Page {
 	return all
 }
 
-// TestLinksResolve: a link to a file finds the file, and a link to a part of a page finds its
-// heading.
+// TestLinksResolve checks that linked files exist, and linked parts of pages have a heading.
 func TestLinksResolve(t *testing.T) {
 	all := pages(t)
 	anchors := map[string]map[string]bool{}
@@ -53,8 +52,7 @@ func TestLinksResolve(t *testing.T) {
 	}
 }
 
-// TestEveryPageIsReachable: a reader who begins with docs/README.md and follows links finds every
-// page of docs.
+// TestEveryPageIsReachable checks that links lead from docs/README.md to every page of docs.
 func TestEveryPageIsReachable(t *testing.T) {
 	all := map[string]*Page{}
 	for _, p := range pages(t) {
@@ -87,7 +85,7 @@ const longest = 100 // columns of a line of prose
 
 var target = regexp.MustCompile(`\]\([^)]*\)|\]: \S+`)
 
-// TestLinesAreShort: prose has at most 100 columns. Tables, blocks and the targets of links do not
+// TestLinesAreShort limits prose to 100 columns. Tables, blocks and the targets of links do not
 // count.
 func TestLinesAreShort(t *testing.T) {
 	for _, p := range pages(t) {
@@ -123,7 +121,7 @@ func columns(text string) int {
 
 const mostWords = 15 // in a cell of a table
 
-// TestCellsAreShort: a cell of a table holds a phrase. Sentences belong below the table.
+// TestCellsAreShort limits the cells of tables to phrases. Sentences belong below the table.
 func TestCellsAreShort(t *testing.T) {
 	for _, p := range pages(t) {
 		if long := longCells(p); len(long) > 0 {
@@ -158,8 +156,8 @@ var (
 	announced      = regexp.MustCompile(`\ba new package `)
 )
 
-// TestNamedPathsExist: a path of the repository in back quotes exists. "a new package `…`"
-// announces one, and "`…` of k8s.io/kubernetes" is a path of upstream.
+// TestNamedPathsExist checks paths of the repository in back quotes. "a new package `…`" announces
+// a path, and "`…` of k8s.io/kubernetes" is a path of upstream.
 func TestNamedPathsExist(t *testing.T) {
 	for _, p := range pages(t) {
 		p.Prose(func(line int, text string) {

@@ -11,8 +11,8 @@ import (
 
 var updateTranslations = flag.Bool("update", false, "copy the blocks of the English pages into the Chinese ones")
 
-// TestTranslationsHaveTheSameBlocks: a page in Chinese shows the same commands, output and files as
-// the one in English.
+// TestTranslationsHaveTheSameBlocks checks that a page in Chinese shows the same commands, output
+// and files as the one in English.
 func TestTranslationsHaveTheSameBlocks(t *testing.T) {
 	for _, p := range pages(t) {
 		name, ok := strings.CutSuffix(p.Path, ".zh.md")

@@ -66,7 +66,7 @@ func (s source) resource(ctx context.Context, namespace string, selector labels.
 	return out, nil
 }
 
-// errMetricSelector: a request through client.Interface has room for one selector only.
+// errMetricSelector refuses a selector of a metric: client.Interface passes on one selector only.
 var errMetricSelector = fmt.Errorf("a selector of the metric itself is not supported for metrics of pods and objects")
 
 // pods returns a metric of each selected pod.

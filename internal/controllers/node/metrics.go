@@ -41,7 +41,7 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Collectors returns what a registry takes.
+// Collectors returns the metrics to register.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.evictions, m.zoneSize, m.zoneHealth, m.zoneUnhealthy, m.podDeletions, m.podDeletionTimes}
 }
