@@ -1,9 +1,9 @@
-// Package jws reads, verifies and makes compact JSON Web Signatures (RFC 7515), and reads the keys that issuers publish
-// for them (RFC 7517). The format and the cryptography are go-jose's.
+// Package jws reads, verifies and makes compact JSON Web Signatures (RFC 7515), and reads the keys
+// that issuers publish for them (RFC 7517). The format and the cryptography are go-jose's.
 //
-// The package narrows the library to what tokens of Kubernetes need. Only asymmetric algorithms exist: a token cannot ask
-// for HMAC with a public key as its secret, or for no signature at all. A critical header is refused, because none is
-// understood here (RFC 7515, 4.1.11).
+// The package narrows the library to what tokens of Kubernetes need. Only asymmetric algorithms
+// exist: a token cannot ask for HMAC with a public key as its secret, or for no signature at all. A
+// critical header is refused, because none is understood here (RFC 7515, 4.1.11).
 package jws
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// algorithms are the known ones, by their names in RFC 7518.
+// algorithms are those that the package verifies.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512,
 }
@@ -37,7 +37,8 @@ type Parts struct {
 	parsed *jose.JSONWebSignature
 }
 
-// Split parses a compact JWS whose payload is a JSON object. ok is false for anything else. The algorithm may be unknown.
+// Split parses a compact JWS whose payload is a JSON object. ok is false for anything else. The
+// algorithm may be unknown.
 func Split(token string) (p Parts, ok bool) {
 	parsed, err := jose.ParseSignedCompact(token, algorithms)
 	if other := (*jose.ErrUnexpectedSignatureAlgorithm)(nil); errors.As(err, &other) {
@@ -51,8 +52,9 @@ func Split(token string) (p Parts, ok bool) {
 	return p, bytes.HasPrefix(p.Payload, []byte("{")) && p.covers(token)
 }
 
-// covers reports whether a signature of the parts is one of the token's text, without a critical header. The library
-// encodes the parts again to verify a signature, and base64 has several forms of some values.
+// covers reports whether a signature of the parts is one of the token's text, without a critical
+// header. The library encodes the parts again to verify a signature, and base64 has several forms
+// of some values.
 func (p *Parts) covers(token string) bool {
 	header, rest, _ := strings.Cut(token, ".")
 	payload, _, _ := strings.Cut(rest, ".")
@@ -66,7 +68,8 @@ func (p *Parts) covers(token string) bool {
 	return json.Unmarshal(raw, &critical) == nil && critical.Names == nil
 }
 
-// SignedBy reports whether the owner of a public key signed the token. The algorithm must be known and fit the key.
+// SignedBy reports whether the owner of a public key signed the token. The algorithm must be known
+// and fit the key.
 func (p *Parts) SignedBy(key crypto.PublicKey) bool {
 	if !Known(p.Header.Algorithm) {
 		return false
@@ -75,7 +78,8 @@ func (p *Parts) SignedBy(key crypto.PublicKey) bool {
 	return err == nil
 }
 
-// Sign returns the compact JWS of a payload. The key is an RSA or ECDSA private key that fits the algorithm.
+// Sign returns the compact JWS of a payload. The key is an RSA or ECDSA private key that fits the
+// algorithm.
 func Sign(h Header, key crypto.PrivateKey, payload []byte) (string, error) {
 	signer, err := jose.NewSigner(jose.SigningKey{
 		Algorithm: jose.SignatureAlgorithm(h.Algorithm), Key: jose.JSONWebKey{Key: key, KeyID: h.KeyID},

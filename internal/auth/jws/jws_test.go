@@ -101,7 +101,8 @@ func TestTheOwnerOfAKeySigns(t *testing.T) {
 	}
 }
 
-// Tokens with other algorithms are parsed, so that an error can name the algorithm. No key has signed them.
+// Tokens with other algorithms are parsed, so that an error can name the algorithm. No key has
+// signed them.
 func TestUnknownAlgorithmsSignNothing(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

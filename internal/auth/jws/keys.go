@@ -25,7 +25,8 @@ func (k Key) MarshalJSON() ([]byte, error) {
 
 const use = "sig"
 
-// published has the members of a JWK that this package reads. Others, such as certificates, must not break a key set.
+// published has the members of a JWK that this package reads. Others, such as certificates, must
+// not break a key set.
 type published struct {
 	Type      string `json:"kty"`
 	Use       string `json:"use,omitempty"`
@@ -38,8 +39,8 @@ type published struct {
 	Y         string `json:"y,omitempty"`
 }
 
-// ParseKeys parses a JWK set. It skips keys for other uses than signatures, and keys of unknown kinds (RFC 7517, 5). A
-// broken key is an error.
+// ParseKeys parses a JWK set. It skips keys for other uses than signatures, and keys of unknown
+// kinds (RFC 7517, 5). A broken key is an error.
 func ParseKeys(data []byte) ([]Key, error) {
 	var set struct {
 		Keys []published `json:"keys"`

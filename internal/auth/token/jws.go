@@ -18,9 +18,9 @@ import (
 type key struct {
 	public crypto.PublicKey
 	signer crypto.Signer // nil for a key that only verifies
-	id     string        // the hash of the public key, as upstream names keys
+	id     string        // a hash of the public key, as upstream computes it
 	alg    string        // ES256, ES384, ES512 or RS256
-	// unpublished keys verify tokens here only.
+	// unpublished keys verify tokens, but other verifiers cannot fetch them.
 	unpublished bool
 }
 

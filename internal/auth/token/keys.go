@@ -13,7 +13,8 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/signer"
 )
 
-// keySet are the keys that count at a time, and the tokens whose signature one of them has made: with the keys, these are forgotten.
+// keySet holds the keys that verify tokens at one time, and remembers the tokens that they have
+// verified. A new set of keys starts without verified tokens.
 type keySet struct {
 	keys     []*key
 	from     *signer.Keys // nil for keys of this process
@@ -24,7 +25,7 @@ func newKeySet(from *signer.Keys) *keySet {
 	return &keySet{from: from, verified: &auth.Memo[[sha256.Size]byte, *claims]{Size: 4096}}
 }
 
-// keySet is the present one. Where others sign, they may have other keys at any time.
+// keySet returns the current keys. An external signer may replace its keys at any time.
 func (s *Service) keySet() *keySet {
 	set := s.keys.Load()
 	if s.External == nil {
@@ -34,7 +35,7 @@ func (s *Service) keySet() *keySet {
 	if set != nil && set.from == present {
 		return set
 	}
-	if set != nil && set.from.Same(present) { // told once more
+	if set != nil && set.from.Same(present) { // fetched again without a change
 		set = &keySet{keys: set.keys, from: present, verified: set.verified}
 		s.keys.Store(set)
 		return set
@@ -53,12 +54,12 @@ func (s *Service) keySet() *keySet {
 	return set
 }
 
-// published are those that verifiers elsewhere are told of.
+// published returns the keys that other verifiers may fetch.
 func (set *keySet) published() []*key {
 	return slices.DeleteFunc(slices.Clone(set.keys), func(k *key) bool { return k.unpublished })
 }
 
-// lasts is how long what is said of the keys may be believed.
+// lasts returns how long a verifier may cache the published keys.
 func (set *keySet) lasts(now time.Time) time.Duration {
 	if set.from == nil {
 		return time.Hour
@@ -66,10 +67,11 @@ func (set *keySet) lasts(now time.Time) time.Duration {
 	return set.from.Left(now)
 }
 
-// verify tells whether one of the keys has signed, and whether the key that is named is one of them.
+// verify reports whether one of the keys signed the token, and whether the set has the key that the
+// token names.
 func (set *keySet) verify(p *jws.Parts) (signed, known bool) {
 	for _, k := range set.keys {
-		// Old tokens carry no key id. The algorithm is the key's own: a token does not get to choose it.
+		// Old tokens carry no key ID. The key decides the algorithm, never the token.
 		if p.Header.KeyID != "" && p.Header.KeyID != k.id {
 			continue
 		}
@@ -81,7 +83,8 @@ func (set *keySet) verify(p *jws.Parts) (signed, known bool) {
 	return false, known
 }
 
-// verifySignature finds out whether one of the keys has signed. One that is not known may be a new one of an external signer.
+// verifySignature returns the keys that verify the token's signature, or errSignature. When the
+// token names an unknown key, it fetches the keys of an external signer again: the key may be new.
 func (s *Service) verifySignature(ctx context.Context, p *jws.Parts) (*keySet, error) {
 	set := s.keySet()
 	signed, known := set.verify(p)
