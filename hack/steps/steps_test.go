@@ -50,7 +50,7 @@ func TestAFailureIsPrintedLastAndStopsWhatNeedsIt(t *testing.T) {
 	}
 	contains(t, out, "\n  look here\n", "--- bad: the end of", "2 passed, 1 failed\nfailed: bad (exit status 3)\nlint: a file is wrong\nnot run: dependent (needs bad)\n")
 	if strings.Contains(out, "dependent ran") {
-		t.Error("a step ran whose need had failed")
+		t.Error("a step ran although its need had failed")
 	}
 }
 

@@ -73,7 +73,7 @@ func TestKubectlExplainsThatThereIsNoCluster(t *testing.T) {
 		t.Errorf("version: message is %q, error %v", message, err)
 	}
 	if message, _ := ask(t, &explainer{here: here, command: "get", server: "http://localhost:8080"}, nowhere); message != "" {
-		t.Errorf("a server that was asked for: %q", message)
+		t.Errorf("a requested server: %q", message)
 	}
 	t.Setenv("KUBECONFIG", "/no/such/file")
 	if message, _ := ask(t, &explainer{here: here, command: "get"}, nowhere); !strings.Contains(message, "KUBECONFIG names /no/such/file") {

@@ -121,7 +121,7 @@ func TestNamesAreUniqueAndStay(t *testing.T) {
 	}
 	c, _ := process(t, g, "data")
 	if c.Name != "data" {
-		t.Errorf("a third folder is named %s though the first one is gone", c.Name)
+		t.Errorf("a third folder is named %s although the first one was removed", c.Name)
 	}
 }
 
@@ -253,7 +253,7 @@ func TestStopWaitsUntilTheProcessHasEnded(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	if err := r.Stop(t.Context(), time.Minute, func(time.Duration) {}); err != nil {
-		t.Errorf("a process that is gone: %v", err)
+		t.Errorf("a process that has ended: %v", err)
 	}
 }
 

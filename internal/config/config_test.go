@@ -73,7 +73,7 @@ func TestValidateNamesFieldValueAndAllowedValues(t *testing.T) {
 		"batches less than an event": {func(c *Config) {
 			c.APIServer.Audit.WebhookConfig, c.APIServer.Audit.WebhookTruncate.MaxBatch = "x", 1
 		}, `audit-webhook-truncate-max-event-size`},
-		"policies for nobody":    {func(c *Config) { c.APIServer.AuthorizationPolicy = "x" }, `authorization-policy-file: "x"`},
+		"policies without ABAC":  {func(c *Config) { c.APIServer.AuthorizationPolicy = "x" }, `authorization-policy-file: "x"`},
 		"ABAC without policies":  {func(c *Config) { c.APIServer.AuthorizationModes = []string{"RBAC", "ABAC"} }, "authorization-policy-file"},
 		"lease of half a second": {func(c *Config) { c.NodeLeaseDuration.Duration = time.Second / 2 }, `node-lease-duration: "500ms"`},
 		"an issuer beside the file": {func(c *Config) {

@@ -120,7 +120,7 @@ func TestSettingsHideSecrets(t *testing.T) {
 		"a password with a comma":      {func(c *Config) { c.ManifestURL = "https://me:se,cret@host/x" }, "manifest-url", "https://hidden@host/x"},
 		"a comma in a list of URLs":    {func(c *Config) { c.StoreEndpoints = []string{"https://me:se,cret@b:2379", "https://c:2379"} }, "store", "[https://hidden@b:2379,https://c:2379]"},
 		"a slash in a password":        {func(c *Config) { c.ManifestURL = "https://me:se/cret@host/x" }, "manifest-url", "<hidden>"},
-		"a URL that can not be read":   {func(c *Config) { c.Join = "https://me:se cret%@host" }, "join", "<hidden>"},
+		"an invalid URL":               {func(c *Config) { c.Join = "https://me:se cret%@host" }, "join", "<hidden>"},
 		"a URL without secrets":        {func(c *Config) { c.Join = "https://host:6443" }, "join", "https://host:6443"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -87,7 +87,7 @@ func TestCommandLinesOfInstallersAreAccepted(t *testing.T) {
 			--kubelet-client-key=c.key --kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname --profiling=false --proxy-client-cert-file=p.crt
 			--proxy-client-key-file=p.key --secure-port=6444 --service-cluster-ip-range=10.43.0.0/16 --service-node-port-range=30000-32767 --storage-backend=etcd3
 			--tls-cert-file=s.crt --tls-private-key-file=s.key --tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256`,
-		"with all that is so by default": `--authentication-token-webhook-version=v1 --authorization-webhook-version=v1 --livez-grace-period=0 --endpoint-reconciler-type=lease --logging-format=text
+		"with all fixed values": `--authentication-token-webhook-version=v1 --authorization-webhook-version=v1 --livez-grace-period=0 --endpoint-reconciler-type=lease --logging-format=text
 			--permit-address-sharing --watch-cache --storage-media-type=application/vnd.kubernetes.protobuf --shutdown-watch-termination-grace-period=0s -v=2`,
 	} {
 		t.Run(installer, func(t *testing.T) {
@@ -155,11 +155,11 @@ func TestAnAuthorizationFileExcludesAuthorizationFlags(t *testing.T) {
 func TestErrorsForUnsupportedFlagsNameAlternatives(t *testing.T) {
 	for name, tc := range map[string]struct{ args, want string }{
 		"a flag of upstream":              {"--show-hidden-metrics-for-version=x", "unknown flag --show-hidden-metrics-for-version: a flag of kube-apiserver that is not here: no metrics are hidden"},
-		"a flag of nobody":                {"--nope", "unknown flag --nope"},
+		"an unknown flag":                 {"--nope", "unknown flag --nope"},
 		"a value that is not so":          {"--watch-cache=false", "it can only be true: reads and watches are served from memory"},
 		"a flag alone that is not so":     {"--disable-http2-serving", "it can only be false"},
 		"a version of webhooks":           {"--authorization-webhook-version=v1beta1", "it can only be v1"},
-		"a time that is none":             {"--livez-grace-period=x", `--livez-grace-period: "x" is not usable: a duration with its unit`},
+		"an invalid time":                 {"--livez-grace-period=x", `--livez-grace-period: "x" is not usable: a duration with its unit`},
 		"a time below 0":                  {"--shutdown-watch-termination-grace-period=-1s", "0 or more"},
 		"a keeper of endpoints":           {"--endpoint-reconciler-type=master-count", "lease or none"},
 		"two ranges of one family":        {"--service-cluster-ip-range=10.96.0.0/16,10.97.0.0/16", "one of each family"},
@@ -168,7 +168,7 @@ func TestErrorsForUnsupportedFlagsNameAlternatives(t *testing.T) {
 		"a range of few Services of IPv6": {"--service-cluster-ip-range=fd00::/126", "of 8 addresses at least"},
 		"a port of none":                  {"--secure-port=0", "a port, between 1 and 65535"},
 		"an address that is a name":       {"--bind-address=localhost", "an IP address"},
-		"a level that is none":            {"-v=x", "a number"},
+		"an invalid level":                {"-v=x", "a number"},
 		"a folder without certificates":   {"--cert-dir=/x", "tls-cert-file and tls-private-key-file beside it"},
 		"half a pair for kubelets":        {"--kubelet-client-key=x", "given together with kubelet-client-key"},
 		"half a pair for extensions":      {"--proxy-client-cert-file=x", "given together with proxy-client-key-file"},

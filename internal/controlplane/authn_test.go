@@ -70,11 +70,11 @@ func TestAnonymousRequestsAreAllowedUnlessEverythingIsAuthorized(t *testing.T) {
 		file  string
 		want  bool
 	}{
-		"by default":                          {want: true},
-		"not where the flag says so":          {flag: &no},
-		"not with AlwaysAllow":                {modes: []string{"RBAC", "AlwaysAllow"}},
-		"not with AlwaysAllow, even by flag":  {flag: &yes, modes: []string{"AlwaysAllow"}},
-		"with AlwaysAllow in a file, as told": {file: "authorizers.yaml", want: true},
+		"by default":                         {want: true},
+		"not with the flag false":            {flag: &no},
+		"not with AlwaysAllow":               {modes: []string{"RBAC", "AlwaysAllow"}},
+		"not with AlwaysAllow, even by flag": {flag: &yes, modes: []string{"AlwaysAllow"}},
+		"with AlwaysAllow in a file":         {file: "authorizers.yaml", want: true},
 	} {
 		c := config.Default()
 		c.APIServer.Authentication.Anonymous, c.APIServer.AuthorizationModes, c.APIServer.AuthorizationConfig = tc.flag, tc.modes, tc.file

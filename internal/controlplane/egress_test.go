@@ -33,7 +33,7 @@ func TestAnOutsideStoreIsReachedThroughItsProxy(t *testing.T) {
 		}
 	}
 	if asked := proxy.Asked(); !slices.Contains(asked, there.Endpoint) {
-		t.Errorf("the proxy was asked for %v", asked)
+		t.Errorf("the proxy got requests for %v", asked)
 	}
 }
 
@@ -53,6 +53,6 @@ func TestTracesGoThroughTheControlPlanesProxy(t *testing.T) {
 		t.Errorf("%d spans", n)
 	}
 	if asked := proxy.Asked(); !slices.Contains(asked, collector.Endpoint) {
-		t.Errorf("the proxy was asked for %v", asked)
+		t.Errorf("the proxy got requests for %v", asked)
 	}
 }

@@ -182,7 +182,7 @@ func TestCertificatesOfFlagsAreServedAndReloaded(t *testing.T) {
 	own := keys.APIServer.Certificate().Leaf.Subject.CommonName
 	for name, want := range map[string]string{"named.example.com": "named.example.com", "any.example.com": "rest.example.com", "kubernetes.default.svc": own, "": own} {
 		if got := shown(name); got != want {
-			t.Errorf("who asks for %q is shown %s, want %s", name, got, want)
+			t.Errorf("the name %q gets %s, want %s", name, got, want)
 		}
 	}
 	write("named", "another.example.com")
@@ -190,7 +190,7 @@ func TestCertificatesOfFlagsAreServedAndReloaded(t *testing.T) {
 	s.look(t)
 	for name, want := range map[string]string{"another.example.com": "another.example.com", "named.example.com": "last.example.com"} {
 		if got := shown(name); got != want {
-			t.Errorf("after a change, who asks for %q is shown %s, want %s", name, got, want)
+			t.Errorf("after a change, the name %q gets %s, want %s", name, got, want)
 		}
 	}
 	if _, err := tls.Dial("tcp", ts.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}); err == nil {

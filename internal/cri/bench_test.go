@@ -52,7 +52,7 @@ func BenchmarkFiftyPodsAtOnce(b *testing.B) {
 				})
 			}
 			pods.Wait()
-			b.Logf("%d pods: started in %v, gone in %v; containerd with them: %s", count, started, time.Since(began), using)
+			b.Logf("%d pods: started in %v, removed in %v; containerd with them: %s", count, started, time.Since(began), using)
 		}
 	}
 	b.Logf("idle again: %s", memory(runtime.PID()))

@@ -245,7 +245,7 @@ func TestForwardingFollowsTheHostsResolvers(t *testing.T) {
 		}
 	}
 	if n := first(); n != 1 {
-		t.Errorf("the resolver was asked %d times for one name", n)
+		t.Errorf("the resolver got %d queries for one name", n)
 	}
 	if got := ask("outside.default.svc.cluster.local."); got != "127.0.0.2" {
 		t.Errorf("an ExternalName's address: %s", got)

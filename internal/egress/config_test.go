@@ -66,8 +66,8 @@ func TestConfigurationsAreAcceptedOrRefusedLikeUpstream(t *testing.T) {
 		"no key":                  {secure("clientCert: " + exists), invalid + `service.connection.tlsConfig.clientKey: Invalid value: "nil": Using TLS requires requires clientKey`},
 		"a missing bundle":        {secure("caBundle: /none, clientCert: " + exists + ", clientKey: " + exists), invalid + `service.connection.tlsConfig.caBundle: Invalid value: "/none": TLS config ca bundle does not exist`},
 		"a missing key":           {secure("clientCert: " + exists + ", clientKey: /none"), invalid + `service.connection.tlsConfig.clientKey: Invalid value: "/none": TLS client key does not exist`},
-		"a pair that is none":     {secure("clientCert: " + exists + ", clientKey: " + exists), unmade},
-		"a URL that is none":      {one("cluster", "proxyProtocol: HTTPConnect, transport: {tcp: {url: 'http://[x'}}"), `failed to create dialer for egressSelection "cluster": invalid proxy server url "http://[x"`},
+		"an invalid pair":         {secure("clientCert: " + exists + ", clientKey: " + exists), unmade},
+		"an invalid URL":          {one("cluster", "proxyProtocol: HTTPConnect, transport: {tcp: {url: 'http://[x'}}"), `failed to create dialer for egressSelection "cluster": invalid proxy server url "http://[x"`},
 		"GRPC by nothing":         {one("cluster", "proxyProtocol: GRPC"), invalid + "service.connection.transport: Required value: transport must be set for GRPC"},
 		"GRPC by TCP":             {one("cluster", "proxyProtocol: GRPC, transport: {tcp: {url: 'http://x:1'}}"), invalid + "service.connection.uds: Required value: UDS must be set with GRPC"},
 	} {

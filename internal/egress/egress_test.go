@@ -130,7 +130,7 @@ func TestRequestsGoThroughProxies(t *testing.T) {
 				}
 			}
 			if got := p.Asked(); !slices.Equal(got, []string{far}) {
-				t.Errorf("the proxy was asked for %v", got)
+				t.Errorf("the proxy got requests for %v", got)
 			}
 			if got, want := counts(t, s), []string{"duration_seconds " + tc.label + " 1", "start_total " + tc.label + " 1"}; !slices.Equal(got, want) {
 				t.Errorf("metrics: %q, want %q", got, want)

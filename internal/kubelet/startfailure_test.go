@@ -55,7 +55,7 @@ func TestAPodDoesNotRunWithoutTheDevicesOfItsClaims(t *testing.T) {
 	const want = "DRA driver gpu.example.com is not registered"
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(strings.Join(b.events.All(), "\n"), want); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("no event says %q: %q", want, b.events.All())
+			t.Fatalf("no event contains %q: %q", want, b.events.All())
 		}
 	}
 	if calls := b.cri.Log(); slices.ContainsFunc(calls, func(call string) bool { return strings.Contains(call, "main") }) {

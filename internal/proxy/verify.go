@@ -37,7 +37,7 @@ func (r *ruleset) verify() (string, error) {
 	for name, want := range r.content {
 		set := r.maps[name]
 		if !present[set.Name] {
-			return "map " + set.Name + " is gone", nil
+			return "map " + set.Name + " does not exist", nil
 		}
 		if set.Dynamic || set.DataType.Name == nftables.TypeVerdict.Name {
 			continue

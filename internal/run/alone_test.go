@@ -220,7 +220,7 @@ func (w *aloneWorld) wantNothingForbidden(t *testing.T) {
 	}
 	for _, user := range []string{"system:kube-controller-manager", "system:kube-scheduler", "system:serviceaccount:kube-system:deployment-controller", "system:serviceaccount:kube-system:replicaset-controller"} {
 		if !users[user] {
-			t.Errorf("%s has asked for nothing", user)
+			t.Errorf("%s has sent no request", user)
 		}
 	}
 }

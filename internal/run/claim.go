@@ -28,7 +28,7 @@ func (j *joined) owned(n *corev1.Node) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("node %q belongs to another machine by now: start this one with another --node-name and a token, or, if the other one is gone for good, run `kubectl delete node %s` and start this one again", n.Name, n.Name)
+	return fmt.Errorf("node %q now belongs to another machine: start this one with another --node-name and a token, or, if the other one is gone for good, run `kubectl delete node %s` and start this one again", n.Name, n.Name)
 }
 
 // annotations claims the node's name when the node registers.

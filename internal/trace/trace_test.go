@@ -43,7 +43,7 @@ func TestConfigurationsAreAcceptedOrRefusedLikeUpstream(t *testing.T) {
 		})
 	}
 	if _, err := trace.Load(filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Error("a file that is not there is read")
+		t.Error("a missing file was accepted")
 	}
 }
 
@@ -145,7 +145,7 @@ func TestTheTraceIsPropagatedToOutgoingRequests(t *testing.T) {
 		return <-heard
 	}
 	if got := ask(t.Context()); got != "" {
-		t.Errorf("a request of no trace says %q", got)
+		t.Errorf("a request without a trace has %q", got)
 	}
 	if got := ask(trace.Received(t.Context(), http.Header{"Traceparent": {sampled}})); got != sampled {
 		t.Errorf("without a tracer the trace is %q", got)

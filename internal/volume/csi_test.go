@@ -200,7 +200,7 @@ func TestACSIVolumeIsStagedOncePublishedPerPodAndUnstagedAfterTheLast(t *testing
 	first.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr.To(int64(2000))}
 	point := b.mount(first)["db"]
 	if want := filepath.Join(b.dir, "volumes/kubernetes.io~csi/pv/mount"); point.HostPath != want {
-		t.Errorf("it lies at %s, want %s", point.HostPath, want)
+		t.Errorf("it is at %s, want %s", point.HostPath, want)
 	}
 	if _, stat := perm(t, point.HostPath); stat.Gid != 2000 {
 		t.Errorf("it belongs to group %d, want 2000", stat.Gid)
@@ -217,7 +217,7 @@ func TestACSIVolumeIsStagedOncePublishedPerPodAndUnstagedAfterTheLast(t *testing
 		t.Fatal(err)
 	}
 	if got, want := driver.takeCalls(), "stage publish stage publish"; got != want {
-		t.Errorf("mounting asked the driver %q, want %q", got, want)
+		t.Errorf("mounting called the driver with %q, want %q", got, want)
 	}
 	if got := b.CSI.VolumesInUse(); !slices.Equal(got, []string{"kubernetes.io/csi/disk.example.com^vol-1"}) {
 		t.Errorf("in use: %v", got)
@@ -228,13 +228,13 @@ func TestACSIVolumeIsStagedOncePublishedPerPodAndUnstagedAfterTheLast(t *testing
 		t.Fatal(err)
 	}
 	if got, want := driver.takeCalls(), "unpublish"; got != want {
-		t.Errorf("unmounting the first pod asked the driver %q, want %q", got, want)
+		t.Errorf("unmounting the first pod called the driver with %q, want %q", got, want)
 	}
 	if err := other.Unmount(t.Context(), second.UID, secondDir); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := driver.takeCalls(), "unpublish unstage"; got != want {
-		t.Errorf("unmounting the last pod asked the driver %q, want %q", got, want)
+		t.Errorf("unmounting the last pod called the driver with %q, want %q", got, want)
 	}
 	if err := os.Remove(filepath.Join(b.CSI.RegistrationDir(), "disk.sock")); err != nil {
 		t.Fatal(err)

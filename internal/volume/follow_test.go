@@ -19,7 +19,7 @@ func TestAConfigMapVolumeFollowsItsObject(t *testing.T) {
 	p := pod(volume("cfg", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}))
 	point := b.mount(p)["cfg"]
 	if want := filepath.Join(b.dir, "volumes/kubernetes.io~configmap/cfg"); point.HostPath != want {
-		t.Errorf("it lies at %s, want %s", point.HostPath, want)
+		t.Errorf("it is at %s, want %s", point.HostPath, want)
 	}
 	if got := content(t, point.HostPath); !maps.Equal(got, map[string]string{"a": "1", "b": "2"}) {
 		t.Errorf("content is %v", got)
@@ -72,7 +72,7 @@ func TestAnObjectThatStaysMissingIsLogged(t *testing.T) {
 	b.cluster.now = func() time.Time { return time.Now().Add(time.Minute) }
 	b.refresh(t.Context(), p.UID)
 	if !strings.Contains(log.String(), `not found`) {
-		t.Errorf("not told: %s", log.String())
+		t.Errorf("not logged: %s", log.String())
 	}
 	if got := content(t, point.HostPath); !maps.Equal(got, map[string]string{"a": "1"}) {
 		t.Errorf("content is %v", got)

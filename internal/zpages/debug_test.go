@@ -31,7 +31,7 @@ func TestDebugPages(t *testing.T) {
 		"reading the level":       {"GET", "/debug/flags/v", "", 406, "unsupported http method\n", slog.LevelInfo},
 		"the list of profiles":    {"GET", "/debug/pprof/", "", 200, "goroutine", slog.LevelInfo},
 		"the list, without slash": {"GET", "/debug/pprof", "", 302, "/debug/pprof/", slog.LevelInfo},
-		"a profile that is none":  {"GET", "/debug/pprof/nothing", "", 404, "Unknown profile", slog.LevelInfo},
+		"an unknown profile":      {"GET", "/debug/pprof/nothing", "", 404, "Unknown profile", slog.LevelInfo},
 		"what goroutines are at":  {"GET", "/debug/pprof/goroutine?debug=1", "", 200, "goroutine profile: total", slog.LevelInfo},
 		"what can be set":         {"GET", "/debug/flags/", "", 200, "<li>v: how much is logged", slog.LevelInfo},
 		"that, without slash":     {"GET", "/debug/flags", "", 200, "<title>flags</title>", slog.LevelInfo},
@@ -56,7 +56,7 @@ func TestMetricsAreReadByAnyMethodAndNotReset(t *testing.T) {
 	for method, want := range map[string]int{"GET": 200, "POST": 200, "PUT": 200, "DELETE": 405} {
 		w := httptest.NewRecorder()
 		Metrics(registry).ServeHTTP(w, httptest.NewRequest(method, "/metrics", nil))
-		if told := strings.Contains(w.Body.String(), "waves_total 1\n"); w.Code != want || told != (want == 200) || told != (w.Header().Get("Process-Start-Time-Unix") != "") {
+		if served := strings.Contains(w.Body.String(), "waves_total 1\n"); w.Code != want || served != (want == 200) || served != (w.Header().Get("Process-Start-Time-Unix") != "") {
 			t.Errorf("%s: %d %v %s", method, w.Code, w.Header(), w.Body)
 		}
 	}

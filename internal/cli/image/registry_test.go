@@ -59,6 +59,6 @@ func TestARegistryOnlyListensOnLoopback(t *testing.T) {
 	command.SetArgs([]string{"registry", "--listen", "0.0.0.0:0"})
 	command.SilenceErrors, command.SilenceUsage = true, true
 	if err := command.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "not a loopback address") {
-		t.Errorf("error %v, want one that says why", err)
+		t.Errorf("error %v, want one with the reason", err)
 	}
 }

@@ -98,7 +98,7 @@ func TestAFollowerContinuesInTheNextFile(t *testing.T) {
 	f := Follow(Source{"k", path})
 	defer f.Close()
 	if lines := f.More(); len(lines) > 0 {
-		t.Fatalf("a file that is not there has %v", lines)
+		t.Fatalf("a missing file has %v", lines)
 	}
 	log, err := Open(path, 1000, false)
 	if err != nil {
@@ -146,7 +146,7 @@ func TestAFollowerBeginsAtTheEndAndWaitsForWholeLines(t *testing.T) {
 func TestTailReturnsTheLastLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	if got := Tail(path, 3); got != nil {
-		t.Errorf("a file that is not there: %v", got)
+		t.Errorf("a missing file: %v", got)
 	}
 	write(t, path, strings.Repeat("x\n", 100000)+"a\nb\n")
 	if got := Tail(path, 2); strings.Join(got, " ") != "a b" {

@@ -149,7 +149,7 @@ func TestDiskUsageCountsLinksOnce(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	if d := disk(filepath.Join(dir, "none")); d.Folder != 0 {
-		t.Errorf("a folder that is not there has %+v", d)
+		t.Errorf("a missing folder has %+v", d)
 	}
 }
 
@@ -192,7 +192,7 @@ func TestACrashIsReportedWithTheEndOfItsLog(t *testing.T) {
 	}
 	r.PID = 0
 	if report := Look(t.Context(), r, time.Now()); report.State != clusters.Stopped || len(report.LogTail) > 0 {
-		t.Errorf("a stop that was asked for: %+v", report)
+		t.Errorf("a requested stop: %+v", report)
 	}
 }
 

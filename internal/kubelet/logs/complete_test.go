@@ -24,7 +24,7 @@ func TestALogIsCompleteWhenItsWriterHasClosedIt(t *testing.T) {
 	})
 	Complete(t.Context(), path)
 	if said, err := os.ReadFile(path); err != nil || string(said) != "last words\n" {
-		t.Errorf("the log says %q, %v", said, err)
+		t.Errorf("the log contains %q, %v", said, err)
 	}
 	Complete(t.Context(), path)
 	Complete(t.Context(), path+".not-there")

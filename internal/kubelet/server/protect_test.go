@@ -46,7 +46,7 @@ func TestNodeEndpointsRequireTheirSubresource(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, tc.path, nil))
 		if w.Code != tc.want {
-			t.Errorf("GET %s by who may nodes/%s: %d, want %d: %s", tc.path, tc.allowed, w.Code, tc.want, w.Body)
+			t.Errorf("GET %s with the right nodes/%s: %d, want %d: %s", tc.path, tc.allowed, w.Code, tc.want, w.Body)
 		}
 	}
 }

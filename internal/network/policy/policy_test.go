@@ -94,7 +94,7 @@ func TestPoliciesDecideWhichPodsConnect(t *testing.T) {
 	start(t, objects)
 	// f and s list the ports, of 80 and 81, that friend and stranger reach.
 	cases := []struct{ name, spec, f, s string }{
-		{"nobody comes in", "{podSelector: {matchLabels: {app: web}}}", "", ""},
+		{"no pod comes in", "{podSelector: {matchLabels: {app: web}}}", "", ""},
 		{"all pods come in", "{podSelector: {matchLabels: {app: web}}, ingress: [{}]}", "80 81", "80 81"},
 		{"pods by label, of the own namespace", "{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: friend}}}, {podSelector: {matchLabels: {app: stranger}}}]}]}", "80 81", ""},
 		{"pods of namespaces by label", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: b}}}]}]}", "", "80 81"},
