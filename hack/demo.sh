@@ -1,26 +1,28 @@
 #!/usr/bin/env bash
-# demo.sh: starts a cluster on this machine (or uses the one that runs here), builds the sample's images without a registry, deploys
-# the sample and waits until it answers. When that cannot succeed, the last line says why.
+# demo.sh: starts a cluster on this machine or uses the running one. Builds the sample's images
+# without a registry, deploys the sample and waits until it answers. After a failure, the last line
+# is the reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 knarr=$PWD/bin/knarr
 cache=$PWD/.cache/demo
 data=/var/lib/knarr
-patience=180 # seconds that pods may take
+timeout=180 # seconds for pods to become ready
 export KUBECONFIG=$data/kubeconfig
 mkdir -p "$cache"
 
-# fail REASON...: ends with the reason as the last line.
+# fail REASON...: exits with the reason as the last line.
 fail() { echo "demo.sh: $*" >&2; exit 1; }
 kubectl() { "$knarr" kubectl "$@"; }
 answers() { [ -e "$KUBECONFIG" ] && kubectl get --raw /readyz >/dev/null 2>&1; }
-# fetch: no proxy is asked for addresses of this machine and its pods.
+# fetch: uses no proxy, because the addresses are this machine's and its pods'.
 fetch() { curl -fsS -m 2 --noproxy '*' "$@" 2>"$cache/curl.log"; }
 
 running="" # the process of a step: Ctrl-C ends it, too
 trap '[ -z "$running" ] || kill "$running" 2>/dev/null; exit 130' INT TERM
 
-# step TEXT COMMAND...: runs a command with its output in a log, shows how long it takes, and shows the log's end if it fails.
+# step TEXT COMMAND...: runs a command with its output in a log and shows how long it takes. If it
+# fails, step shows the end of the log.
 step() {
   local text=$1 began=$SECONDS shown=0
   shift
@@ -44,7 +46,8 @@ step() {
   fail "$text: $(tail -n 1 "$cache/step.log")"
 }
 
-# start: in the background; it returns when the cluster is ready, or says why it is not.
+# start: starts the cluster in the background and waits until it is ready. After a failure it exits
+# with the reason.
 start() {
   if [ -e "$data/pki" ]; then
     echo "a stopped cluster is in $data: it is started again"
@@ -58,14 +61,14 @@ start() {
   grep -E '^(degraded|ready)' "$cache/up.log"
 }
 
-# why_not_started: the first thing missing, with its remedy, or the last line of what it said.
+# why_not_started: prints the first missing requirement with its remedy, or the last line of output.
 why_not_started() {
   awk '/^  missing:/ && !found { sub(/^  missing: */, ""); line = $0; found = 1 }
        /^  remedy:/ && found == 1 { sub(/^  remedy: */, ""); line = line "; " $0; found = 2 }
        NF { last = $0 } END { print found ? line : last }' "$cache/up.log"
 }
 
-# Templates; their variables are not the shell's.
+# Go templates; their variables are not the shell's.
 # shellcheck disable=SC2016
 unready_pods='{{range .items}}{{$pod := .metadata.name}}
 {{- range .status.conditions}}{{if and (eq .type "PodScheduled") (eq .status "False")}}{{$pod}}: {{.reason}}: {{.message}}{{"\n"}}{{end}}{{end}}
@@ -76,7 +79,7 @@ unready_pods='{{range .items}}{{$pod := .metadata.name}}
 unready_nodes='{{range .items}}{{$node := .metadata.name}}
 {{- range .status.conditions}}{{if and (eq .type "Ready") (ne .status "True")}}node {{$node}} is not ready: {{.message}}{{"\n"}}{{end}}{{end}}{{end}}'
 
-# unready: a line for each pod that is not ready, with the reason.
+# unready: prints a line with the reason for each pod that is not ready.
 unready() { kubectl -n harbour get pods -o go-template="$unready_pods" 2>&1 || true; }
 
 warnings() {
@@ -86,7 +89,7 @@ warnings() {
 
 node_problem() { kubectl get nodes -o go-template="$unready_nodes" 2>/dev/null | head -n 1 || true; }
 
-# give_up WHAT: tells all that is known of the cause, and ends with the likeliest one.
+# give_up WHAT: prints everything known about the cause, and exits with the most likely one.
 give_up() {
   local missing cause
   {
@@ -103,15 +106,15 @@ give_up() {
   fail "$1, and neither pods, events nor knarr doctor tell why; see $data/knarr.log"
 }
 
-# await TEXT COMMAND...: repeats a command until it succeeds, and shows how long that takes.
+# await TEXT COMMAND...: repeats a command until it succeeds, and shows how long it takes.
 await() {
   local text=$1 began=$SECONDS shown=0
   shift
   printf '%-52s' "$text"
   until "$@" >/dev/null 2>&1; do
-    if [ $((SECONDS - began)) -ge $patience ]; then
+    if [ $((SECONDS - began)) -ge $timeout ]; then
       printf ' FAILED, %ss\n' $((SECONDS - began))
-      give_up "$text: not within $patience s"
+      give_up "$text: not within $timeout s"
     fi
     if [ $((SECONDS - began - shown)) -ge 10 ]; then
       shown=$((SECONDS - began))

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# e2e.sh: real clusters with real containers, and servers under load that are killed. Run by hack/steps, which reads its output: `make e2e`.
+# e2e.sh: tests with real clusters and containers, and with servers that are killed under load.
+# hack/steps runs it and reads its output: `make e2e`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0

@@ -1,4 +1,4 @@
-# help.awk: prints the targets of a Makefile in groups. See the comment above its target `help`.
+# help.awk: prints the targets of a Makefile in groups. See the comment above the target `help`.
 /^##@ / { printf "%s%s\n", separator, substr($0, 5); separator = "\n" }
 /^[a-z][a-z0-9-]*:.*## / {
   name = $1; sub(/:.*/, "", name)

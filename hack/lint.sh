@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# lint.sh: format, shell syntax, vet, static checks, and that the product's module is tidy. Prints what is wrong and how to mend it.
+# lint.sh: checks format, shell syntax, vet, static analysis, and that the product's module is tidy.
+# It prints each problem with the remedy.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0
@@ -16,7 +17,8 @@ go mod tidy -diff >/dev/null 2>&1 || say "run go mod tidy"
 
 echo "progress: 2 of 5: go vet"
 go vet ./... || say "go vet found something"
-# The modules beside the product's: what of them builds without Kubernetes' own sources and without C.
+# Other modules than the product's: the packages that build without Kubernetes' own sources and
+# without C.
 beside() { go vet -C "$@" || say "go vet found something in $1"; }
 echo "progress: 3 of 5: go vet of the other modules"
 beside test/compare . ./apidiff ./report ./plots
@@ -29,7 +31,7 @@ beside examples/operator-test .
 beside runtime ./cni ./containerd ./pack
 beside hack/release .
 
-# Built once: `go run` would link it again for each module.
+# Build it once, because `go run` would link it again for each module.
 staticcheck=$PWD/.cache/bin/staticcheck@v0.7.0
 if [ ! -x "$staticcheck" ]; then
   GOBIN=$PWD/.cache/bin/new go install "honnef.co/go/tools/cmd/staticcheck@${staticcheck#*@}" && mv .cache/bin/new/staticcheck "$staticcheck" && rmdir .cache/bin/new

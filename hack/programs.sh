@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# programs.sh: compiles what e2e and conformance run beside knarr, and makes the conformance suite's images.
+# programs.sh: compiles the programs that e2e and conformance run beside knarr, and makes the
+# conformance suite's images.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# quick.sh: the inner loop. Looks at what differs from main, committed or not: format, shell syntax, vet, the tests of changed packages
-# and of those that import them directly, the rules of test/arch. Run by hack/steps, which shows lines that begin with "note: ": `make quick`.
+# quick.sh: the inner loop. Checks the differences from main, committed or not: format, shell syntax,
+# vet, the tests of changed packages and of their direct importers, the rules of test/arch. hack/steps
+# runs it and shows lines that begin with "note: ": `make quick`.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0
 module=$(go list -m)
-enough=90 # seconds after which no more packages are begun
+enough=90 # seconds after which no more packages are started
 bad=0
 say() { echo "lint: $*"; bad=1; }
 note() { echo "note: $*"; }
@@ -23,7 +24,8 @@ for file in "${files[@]}"; do
   esac
 done
 
-# A file's package: that of the nearest folder with Go files, for files of testdata too. Folders with a go.mod are other modules.
+# The package of a file, also of one in testdata, is the nearest folder with Go files. Folders with a
+# go.mod are other modules.
 echo "progress: finding packages"
 declare -A changed=() other=()
 for file in "${files[@]}"; do
@@ -45,7 +47,7 @@ while read -r package imports; do
   done
 done < <(go list -e -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./...)
 
-# Tests that need a cluster, root and minutes.
+# slow PACKAGE: the tests need a cluster, root and minutes.
 slow() { [[ $1 = "$module"/test/e2e* || $1 = "$module"/test/chaos* ]]; }
 test=() vet=() left=()
 for package in "${!changed[@]}"; do
@@ -75,7 +77,7 @@ batch() {
   fi
   batch=()
 }
-# seconds PACKAGE: what its tests took the last time, as far as they were among the slowest.
+# seconds PACKAGE: prints the duration of its tests in the last run, if they were among the slowest.
 seconds() { cat .cache/test/{unit,quick}.slow 2>/dev/null | awk -v package="${1#"$module"/}" '$3 == package && $1 > most {most = $1} END {print most + 0}'; }
 echo "progress: tests of packages that import them"
 for package in $(for package in "${!importers[@]}"; do echo "$(seconds "$package") $package"; done | sort -n | cut -d' ' -f2); do

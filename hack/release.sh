@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# release.sh [OUTDIR]: makes the archives of a release for linux amd64 and arm64 in OUTDIR (default: dist). It builds
-# from an export of the commit that is checked out, so changes that are not committed are not in it. The same commit, Go
-# and compiler give the same files. VERSION names the release; ARCHES the architectures.
+# release.sh [OUTDIR]: makes the archives of a release for linux amd64 and arm64 in OUTDIR (default:
+# dist). It builds from an export of the checked out commit, without uncommitted changes. The same
+# commit, Go and compiler give the same files. VERSION is the name of the release; ARCHES lists the
+# architectures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=${VERSION:?release.sh: VERSION is missing: make release sets it}
@@ -19,12 +20,12 @@ plain=${version#v}
 began=$SECONDS
 say() { printf '%4ds  %s\n' $((SECONDS - began)) "$*"; }
 
-# pack FOLDER ARCHIVE: a tar.gz that depends on the content alone.
+# pack FOLDER ARCHIVE: makes a tar.gz that depends only on the content.
 pack() {
   tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -C "$(dirname "$1")" -cf - "$(basename "$1")" | gzip -9n >"$2"
 }
 
-# build ARCH: the binary for one architecture, from an export of the commit.
+# build ARCH: builds the binary for one architecture from an export of the commit.
 build() {
   local tree=$work/source-$1
   rm -rf "$tree"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test.sh [STEP...]: everything that must pass, several steps at a time, with its progress; or the named steps. hack/steps is the
-# program that does it: its doc has the words, plan.go the steps. Every step's output goes to .cache/test/STEP.log.
+# test.sh [STEP...]: runs all steps that must pass, or the named ones, several at a time, and shows
+# their progress. hack/steps is the program behind it: its doc.go defines the words, its plan.go the
+# steps. Every step's output goes to .cache/test/STEP.log.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}

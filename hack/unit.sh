@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# unit.sh: the unit tests, the product's with the race detector. Run by hack/steps, which reads its output: `make unit`.
+# unit.sh: runs the unit tests; those of the product's module use the race detector. hack/steps runs
+# it and reads its output: `make unit`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export GOFLAGS="-buildvcs=false -trimpath"
@@ -16,12 +17,12 @@ export CGO_ENABLED=1
 go list -race -deps -test -f '{{if and (not .ForTest) (ne .Name "main") (ne .ImportPath "unsafe")}}{{.ImportPath}}{{end}}' "${packages[@]}" |
   xargs go build -race -v 2>&1 || status=1
 echo "progress: compiling and linking the first tests"
-# Tests wait a good part of their time: three packages at a time keep two cores busy.
+# Tests spend much of their time waiting: three packages at a time keep two cores busy.
 go test -race -vet=off -json -timeout 25m -p 3 -parallel 4 "${packages[@]}" || status=1
-# As runtime/build.sh compiles the shim: what it has compiled is found in the cache.
+# The flags are those of runtime/build.sh, so that its packages are found in the cache.
 (. .cache/runtime/.tools/env && go test -C runtime -vet=off -json -timeout 10m -tags 'seccomp netgo osusergo inprocess no_grpc runc_nocriu' ./shim github.com/containerd/go-runc) || status=1
 export CGO_ENABLED=0
-# Their tests run the go command and read files of the whole tree, which Go's cache of results does not see.
+# These tests run the go command and read files of the whole tree, so Go must not cache their results.
 go test -vet=off -json -count=1 ./test/arch ./test/docs || status=1
 go test -C test/compare -vet=off -json -timeout 10m . ./apidiff ./report || status=1
 go test -C examples/operator-test -vet=off -json -timeout 10m . || status=1

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# vulncheck.sh: looks for known vulnerabilities in what the binary and the programs inside call. It needs Go's vulnerability
-# database; GOVULNDB names a copy (file:///... or https://...). Without one it says so and ends with status 3.
+# vulncheck.sh: finds known vulnerabilities in the code that the binary and the included programs
+# call. It needs Go's vulnerability database; GOVULNDB is the URL of a copy (file:///... or
+# https://...). Without a database it prints an error and exits with status 3.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 database=${GOVULNDB:-https://vuln.go.dev}
@@ -11,11 +12,11 @@ GOBIN=$tool go install golang.org/x/vuln/cmd/govulncheck@v1.9.0 || exit 1
 bad=0
 check() {
   echo "checking $*"
-  local said
-  said=$(cd "$1" && shift && "$tool/govulncheck" "$@" 2>&1)
+  local output
+  output=$(cd "$1" && shift && "$tool/govulncheck" "$@" 2>&1)
   local status=$?
-  printf '%s\n' "$said"
-  case "$said" in *"fetching vulnerabilities"*|*"no such host"*|*"connection refused"*|*"vulndb"*"error"*)
+  printf '%s\n' "$output"
+  case "$output" in *"fetching vulnerabilities"*|*"no such host"*|*"connection refused"*|*"vulndb"*"error"*)
     echo "vulncheck.sh: the database $database is not reachable: nothing was checked. GOVULNDB names a copy" >&2
     exit 3 ;;
   esac

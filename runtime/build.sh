@@ -1,7 +1,8 @@
 #!/bin/sh
-# build.sh OUTDIR [EMBEDDIR]: builds the programs that knarr carries along into OUTDIR, static and stripped, and packs
-# them for embedding into EMBEDDIR. Needs Go, a C compiler, make, gperf and zstd; libseccomp.sh builds libseccomp from its pinned
-# source. GOARCH=arm64 builds for that architecture, with the cross compiler aarch64-linux-gnu-gcc unless CC names one.
+# build.sh OUTDIR [EMBEDDIR]: builds the programs that knarr includes into OUTDIR, static and
+# stripped, and packs them for embedding into EMBEDDIR. It needs Go, a C compiler, make, gperf and
+# zstd; libseccomp.sh builds libseccomp from its pinned source. GOARCH=arm64 builds for that
+# architecture, with the cross compiler aarch64-linux-gnu-gcc unless CC names one.
 set -eu
 cd "$(dirname "$0")"
 [ $# -ge 1 ] || { echo "usage: build.sh OUTDIR [EMBEDDIR]" >&2; exit 2; }
@@ -9,7 +10,7 @@ mkdir -p "$1"
 out=$(cd "$1" && pwd)
 embed=${2:+$(mkdir -p "$2" && cd "$2" && pwd)}
 go=${GO:-go}
-# Run by hack/steps, Go prints what it compiles.
+# Under hack/steps, Go prints the packages that it compiles.
 export GOFLAGS=${STEPS:+-v} GOWORK=off
 # triplet is the prefix of the cross compiler's tools; empty for the machine's own architecture.
 triplet=''
@@ -27,8 +28,9 @@ version=$($go list -m -f '{{.Version}}' $module)
 plain="-s -w -X $module/version.Version=$version"
 
 ./libseccomp.sh "$out/libseccomp" $triplet
-# What finds libseccomp is called by name, without a path: Go records the flags of a build, and the programs must be
-# the same from every folder. runc asks pkg-config for the library, and cgo the compiler for its files.
+# Go records the flags of a build, and the programs must be the same from every folder. Therefore the
+# flags contain no path: wrappers of pkg-config (for runc) and of the compiler (for cgo) find
+# libseccomp.
 tools=$out/.tools
 mkdir -p "$tools"
 cat >"$tools/pkg-config" <<'EOF'
@@ -40,14 +42,14 @@ cat >"$tools/knarr-cc" <<EOF
 exec $CC "\$@" -I'$out/libseccomp/include' -L'$out/libseccomp/lib'
 EOF
 chmod +x "$tools"/*
-# What else compiles these packages, such as their tests, reads this file: it then finds them in Go's cache.
+# Other builds of these packages, such as tests, read this file to find them in Go's cache.
 cat >"$tools/env" <<EOF
 export PATH='$tools':"\$PATH" CC=knarr-cc CGO_ENABLED=1 CGO_CFLAGS='-O2 -DLIBSECCOMP=$(cut -d' ' -f1 "$out/libseccomp/.version")' CGO_LDFLAGS=-O2
 EOF
 
 CGO_ENABLED=0 $go build -trimpath -ldflags "$plain" -o "$out/containerd" ./containerd
 
-# static TAGS OUTPUT PACKAGE: builds what contains runc's C code.
+# static TAGS OUTPUT PACKAGE: builds a program that contains runc's C code.
 static() {
 	(. "$tools/env" && $go build -trimpath -tags "seccomp netgo osusergo $1" \
 		-ldflags "$plain -linkmode external -extldflags '-static'" -o "$out/$2" "$3")

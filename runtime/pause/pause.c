@@ -1,5 +1,6 @@
-/* pause holds a pod's namespaces open: it sleeps, reaps the zombies that its PID namespace hands it, and ends on
- * SIGTERM or SIGINT. C, because a static C program is a few hundred kilobytes and uses no memory of its own. */
+/* pause holds a pod's namespaces open. It sleeps, reaps the zombies of its PID namespace, and ends on
+ * SIGTERM or SIGINT. It is in C, because a static C program has a few hundred kilobytes and hardly
+ * uses memory. */
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>

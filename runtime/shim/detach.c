@@ -6,13 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// The file that the first process waits at, and the one that the API's socket will be; both are taken before Go opens any.
+// File descriptors of the future API socket, and of the pipe on which the first process waits. Both
+// are reserved before Go opens any file.
 #define SOCKET 3
 #define READY 4
 
-int detached; // whether this process is the second half
+int detached; // 1 in the second half
 
-// action says whether the last argument is this one.
+// action reports whether the last argument is wanted.
 static int action(const char *wanted) {
 	static char line[16384];
 	static ssize_t length = 0;
@@ -29,8 +30,9 @@ static int action(const char *wanted) {
 	return length > size && line[length - size - 1] == 0 && memcmp(line + length - size, wanted, size) == 0;
 }
 
-// forget answers containerd's request to clean up after a container whose deletion the shim has done: with what it left in the
-// bundle (delete.go), which is the working directory. If there is anything left to do, Go does it.
+// forget answers containerd's request to clean up after a container that the shim has deleted. The
+// answer is a file that the shim has left in the bundle (delete.go), which is the working directory.
+// If work remains, forget returns and Go does it.
 static void forget(void) {
 	struct stat bundle, rootfs;
 	char answer[256];
@@ -47,7 +49,8 @@ static void forget(void) {
 		_exit(0);
 }
 
-// detach forks before Go begins: whoever asked for a shim waits for the first process; the second one goes on as the shim.
+// detach forks before Go starts. The caller waits for the first process; the second one becomes the
+// shim.
 __attribute__((constructor)) static void detach(void) {
 	int ready[2];
 	if (action("delete"))
