@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# downloads.sh: downloads the modules that later steps compile, and unpacks Debian's packages for the
-# conformance suite's images. It mostly waits for the network, so it runs while Go compiles knarr.
+# downloads.sh: downloads the modules that later steps compile, and unpacks Debian's packages for
+# the conformance suite's images. It mostly waits for the network, so it runs while Go compiles
+# knarr.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0

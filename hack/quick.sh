@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# quick.sh: the inner loop. Checks the differences from main, committed or not: format, shell syntax,
-# vet, the tests of changed packages and of their direct importers, the rules of test/arch. hack/steps
-# runs it and shows lines that begin with "note: ": `make quick`.
+# quick.sh: the inner loop. Checks the differences from main, committed or not: format, shell
+# syntax, vet, the tests of changed packages and of their direct importers, the rules of test/arch.
+# hack/steps runs it and shows lines that begin with "note: ": `make quick`.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0
@@ -24,8 +24,8 @@ for file in "${files[@]}"; do
   esac
 done
 
-# The package of a file, also of one in testdata, is the nearest folder with Go files. Folders with a
-# go.mod are other modules.
+# The package of a file, also of one in testdata, is the nearest folder with Go files. Folders with
+# a go.mod are other modules.
 echo "progress: finding packages"
 declare -A changed=() other=()
 for file in "${files[@]}"; do

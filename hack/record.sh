@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# record.sh: makes docs/images/up.cast and up.svg from a real session (hack/up.session). It needs root
-# and bin/knarr. The cluster runs in namespaces of its own, with empty /var/lib and /run, and is purged
-# at the end.
+# record.sh: makes docs/images/up.cast and up.svg from a real session (hack/up.session). It needs
+# root and bin/knarr. The cluster runs in namespaces of its own, with empty /var/lib and /run, and
+# is purged at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ -z "${RECORDING:-}" ]; then

@@ -31,7 +31,7 @@ build() {
   rm -rf "$tree"
   mkdir -p "$tree"
   git archive HEAD | tar -x -C "$tree"
-  # The programs for this architecture stay in a folder of their own between releases.
+  # Keep this architecture's programs in a folder of their own between releases.
   mkdir -p "$work/runtime-$1" "$tree/.cache"
   ln -s "$work/runtime-$1" "$tree/.cache/runtime"
   GOARCH=$1 make -C "$tree" binary VERSION="$version" COMMIT="$commit" DATE="$date" TREE=clean >"$work/build-$1.log" 2>&1 || {
@@ -41,7 +41,7 @@ build() {
   }
 }
 
-# describe ARCH FOLDER: NOTICE and the bill of materials of what was built for an architecture.
+# describe ARCH FOLDER: writes NOTICE and the bill of materials of an architecture's binaries.
 describe() {
   local programs=$work/runtime-$1 libc
   libc=$(libc_version "$1")
@@ -51,14 +51,14 @@ describe() {
     "$work/source-$1/bin/knarr" "$programs"/{containerd,containerd-shim-runc-v2,runc,knarr-cni})
 }
 
-# libc_version ARCH: of the C library that is linked statically.
+# libc_version ARCH: prints the version of the statically linked C library.
 libc_version() {
   local package=libc6-dev
   [ "$1" = "$(go env GOHOSTARCH)" ] || package=libc6-dev-$1-cross
   dpkg-query -W -f '${Version}' "$package"
 }
 
-# lgpl_sources: the sources of the C libraries that are linked statically (LGPL-2.1, section 6).
+# lgpl_sources: downloads the sources of the statically linked C libraries (LGPL-2.1, section 6).
 lgpl_sources() {
   local dir=$work/lgpl apt=$work/apt mirror
   rm -rf "$dir" "$apt"
@@ -72,7 +72,7 @@ lgpl_sources() {
   tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -C "$work" -cf "$out/knarr-lgpl-sources.tar" lgpl
 }
 
-# deb ARCH FOLDER: a Debian package with the binary, its documents and the completion for bash.
+# deb ARCH FOLDER: makes a Debian package with the binary, its documents and the completion for bash.
 deb() {
   local root=$work/deb-$1
   rm -rf "$root"

@@ -22,7 +22,8 @@ go test -race -vet=off -json -timeout 25m -p 3 -parallel 4 "${packages[@]}" || s
 # The flags are those of runtime/build.sh, so that its packages are found in the cache.
 (. .cache/runtime/.tools/env && go test -C runtime -vet=off -json -timeout 10m -tags 'seccomp netgo osusergo inprocess no_grpc runc_nocriu' ./shim github.com/containerd/go-runc) || status=1
 export CGO_ENABLED=0
-# These tests run the go command and read files of the whole tree, so Go must not cache their results.
+# These tests run the go command and read files of the whole tree, so Go must not cache their
+# results.
 go test -vet=off -json -count=1 ./test/arch ./test/docs || status=1
 go test -C test/compare -vet=off -json -timeout 10m . ./apidiff ./report || status=1
 go test -C examples/operator-test -vet=off -json -timeout 10m . || status=1

@@ -28,8 +28,8 @@ version=$($go list -m -f '{{.Version}}' $module)
 plain="-s -w -X $module/version.Version=$version"
 
 ./libseccomp.sh "$out/libseccomp" $triplet
-# Go records the flags of a build, and the programs must be the same from every folder. Therefore the
-# flags contain no path: wrappers of pkg-config (for runc) and of the compiler (for cgo) find
+# Go records the flags of a build, and the programs must be the same from every folder. Therefore
+# the flags contain no path: wrappers of pkg-config (for runc) and of the compiler (for cgo) find
 # libseccomp.
 tools=$out/.tools
 mkdir -p "$tools"

@@ -1,9 +1,10 @@
 #!/bin/sh
 # libseccomp.sh OUTDIR [HOST]: builds libseccomp's static library and headers into OUTDIR/lib and
-# OUTDIR/include, from its pinned source release. The source comes from Debian's archive and its hash
-# is checked, so every build and every architecture links the same code (LGPL-2.1: NOTICE explains how
-# to link another version). HOST is the GNU triplet of a cross build, such as aarch64-linux-gnu. An
-# existing build is kept. SECCOMP_SOURCE is the path of the tarball, if no Debian archive is reachable.
+# OUTDIR/include, from its pinned source release. The source comes from Debian's archive and its
+# hash is checked, so every build and every architecture links the same code (LGPL-2.1: NOTICE
+# explains how to link another version). HOST is the GNU triplet of a cross build, such as
+# aarch64-linux-gnu. An existing build is kept. SECCOMP_SOURCE is the path of the tarball, if no
+# Debian archive is reachable.
 set -eu
 version=2.5.4
 hash=d82902400405cf0068574ef3dc1fe5f5926207543ba1ae6f8e7a1576351dcbdb
@@ -15,8 +16,8 @@ host=${2:-}
 
 fail() { echo "libseccomp.sh: $*" >&2; exit 1; }
 
-# fetch downloads the source tarball with its own list of sources, so that the machine's apt does not
-# change.
+# fetch downloads the source tarball with its own list of sources, so that the machine's apt does
+# not change.
 fetch() {
 	command -v apt-get >/dev/null || fail "no apt-get here: set SECCOMP_SOURCE to libseccomp-$version.tar.gz"
 	mirror=$( (grep -rhoE '^(URIs: |deb )[^#]*' /etc/apt/sources.list /etc/apt/sources.list.d/ 2>/dev/null || true) |
