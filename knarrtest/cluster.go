@@ -164,7 +164,7 @@ func (c *Cluster) configure() (*config.Config, error) {
 	cfg.APIServer.ShutdownIdle.Duration = 1
 	f := pflag.NewFlagSet("knarrtest", pflag.ContinueOnError)
 	cfg.AddFlags(f, config.Process|config.Server|config.Controlling)
-	// loopback is not reachable from inside the cluster
+	// Loopback is not reachable from inside the cluster.
 	flags := []string{"--endpoint-reconciler-type=none"}
 	if c.audit != "" {
 		policy := filepath.Join(c.dir, "audit-policy.yaml")

@@ -112,7 +112,7 @@ func TestEveryFlagCanBeSetInAFile(t *testing.T) {
 			return
 		}
 		path := strings.Fields(cmd.CommandPath())[1:]
-		// parts of others, or other settings contain them
+		// These are parts of other settings, or contain others.
 		whole := map[string]bool{"bind-address": false, "secure-port": false, "v": false}
 		if cmd.Flags().Lookup("listen") == nil {
 			whole = nil

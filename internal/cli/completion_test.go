@@ -120,7 +120,7 @@ func TestKubectlIsCompletedFromTheCluster(t *testing.T) {
 func startAPIServer(t *testing.T) string {
 	t.Helper()
 	cfg := config.Default()
-	// as in `knarr apiserver`
+	// As in `knarr apiserver`.
 	cfg.AddFlags(find(t, []string{"version"}).Flags(), config.Process|config.Server)
 	dir := t.TempDir()
 	cfg.DataDir, cfg.RunDir, cfg.AdvertiseAddress = dir, filepath.Join(dir, "run"), "127.0.0.1"

@@ -121,7 +121,7 @@ const (
 	Running  State = "running"
 	Stopped  State = "stopped" // stopped on request
 	Failed   State = "failed"  // ended with an error, which is in the record
-	// ended without updating the record: killed, or the machine went down
+	// Crashed means that it ended without updating the record: killed, or with the machine.
 	Crashed State = "crashed"
 )
 

@@ -62,7 +62,7 @@ func setAll(flags *pflag.FlagSet, data []byte) (errs []error) {
 		default:
 			keys[flag] = e.key
 			if own && given[flag.Name] {
-				// nil: this command does not use it, but the value is checked
+				// Without a flag this command does not use the value, but it is checked.
 				if flag = elsewhere[0].Lookup(flag.Name); flag == nil {
 					continue
 				}

@@ -84,14 +84,14 @@ func TestSettingsAreComplete(t *testing.T) {
 			}
 			return
 		}
-		// a secret, and a flag of components that run alone
+		// Token is a secret; components that run alone have --kubeconfig.
 		if path != ".Token" && path != ".Kubeconfig" {
 			marks = append(marks, path+" "+text)
 		}
 	}
 	walk(reflect.ValueOf(&c).Elem(), "")
 	var values []string
-	// they share some names
+	// The two sets share some names.
 	for _, flags := range []*pflag.FlagSet{flagsOf(&c), flagsOfGroups(&c, ControllersAlone)} {
 		values = slices.AppendSeq(values, maps.Values(Settings(flags)))
 	}

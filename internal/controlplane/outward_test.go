@@ -48,7 +48,7 @@ func TestNodesAndExtensionServersGetTheCertificatesOfFlags(t *testing.T) {
 		w.Header().Set("User", r.TLS.PeerCertificates[0].Subject.CommonName)
 	}))
 	node.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, Certificates: []tls.Certificate{*theirs.APIServer.Certificate()}}
-	// a client that does not trust the server causes log output
+	// A client that does not trust the server causes log output.
 	node.Config.ErrorLog = log.New(io.Discard, "", 0)
 	node.StartTLS()
 	t.Cleanup(node.Close)

@@ -187,7 +187,7 @@ func lock(ctx context.Context, runDir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// an earlier knarr may be about to end
+	// An earlier knarr may be about to end.
 	waiting, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	for {

@@ -131,14 +131,14 @@ func (h *handler) fromZone(ctx context.Context, req, reply *mdns.Msg, name strin
 	a := h.zone.lookup(name, q.Qtype)
 	reply.Authoritative, reply.Rcode = true, a.rcode
 	reply.Answer, reply.Extra = a.records, a.extra
-	// restore the client's spelling; some clients mix case on purpose
+	// Restore the client's spelling; some clients mix case on purpose.
 	for _, rr := range reply.Answer {
 		if rr.Header().Name == name {
 			rr.Header().Name = q.Name
 		}
 	}
 	rand.Shuffle(len(reply.Answer), func(i, j int) {
-		// a CNAME stays in front
+		// A CNAME stays in front.
 		if reply.Answer[i].Header().Rrtype == reply.Answer[j].Header().Rrtype {
 			reply.Answer[i], reply.Answer[j] = reply.Answer[j], reply.Answer[i]
 		}

@@ -341,7 +341,8 @@ func enterV2(dir string) error {
 		_, _ = p.Wait()
 		return nil
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EINVAL), errors.Is(err, unix.E2BIG):
-		// the missing program, or a kernel that cannot start processes in cgroups (before 5.7)
+		// The program is missing as intended, or the kernel cannot start processes in cgroups
+		// (before 5.7).
 		return nil
 	}
 	return err

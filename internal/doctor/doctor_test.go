@@ -55,7 +55,7 @@ func TestEachCheckDistinguishesGoodFromBad(t *testing.T) {
 		"a run folder that can be made":  {checkRunFolder(filepath.Join(t.TempDir(), "run")), Fine},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// this machine's disk may be full
+			// This machine's disk may be full.
 			free := name == "a data folder that can be made" && c.got.Level == Degraded
 			if c.got.Level != c.level && !free {
 				t.Errorf("found %+v, want %s", c.got, c.level)

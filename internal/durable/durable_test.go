@@ -32,7 +32,7 @@ func TestAFileIsReplacedAndNothingElseIsLeft(t *testing.T) {
 func TestAFailedWriteKeepsTheOldContent(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "taken")
-	// a file cannot replace a folder
+	// A file cannot replace a folder.
 	if err := os.MkdirAll(filepath.Join(path, "inside"), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -45,8 +45,8 @@ func (p *connect) reach(ctx context.Context) (func(context.Context, string) (net
 	}, nil
 }
 
-// bufferedConn is a connection whose server spoke first, as gRPC servers without TLS do. The proxy's
-// answer already contained the server's first bytes.
+// bufferedConn is a connection whose server spoke first, as gRPC servers without TLS do. The
+// proxy's answer already contained the server's first bytes.
 type bufferedConn struct {
 	net.Conn
 	in io.Reader

@@ -69,7 +69,7 @@ func TestRequestsGoThroughProxies(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		_, _ = w.Write(body)
 	}))
-	// ignore errors of connections without a request
+	// Ignore errors of connections without a request.
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(server.Close)

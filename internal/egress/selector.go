@@ -13,8 +13,8 @@ import (
 // Dial connects to an address HOST:PORT. It has the type of http.Transport's DialContext.
 type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// dialTimeout is the time limit of a connection including the proxy's part, the same as for a direct
-// one.
+// dialTimeout is the time limit of a connection including the proxy's part, the same as for a
+// direct one.
 const dialTimeout = 30 * time.Second
 
 // Selector knows how to reach each Network. A nil Selector has no configuration. It is safe for

@@ -19,7 +19,7 @@ func (t *tunnel) reach(ctx context.Context) (func(context.Context, string) (net.
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", t.socket)
 		}),
-		// the library's own settings for this purpose
+		// The library itself uses these settings for this purpose.
 		grpc.WithBlock(), grpc.WithReturnConnectionError(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -63,7 +63,7 @@ func (n *node) terminate(ctx context.Context, pod *corev1.Pod) error {
 	err := client.Delete[*corev1.Pod](ctx, n.Client, pod.Namespace, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID},
 	})
-	// already deleted, or replaced by another pod
+	// The pod is already deleted, or replaced by another one.
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
@@ -114,7 +114,7 @@ func (n *node) address(pod *corev1.Pod) (address string, ok bool) {
 	for _, a := range n.addresses {
 		taken[a] = true
 	}
-	// a bridge has the first address
+	// A bridge has the first address.
 	for a := within.Masked().Addr().Next().Next(); within.Contains(a); a = a.Next() {
 		if !taken[a] {
 			n.addresses[pod.UID] = a

@@ -47,7 +47,7 @@ func (c *Client) LoadFile(ctx context.Context, file, name string) ([]string, err
 	}
 	names, err := attempt(present)
 	if err != nil && len(present) > 0 && ctx.Err() == nil {
-		// containerd may have garbage-collected a blob that was therefore not sent.
+		// Perhaps containerd has garbage-collected a blob that was not sent.
 		names, err = attempt(nil)
 	}
 	if err != nil {

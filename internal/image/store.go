@@ -38,7 +38,7 @@ func (c *Client) Store(ctx context.Context, image v1.Image, names ...string) ([]
 	}
 	err = attempt(present)
 	if err != nil && len(present) > 0 && ctx.Err() == nil {
-		// containerd may have garbage-collected a blob that was therefore not sent
+		// Perhaps containerd has garbage-collected a blob that was not sent.
 		err = attempt(nil)
 	}
 	if err != nil {

@@ -88,7 +88,7 @@ func (c *Client) leased(ctx context.Context) (_ context.Context, done func(), er
 	return metadata.AppendToOutgoingContext(ctx, leaseHeader, created.Lease.ID), func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		// otherwise the lease expires
+		// After an error the lease expires.
 		_, _ = c.leases.Delete(ctx, &leasesapi.DeleteRequest{ID: created.Lease.ID})
 	}, nil
 }

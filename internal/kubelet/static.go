@@ -159,7 +159,7 @@ func (s *staticPods) ensureMirror(ctx context.Context, pod *corev1.Pod) error {
 			return nil
 		}
 		if _, mirror := have.Annotations[spec.AnnotationConfigMirror]; !mirror {
-			// another pod has the name; as in upstream, the static pod runs without a mirror
+			// Another pod has the name; as in upstream, the static pod runs without a mirror.
 			return nil
 		}
 		if err := s.deleteMirror(ctx, have); err != nil {

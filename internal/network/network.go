@@ -90,10 +90,10 @@ func (n *Network) Run(ctx context.Context) error {
 
 	tick := time.NewTicker(resync)
 	defer tick.Stop()
-	var retryState retryState
+	var retries retryState
 	for full := true; ; {
 		err := n.sync(nodes.List("", nil), full)
-		pause, log := retryState.next(err, time.Now())
+		pause, log := retries.next(err, time.Now())
 		if log {
 			slog.Error("cannot set up the pod network; trying again", "error", err)
 		}
@@ -354,7 +354,7 @@ func (n *Network) reap(ctx context.Context) {
 
 func (n *Network) removeLink(a *attachment) error {
 	n.mu.Lock()
-	// the attachment was added again meanwhile and owns link and file
+	// If the attachment was added again meanwhile, the new one owns link and file.
 	again := n.attachments[a.key()] != nil
 	n.mu.Unlock()
 	if !again {

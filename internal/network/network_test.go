@@ -396,7 +396,7 @@ func TestAPodsFirstConnectionIsFast(t *testing.T) {
 	for i := range 20 {
 		p := addPod(t, n, fmt.Sprint("p", i), "")
 		p.In(t, func() {
-			// a lost packet is sent again after 1 s
+			// A lost packet is sent again after 1 s.
 			c, err := net.DialTimeout("tcp", l.Addr().String(), 900*time.Millisecond)
 			if err != nil {
 				t.Errorf("pod %d: %v", i, err)

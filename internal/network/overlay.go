@@ -170,7 +170,7 @@ func (o *overlay) ensureLink(addr netip.Addr, ranges []netip.Prefix, needed bool
 		}
 		old = want
 	}
-	// the source of masqueraded packets and of the host's own packets on this link is in the pod
+	// The source of masqueraded packets and of the host's own packets on this link is in the pod
 	// range
 	for _, r := range ranges {
 		a := &netlink.Addr{IPNet: hostNet(r.Addr())}

@@ -91,7 +91,7 @@ func plug(a *attachment, p plumbing) (err error) {
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName, veth.PeerHardwareAddr, veth.PeerNamespace = a.IfName, podMAC(a.IPs[0]), netlink.NsFd(int(ns))
 	err = netlink.LinkAdd(veth)
-	// left by an interrupted ADD; the link's name belongs to this attachment alone
+	// An interrupted ADD left the link; its name belongs to this attachment alone.
 	if isExist(err) {
 		if old, e := netlink.LinkByName(a.HostLink); e == nil {
 			_ = netlink.LinkDel(old)

@@ -19,7 +19,7 @@ func (n *Network) listen() (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(n.cfg.SocketPath), 0o755); err != nil {
 		return nil, fmt.Errorf("CNI socket: %w", err)
 	}
-	// left by a killed process; a live one holds the data folder's lock
+	// A killed process may have left a socket; a live one holds the data folder's lock.
 	_ = os.Remove(n.cfg.SocketPath)
 	l, err := net.Listen("unix", n.cfg.SocketPath)
 	if err != nil {

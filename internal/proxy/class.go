@@ -89,7 +89,7 @@ func (r *ruleset) queueAffinePick(f nft.Family, c class, chain string) {
 	addr := member + 1
 	timeout := time.Duration(c.affinity) * time.Second
 	remember := func(op uint32) []expr.Any {
-		// the kernel requires a data register for maps, even for deletion
+		// The kernel requires a data register for maps, even for deletion.
 		d := &expr.Dynset{SrcRegKey: client, SrcRegData: member, SetName: affinity.Name, SetID: affinity.ID, Operation: op}
 		if op != dynsetDelete {
 			d.Timeout = timeout

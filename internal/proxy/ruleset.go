@@ -285,7 +285,7 @@ func (r *ruleset) queueBase() {
 	for _, c := range []*nftables.Chain{
 		nft.Base(chainPrerouting, nftables.ChainTypeNAT, nftables.ChainHookPrerouting, *nftables.ChainPriorityNATDest),
 		nft.Base(chainOutput, nftables.ChainTypeNAT, nftables.ChainHookOutput, *nftables.ChainPriorityNATDest),
-		// before the pod network's masquerading, which ignores marks
+		// Before the pod network's masquerading, which ignores marks.
 		nft.Base(chainPostrouting, nftables.ChainTypeNAT, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource-1),
 	} {
 		r.conn.AddChain(c)

@@ -82,7 +82,7 @@ func TestAServerIsReachedAtItsOnlyListenAddress(t *testing.T) {
 // start runs a component until the test ends, and returns when it is ready.
 func (w *aloneWorld) start(t *testing.T, cfg *config.Config, run func(context.Context, Params) error) {
 	t.Helper()
-	// the test stops the components in reverse order
+	// The test stops the components in reverse order.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))

@@ -65,7 +65,7 @@ func TestTheServerStartsDespiteAWebhookThatRefusesEverything(t *testing.T) {
 
 	c, stop := start()
 	eventually("the bootstrap policy is stored", func() bool {
-		// the last one
+		// The last role of the policy.
 		_, err := client.Get[*rbacv1.ClusterRole](t.Context(), c, "", "cluster-admin")
 		return err == nil && isThere(c)
 	})

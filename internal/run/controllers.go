@@ -69,7 +69,7 @@ func aloneConfig(c *config.Config, reach *rest.Config) (controller.Config, error
 	}
 	cfg.CACert = reach.CAData
 	root := c.Controllers.RootCA
-	// data in a kubeconfig takes precedence over a file, as for the connection itself
+	// Data in a kubeconfig takes precedence over a file, as for the connection itself.
 	if root == "" && len(reach.CAData) == 0 {
 		root = reach.CAFile
 	}

@@ -163,8 +163,7 @@ func (k *heapManager) collected(s *sentinel, era int) {
 	}
 	busy := !k.returning && time.Since(k.since) < busyWithin
 	k.since = time.Now()
-	// rest returns memory if the process is quiet and it is worthwhile. If the live heap is still
-	// large, one more check follows.
+	// Setting the percentage stops the world for a moment, so ignore small changes.
 	if room := heapRoom(lives, busy); room-k.room >= 5 || k.room-room >= 5 {
 		debug.SetGCPercent(room)
 		k.room = room

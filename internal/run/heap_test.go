@@ -164,7 +164,7 @@ func TestMemoryIsReturnedAfterABurst(t *testing.T) {
 // Dropping data allocates nothing, so no collection runs without this check.
 func TestDroppedDataIsCollectedByOneMoreCheck(t *testing.T) {
 	useDefaultGOGC(t)
-	// it checks when the test says so
+	// The timer is so long that only the test triggers the check.
 	k := &heapManager{room: mostRoom, calm: time.AfterFunc(time.Hour, func() {})}
 	defer k.calm.Stop()
 	kept := make([]byte, 2*smallHeap)
@@ -178,7 +178,7 @@ func TestDroppedDataIsCollectedByOneMoreCheck(t *testing.T) {
 		k.rest(k.era)
 	}
 	runtime.KeepAlive(kept)
-	// leftovers of other tests may allocate
+	// Leftovers of other tests may allocate.
 	for deadline := time.Now().Add(time.Minute); ; k.last = true {
 		before := forcedCollections()
 		k.rest(k.era)

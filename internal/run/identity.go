@@ -70,7 +70,7 @@ const maxKeys = 64
 // last. With them it recognizes a Node object that does not name the newest key, for example after
 // a restore from a snapshot.
 func (i *identity) keys() []string {
-	// missing in a data folder of an earlier version
+	// A data folder of an earlier version has no such file.
 	data, _ := os.ReadFile(filepath.Join(i.dir, i.name+".keys"))
 	keys := strings.Fields(string(data))
 	if pair := i.current.Load(); pair != nil && !slices.Contains(keys, keyHash(pair)) {

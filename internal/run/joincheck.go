@@ -28,7 +28,7 @@ func validateJoin(cfg *config.Config) error {
 
 // hasJoined reports whether an earlier join has stored the node's certificate.
 func hasJoined(cfg *config.Config) bool {
-	// node.crt is the name in a data folder of an earlier version
+	// A data folder of an earlier version has node.crt.
 	for _, name := range []string{"node.pem", "node.crt"} {
 		if _, err := os.Stat(cfg.Path("pki", name)); err == nil {
 			return true

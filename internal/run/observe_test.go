@@ -31,7 +31,7 @@ func (w *aloneWorld) observed(t *testing.T, leaf *pki.Leaf, run func(context.Con
 	cfg := w.beside(t, leaf)
 	address := nettest.FreeAddress(t)
 	host, port, _ := strings.Cut(address, ":")
-	// without service accounts of their own, controllers may not even remove taints from nodes
+	// Without service accounts of their own, controllers may not even remove taints from nodes.
 	cfg.Observe.BindAddress, cfg.Controllers.OwnAccounts = host, true
 	cfg.Observe.SecurePort, _ = strconv.Atoi(port)
 	w.start(t, cfg, run)

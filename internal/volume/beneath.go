@@ -24,7 +24,7 @@ func openBeneath(root, path string) (int, error) {
 	for range 10 {
 		fd, err := unix.Openat2(base, filepath.Clean(path), &how)
 		if errors.Is(err, unix.EAGAIN) {
-			// a concurrent rename keeps the kernel from proving that the path stayed beneath root
+			// A concurrent rename keeps the kernel from proving that the path stayed beneath root.
 			continue
 		}
 		if errors.Is(err, unix.EXDEV) {

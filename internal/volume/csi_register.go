@@ -45,7 +45,7 @@ func (c *CSI) Run(ctx context.Context) error {
 		return fmt.Errorf("watch for CSI drivers: %w", err)
 	}
 	defer c.closeAll()
-	// a driver may listen a moment after its socket appears
+	// A driver may listen a moment after its socket appears.
 	const firstDelay = 100 * time.Millisecond
 	var retry <-chan time.Time
 	for delay := firstDelay; ; {
@@ -181,7 +181,7 @@ func (c *CSI) publish(ctx context.Context, driver *csiDriver, info *csispec.Node
 		return fmt.Errorf("read node: %w", err)
 	}
 	ids := map[string]string{}
-	// an invalid annotation is replaced
+	// An invalid annotation is replaced.
 	_ = json.Unmarshal([]byte(node.Annotations[nodeIDAnnotation]), &ids)
 	ids[driver.name] = info.NodeId
 	annotation, err := json.Marshal(ids)

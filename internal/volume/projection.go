@@ -137,7 +137,7 @@ func (p *projector) object(ctx context.Context, key objectKey, optional bool) (r
 	if optional {
 		return nil, nil
 	}
-	// users know the singular
+	// Users know the singular.
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: strings.TrimSuffix(key.resource.Resource, "s")}, key.name)
 }
 

@@ -42,7 +42,7 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case failed:
 		w.WriteHeader(http.StatusInternalServerError)
-		// the client may have disconnected, here and below
+		// The client may have disconnected, here and below.
 		_, _ = fmt.Fprintf(w, "%s%s check failed\n", out, h.Kind)
 	case query.Has("verbose"):
 		_, _ = fmt.Fprintf(w, "%s%s check passed\n", out, h.Kind)

@@ -50,7 +50,7 @@ func main() {
 		return struct{}{}, nil
 	}})
 	runtime.GOMAXPROCS(min(runtime.NumCPU(), 4))
-	// containers' first processes inherit it, and they work sequentially
+	// Containers' first processes inherit it, and they work sequentially.
 	os.Setenv("GOMAXPROCS", "1")
 	runc.Deleted = deleted
 	go reap()

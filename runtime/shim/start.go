@@ -140,8 +140,8 @@ func handOver(listener *net.UnixListener) error {
 	return unix.Dup3(int(file.Fd()), socketFile, unix.O_CLOEXEC)
 }
 
-// linkSocketFolder writes the link through which the shim's server finds the folder of its socket when it
-// ends.
+// linkSocketFolder writes the link through which the shim's server finds the folder of its socket
+// when it ends.
 func linkSocketFolder(socketDir string) error {
 	if socketDir == "" {
 		return errors.New("no folder for sockets is given")
@@ -152,8 +152,8 @@ func linkSocketFolder(socketDir string) error {
 	return os.Symlink(socketDir, "s")
 }
 
-// closePipes closes the pipes to containerd. containerd has its answer once the first process ends and
-// no process holds the pipes.
+// closePipes closes the pipes to containerd. containerd has its answer once the first process ends
+// and no process holds the pipes.
 func closePipes() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

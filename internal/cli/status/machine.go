@@ -130,7 +130,7 @@ func diskPart(d Disk) Part {
 // this user may not read.
 func certificates(dataDir string) []Certificate {
 	var list []Certificate
-	// a joined node keeps certificate and key in one .pem
+	// A joined node keeps certificate and key in one .pem file.
 	for _, ending := range []string{".crt", ".pem"} {
 		files, _ := filepath.Glob(filepath.Join(dataDir, "pki", "*"+ending))
 		for _, file := range files {

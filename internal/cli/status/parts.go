@@ -87,10 +87,10 @@ func access(record *clusters.Record) (*rest.Config, error) {
 	if record.Join == "" {
 		return nil, errors.New("it is elsewhere, and not known to this data folder")
 	}
-	// both are in one file
+	// Certificate and key are in one file.
 	cert, key := filepath.Join(pki, "node.pem"), filepath.Join(pki, "node.pem")
 	if _, err := os.Stat(cert); errors.Is(err, os.ErrNotExist) {
-		// files of an earlier version
+		// The files of an earlier version.
 		cert, key = filepath.Join(pki, "node.crt"), filepath.Join(pki, "node.key")
 	}
 	if !readable(key) {

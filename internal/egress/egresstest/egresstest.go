@@ -63,7 +63,7 @@ func Connect(t testing.TB, routes map[string]string) *Proxy {
 // Listen opens the Socket; the caller serves it.
 func (p *Proxy) Listen(t testing.TB) net.Listener {
 	t.Helper()
-	// the test's folder may be too long for a socket's path
+	// The test's folder may be too long for a socket's path.
 	folder, err := os.MkdirTemp("", "egress")
 	if err != nil {
 		t.Fatal(err)

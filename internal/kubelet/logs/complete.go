@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// pollInterval is the interval and pollTimeout the time limit for waiting until the writer closes a
-	// log.
+	// pollInterval is the interval and pollTimeout the time limit for waiting until the writer
+	// closes a log.
 	pollInterval, pollTimeout = 2 * time.Millisecond, 2 * time.Second
 )
 

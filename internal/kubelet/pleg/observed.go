@@ -88,8 +88,8 @@ type Observed struct {
 	removed    map[string]time.Time // since when each id is known to be gone
 }
 
-// removedIDRetention is how long the ids of removed containers are remembered. No listing or event takes
-// that long, and a container that crashes for months would otherwise leave thousands of ids.
+// removedIDRetention is how long the ids of removed containers are remembered. No listing or event
+// takes that long, and a container that crashes for months would otherwise leave thousands of ids.
 const removedIDRetention = time.Hour
 
 // NewObserved returns the state of a pod of which the runtime has nothing.

@@ -60,7 +60,7 @@ type Prober struct {
 func (p *Prober) Probe(ctx context.Context, t Target, h *corev1.Probe) (Result, string) {
 	timeout := time.Duration(max(h.TimeoutSeconds, 1)) * time.Second
 	if h.Exec != nil {
-		// the runtime enforces the timeout, because it has to clean up
+		// The runtime enforces the timeout, because it has to clean up.
 		return p.exec(ctx, t, h.Exec, timeout)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -106,7 +106,7 @@ func TestAnEnvFileCannotReachOutOfItsVolume(t *testing.T) {
 	must(os.Mkdir(filepath.Join(dir, "sub"), 0o755))
 	must(os.WriteFile(filepath.Join(dir, "large.env"), []byte("A='"+strings.Repeat("a", maxEnvFile)+"'"), 0o644))
 	must(os.WriteFile(filepath.Join(dir, "full.env"), []byte("A='"+strings.Repeat("a", maxEnvFile-4)+"'"), 0o644))
-	// needs root
+	// Making a device needs root.
 	device := unix.Mknod(filepath.Join(dir, "device.env"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))) == nil
 	for _, c := range []struct {
 		path     string

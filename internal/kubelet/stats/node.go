@@ -122,7 +122,7 @@ func cpuTime() (uint64, error) {
 	line, _, _ := bytes.Cut(raw, []byte("\n"))
 	sum := uint64(0)
 	for i, f := range strings.Fields(string(line)) {
-		// skip the label, idle and iowait; guest time is already part of user time
+		// Skip the label, idle and iowait; guest time is already part of user time.
 		if i == 0 || i == 4 || i == 5 || i > 8 {
 			continue
 		}

@@ -55,7 +55,7 @@ func NewMachine(t *testing.T, ip string) Machine {
 		must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: all, Gw: gateway.IP, Flags: int(netlink.FLAG_ONLINK)}))
 	})
 	must(t, os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0))
-	// reading the link makes the kernel process the carrier now
+	// Reading the link makes the kernel process the carrier now.
 	_, err := netlink.LinkByIndex(veth.Index)
 	must(t, err)
 	return m

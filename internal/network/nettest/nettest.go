@@ -27,7 +27,7 @@ const inside = "KNARR_NETTEST_INSIDE"
 // root, Need skips the tests that need one.
 func Main(m *testing.M) {
 	fuzzing := slices.ContainsFunc(os.Args, func(a string) bool { return strings.HasPrefix(a, "-test.fuzz=") })
-	// the fuzzing engine starts processes itself
+	// The fuzzing engine starts processes itself.
 	if os.Getenv(inside) != "" || os.Geteuid() != 0 || fuzzing {
 		if os.Getenv(inside) != "" {
 			if lo, err := netlink.LinkByName("lo"); err == nil {

@@ -71,7 +71,7 @@ func Absent(err error) bool { return errors.Is(err, syscall.ENOENT) }
 func Concat(types ...nftables.SetDatatype) nftables.SetDatatype {
 	t, err := nftables.ConcatSetType(types...)
 	if err != nil {
-		// more than five parts: a programming error
+		// More than five parts are a programming error.
 		panic(fmt.Sprintf("concatenated nftables type: %v", err))
 	}
 	return t

@@ -152,7 +152,7 @@ func TestPoliciesAreAdditive(t *testing.T) {
 		t.Fatalf("%+v", p)
 	}
 	for addr, chain := range p.jumps[ingress] {
-		// one rule per family and port
+		// One rule per family and port.
 		want := map[string]int{"10.42.0.2": 4, "10.42.0.3": 2}[addr.String()]
 		if len(p.chains[chain]) != want {
 			t.Errorf("%s has %d rules, want %d", addr, len(p.chains[chain]), want)
