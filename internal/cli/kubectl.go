@@ -73,7 +73,7 @@ func completeKubectl(request string, args []string) error {
 // parses its own flags.
 func kubectlHelp() *cobra.Command {
 	return &cobra.Command{
-		Use: "kubectl ...", Short: "Run the bundled kubectl; it finds this machine's cluster by itself", DisableFlagParsing: true,
+		Use: "kubectl ...", Short: "Run the bundled kubectl on this machine's cluster or another one", DisableFlagParsing: true,
 		Long: "Runs kubectl " + version.Kubernetes + " with all of its arguments. It uses the kubeconfig of --kubeconfig, of the variable\n" +
 			"KUBECONFIG or ~/.kube/config; without one, that of the cluster on this machine. A leading --data-dir, with a\n" +
 			"folder or a name of `knarr ls`, chooses another cluster of this machine.",

@@ -17,8 +17,8 @@ func lsCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List the clusters of this machine", Args: cobra.NoArgs,
-		Long: "Lists the clusters of this machine that run, or ran since the machine was started, and always the one in\n" +
-			clusters.DefaultDataDir + ". A cluster's name is the last part of its data folder; a second one of that name has a\nhash after it.",
+		Long: "Lists the clusters of this machine that run or have run since the machine was started, and always the one in\n" +
+			clusters.DefaultDataDir + ". A cluster's name is the last part of its data folder; another one of that name has a\nhash after it.",
 		Example: "knarr ls\nknarr ls -o name",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			known := clusters.Here().List()

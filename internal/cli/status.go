@@ -24,10 +24,10 @@ const (
 func statusCommand() *cobra.Command {
 	var dataDir, output string
 	cmd := &cobra.Command{
-		Use: "status [NAME]", Short: "Show how a cluster is, and what to type next",
+		Use: "status [NAME]", Short: "Show the state of a cluster and the next commands",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeNames,
-		Long: "Shows since when a cluster runs, the health of each part, addresses, use of memory and disk, pods, and\n" +
-			"certificates that expire soon. Of a stopped cluster it shows since when, and why. Without NAME it is the\n" +
+		Long: "Shows how long a cluster has been running, the health of each part, addresses, use of memory and disk, pods,\n" +
+			"and certificates that expire soon. Of a stopped cluster it shows since when it is stopped, and why. Without NAME it is the\n" +
 			"cluster in /var/lib/knarr, or the only one that runs.\n\n" +
 			"Exit status: 0 healthy, 1 a part is not healthy or the cluster is starting, 3 it does not run or there is none.",
 		Example: "knarr status\nknarr status harbour -o json",

@@ -20,8 +20,8 @@ func stopCommand() *cobra.Command {
 	var pods bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "stop [NAME]", Short: "Stop a cluster; its pods go on running", Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeNames,
-		Long: "Ends the process of a cluster as Ctrl-C does, and waits for its end. Pods go on running, and the next start of the\n" +
+		Use: "stop [NAME]", Short: "Stop a cluster; its pods keep running", Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeNames,
+		Long: "Ends the process of a cluster as Ctrl-C does, and waits for its end. Pods keep running, and the next start of the\n" +
 			"cluster adopts them. With --pods they are stopped too, within 30 seconds, and the next start starts them again.\n" +
 			"Nothing is removed: `knarr purge` does that.",
 		Example: "sudo knarr stop\nsudo knarr stop harbour --pods",

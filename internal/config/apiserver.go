@@ -185,7 +185,7 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 	c.flags = f
 	topic(f, ServingTopic, func(f *pflag.FlagSet) {
 		c.Serving.addFlags(f, "the cluster's own")
-		f.StringVar(&c.CertDir, "cert-dir", c.CertDir, "`DIR` for certificates; only beside --tls-cert-file, and without effect then\nThe cluster's own certificates are in DATA-DIR/pki.")
+		f.StringVar(&c.CertDir, "cert-dir", c.CertDir, "`DIR` for certificates; allowed only with --tls-cert-file, without effect\nThe cluster's own certificates are in DATA-DIR/pki.")
 		c.Front.addFlags(f)
 		f.StringVar(&c.HTTPTransport, "http-transport", c.HTTPTransport, "`TRANSPORT` that serves HTTP: fast, or plain for Go's net/http alone\nWith plain, a watch costs more memory and CPU. It is the way out if a fault is suspected in the fast one.")
 		values(f, "http-transport", transportFast, transportPlain)
@@ -216,7 +216,7 @@ func (c *APIServer) addAuthorization(f *pflag.FlagSet) {
 	values(f, "authorization-mode", "ABAC", "AlwaysAllow", "AlwaysDeny", "Node", "RBAC", "Webhook")
 	f.StringVar(&c.AuthorizationConfig, "authorization-config", c.AuthorizationConfig, "AuthorizationConfiguration `FILE`, instead of the modes and their webhook\nIt lists the authorizers in order, and webhooks with match conditions in CEL. Changes need no restart.")
 	f.StringVar(&c.AuthorizationPolicy, "authorization-policy-file", c.AuthorizationPolicy, "`FILE` of policies for the mode ABAC, one JSON object a line\nThe file is read once, at the start.")
-	f.StringVar(&c.AuthorizationWebhook, "authorization-webhook-config-file", c.AuthorizationWebhook, "kubeconfig `FILE` of the server that the mode Webhook asks (SubjectAccessReview v1)")
+	f.StringVar(&c.AuthorizationWebhook, "authorization-webhook-config-file", c.AuthorizationWebhook, "kubeconfig `FILE` of the authorization server for the mode Webhook (SubjectAccessReview v1)")
 	f.DurationVar(&c.AuthorizationAllowedTTL.Duration, "authorization-webhook-cache-authorized-ttl", c.AuthorizationAllowedTTL.Duration, "time for which that server's allowing answers are cached")
 	f.DurationVar(&c.AuthorizationRefusedTTL.Duration, "authorization-webhook-cache-unauthorized-ttl", c.AuthorizationRefusedTTL.Duration, "time for which that server's refusing answers are cached")
 }
@@ -292,7 +292,7 @@ func (a *Audit) addFlags(f *pflag.FlagSet) {
 }
 
 func (t *AuditTruncate) addFlags(f *pflag.FlagSet, prefix string) {
-	f.BoolVar(&t.Enabled, prefix+"truncate-enabled", t.Enabled, "bound the size of events and batches")
+	f.BoolVar(&t.Enabled, prefix+"truncate-enabled", t.Enabled, "limit the size of events and batches")
 	f.IntVar(&t.MaxBatch, prefix+"truncate-max-batch-size", t.MaxBatch, "largest batch, in bytes; a larger one is split")
 	f.IntVar(&t.MaxEvent, prefix+"truncate-max-event-size", t.MaxEvent, "largest event, in bytes; a larger one loses its request and response objects\nAn event that is still too large after that is dropped.")
 	f.StringVar(&t.Version, prefix+"version", t.Version, "API `VERSION` of the events; only audit.k8s.io/v1")

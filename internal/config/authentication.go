@@ -58,8 +58,8 @@ func defaultOIDC() OIDC { return OIDC{UsernameClaim: "sub", SigningAlgs: []strin
 
 func (c *Authentication) addFlags(f *pflag.FlagSet) {
 	topic(f, Authenticating, func(f *pflag.FlagSet) {
-		f.StringVar(&c.ClientCA, "client-ca-file", c.ClientCA, "`FILE` of CAs for client certificates, besides the cluster's own, PEM\nChanges need no restart.")
-		f.Var(&optionalBool{&c.Anonymous}, "anonymous-auth", "accept requests without credentials, as system:anonymous (default: true)\nNot beside rules for anonymous requests in --authentication-config.")
+		f.StringVar(&c.ClientCA, "client-ca-file", c.ClientCA, "`FILE` of CAs for client certificates, in addition to the cluster's own, PEM\nChanges need no restart.")
+		f.Var(&optionalBool{&c.Anonymous}, "anonymous-auth", "accept requests without credentials, as system:anonymous (default: true)\nNot together with rules for anonymous requests in --authentication-config.")
 		f.Lookup("anonymous-auth").NoOptDefVal = "true"
 		f.BoolVar(&c.BootstrapTokens, "enable-bootstrap-token-auth", c.BootstrapTokens, "accept the tokens of nodes that join\nThey are Secrets of type bootstrap.kubernetes.io/token in kube-system.")
 		f.StringVar(&c.Config, "authentication-config", c.Config, "AuthenticationConfiguration `FILE`: issuers of JSON Web Tokens, rules for anonymous requests\nInstead of the --oidc flags. Changes need no restart.")
@@ -70,10 +70,10 @@ func (c *Authentication) addFlags(f *pflag.FlagSet) {
 
 func (o *OIDC) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Issuer, "oidc-issuer-url", o.Issuer, "HTTPS `URL` of an OpenID Connect issuer of JSON Web Tokens")
-	f.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "`ID` that must be an audience of its tokens; required beside the URL")
+	f.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "`ID` that must be an audience of its tokens; required with the URL")
 	f.StringVar(&o.CA, "oidc-ca-file", o.CA, "CA `FILE` for the issuer's HTTPS, PEM (default: the machine's CAs)")
 	f.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "`CLAIM` with the user's name")
-	f.StringVar(&o.UsernamePrefix, "oidc-username-prefix", o.UsernamePrefix, "`PREFIX` of user names; - is none (default: ISSUER#, none for the claim email)")
+	f.StringVar(&o.UsernamePrefix, "oidc-username-prefix", o.UsernamePrefix, "`PREFIX` of user names; - means no prefix (default: ISSUER#, none for the claim email)")
 	f.StringVar(&o.GroupsClaim, "oidc-groups-claim", o.GroupsClaim, "`CLAIM` with the user's groups, a text or a list")
 	f.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", o.GroupsPrefix, "`PREFIX` of group names")
 	f.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", o.RequiredClaims, "claim that a token must have, as `KEY=VALUE`; can be repeated")

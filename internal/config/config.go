@@ -231,7 +231,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	if c.StoreRoot() == "" {
-		bad("etcd-prefix", c.StorePrefix, "a path such as /registry, which no other cluster's lies below")
+		bad("etcd-prefix", c.StorePrefix, "a path such as /registry; no other cluster's prefix may be below it")
 	}
 	c.validateOverrides(bad)
 	if c.NodeMonitorGrace.Duration <= 0 {

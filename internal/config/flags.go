@@ -119,16 +119,16 @@ func (c *Config) addNodeName(f *pflag.FlagSet) {
 func (c *Config) addNode(f *pflag.FlagSet) {
 	f.StringToStringVar(&c.NodeLabels, "node-labels", c.NodeLabels, "labels to add to the node, as `KEY=VALUE`,KEY=VALUE")
 	f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "largest number of pods on this node")
-	f.StringSliceVar(&c.EvictionHard, "eviction-hard", c.EvictionHard, "thresholds below which the node ends pods, as `SIGNAL<QUANTITY` (default: upstream's)\nSignals: memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available. For example, memory.available<100Mi,nodefs.available<5%. The defaults are memory.available<100Mi, nodefs.available<10%, imagefs.available<15% and 5% of the inodes; given thresholds replace all of them.")
+	f.StringSliceVar(&c.EvictionHard, "eviction-hard", c.EvictionHard, "thresholds below which the node evicts pods, as `SIGNAL<QUANTITY` (default: upstream's)\nSignals: memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available. For example, memory.available<100Mi,nodefs.available<5%. The defaults are memory.available<100Mi, nodefs.available<10%, imagefs.available<15% and 5% of the inodes; given thresholds replace all of them.")
 	f.IntVar(&c.ImageGCHigh, "image-gc-high-threshold", c.ImageGCHigh, "`PERCENT` of disk use above which unused images are removed; 100 keeps them")
 	f.IntVar(&c.ImageGCLow, "image-gc-low-threshold", c.ImageGCLow, "`PERCENT` of disk use at which the removal of images ends")
 	f.StringVar(&c.KubeletListen, "kubelet-listen", c.KubeletListen, "`IP:PORT` of the node's own HTTPS API")
 	f.StringVar(&c.RegistryHosts, "registry-hosts", c.RegistryHosts, "`DIR` with a REGISTRY/hosts.toml for each image registry that has mirrors (default: DATA-DIR/registries)\nThe format is containerd's.")
-	f.StringVar(&c.StaticPods, "static-pods", c.StaticPods, "`DIR` of pod manifests that this node runs by itself (default: DATA-DIR/manifests)")
+	f.StringVar(&c.StaticPods, "static-pods", c.StaticPods, "`DIR` of manifests of static pods (default: DATA-DIR/manifests)")
 	f.StringVar(&c.ManifestURL, "manifest-url", c.ManifestURL, "`URL` of pod manifests that this node fetches and runs")
 	f.StringVar(&c.RuntimeEndpoint, "runtime-endpoint", c.RuntimeEndpoint, "`SOCKET` of another CRI runtime, as unix:///PATH (default: the included containerd)")
 	f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "`CGROUP` below which pods' cgroups are made (default: /knarr)\nThe default is /knarr for /var/lib/knarr, and /knarr-HASH for another data folder.")
-	f.DurationVar(&c.NodeLeaseDuration.Duration, "node-lease-duration", c.NodeLeaseDuration.Duration, "lifetime of the node's lease, in whole seconds; renewed four times in it")
+	f.DurationVar(&c.NodeLeaseDuration.Duration, "node-lease-duration", c.NodeLeaseDuration.Duration, "lifetime of the node's lease, in whole seconds; renewed four times per lifetime")
 }
 
 func (c *Config) addRanges(f *pflag.FlagSet) {
@@ -147,17 +147,17 @@ func (c *Config) addListen(f *pflag.FlagSet) {
 }
 
 func (c *Config) addStore(f *pflag.FlagSet) {
-	f.StringSliceVar(&c.StoreEndpoints, "store", c.StoreEndpoints, "`URLS` of an etcd outside (default: the embedded store)\nTake snapshots of an etcd outside with etcdctl: `knarr snapshot` refuses it, because it may hold more than this cluster.")
+	f.StringSliceVar(&c.StoreEndpoints, "store", c.StoreEndpoints, "`URLS` of an outside etcd (default: the embedded store)\nTake snapshots of an outside etcd with etcdctl: `knarr snapshot` refuses it, because it may hold more than this cluster.")
 	f.StringVar(&c.StoreCA, "store-ca", c.StoreCA, "CA certificate `FILE` of the outside etcd, PEM")
 	f.StringVar(&c.StoreCert, "store-cert", c.StoreCert, "client certificate `FILE` for the outside etcd, PEM")
 	f.StringVar(&c.StoreKey, "store-key", c.StoreKey, "key `FILE` of that certificate, PEM")
-	f.StringVar(&c.StorePrefix, "etcd-prefix", c.StorePrefix, "`KEY` in the store below which all objects are\nSeveral clusters can share one outside etcd. None of their prefixes may be below another one's.")
+	f.StringVar(&c.StorePrefix, "etcd-prefix", c.StorePrefix, "`KEY` that is the prefix of all objects in the store\nSeveral clusters can share one outside etcd. None of their prefixes may be below another one's.")
 	f.StringSliceVar(&c.StoreOverrides, "etcd-servers-overrides", c.StoreOverrides, "built-in kinds with an etcd of their own: `GROUP/RESOURCE#URL`;URL\nFor example, /events#http://etcd6:2379. The certificates are those of --store, which must be set.")
 	f.DurationVar(&c.CompactionInterval.Duration, "compaction-interval", c.CompactionInterval.Duration, "time between compactions of old revisions; 0 turns compaction off")
 }
 
 func (c *Config) addAdmission(f *pflag.FlagSet) {
-	f.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", c.EnableAdmission, "admission `PLUGINS` to turn on besides the default ones")
+	f.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", c.EnableAdmission, "admission `PLUGINS` to turn on in addition to the default ones")
 	f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", c.DisableAdmission, "admission `PLUGINS` to turn off")
 	f.StringVar(&c.AdmissionConfig, "admission-control-config-file", c.AdmissionConfig, "AdmissionConfiguration `FILE` with settings of admission plugins")
 }

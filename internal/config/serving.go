@@ -35,7 +35,7 @@ func (c *Serving) addFlags(f *pflag.FlagSet, without string) {
 	values(f, "tls-min-version", slices.Sorted(maps.Keys(tlsVersions))...)
 	f.StringSliceVar(&c.TLSCiphers, "tls-cipher-suites", c.TLSCiphers, "cipher `SUITES` up to TLS 1.2, by their IANA names (default: Go's)")
 	values(f, "tls-cipher-suites", slices.Sorted(maps.Keys(cipherSuites()))...)
-	f.Int32SliceVar(&c.TLSCurves, "tls-curve-preferences", c.TLSCurves, "key exchanges of TLS, by their IANA `NUMBERS` (default: Go's)\nThe order is Go's own in any case: "+curveNames()+".")
+	f.Int32SliceVar(&c.TLSCurves, "tls-curve-preferences", c.TLSCurves, "key exchanges of TLS, by their IANA `NUMBERS` (default: Go's)\nGo decides the order. Numbers: "+curveNames()+".")
 }
 
 var tlsVersions = map[string]uint16{
