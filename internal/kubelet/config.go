@@ -23,7 +23,7 @@ type Volumes = worker.Volumes
 // SubPaths is an optional interface of Volumes, for mounts of sub paths.
 type SubPaths = worker.SubPaths
 
-// MountPoint is the place of one volume on the host.
+// MountPoint is the location of one volume on the host.
 type MountPoint = volume.MountPoint
 
 // Config configures the node agent. Fields without a default are required.

@@ -2,8 +2,8 @@
 // keeps projections current, and unmounts them.
 //
 // Words. A projection is a volume whose content comes from API objects: configMap, secret,
-// downwardAPI, projected. A MountPoint is the place of a volume on the host. A sub path is a part
-// of a volume. The kernel resolves it beneath the volume to a file descriptor, which is
+// downwardAPI, projected. A MountPoint is the location of a volume on the host. A sub path is a
+// part of a volume. The kernel resolves it beneath the volume to a file descriptor, which is
 // bind-mounted.
 //
 // Layout, the same as upstream's:

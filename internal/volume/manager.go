@@ -151,9 +151,9 @@ func (m *Manager) entry(pod *corev1.Pod, podDir string) *mounted {
 	return known
 }
 
-// Mount mounts the pod's volumes and returns their places by volume name. Repeated calls keep what
-// is mounted. It leaves out volumes that no container mounts, and image volumes, which the runtime
-// mounts.
+// Mount mounts the pod's volumes and returns their locations by volume name. Repeated calls keep
+// what is mounted. It leaves out volumes that no container mounts, and image volumes, which the
+// runtime mounts.
 func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, podDir string) (map[string]MountPoint, error) {
 	known := m.entry(pod, podDir)
 	known.mu.Lock()

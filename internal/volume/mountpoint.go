@@ -1,6 +1,6 @@
 package volume
 
-// MountPoint is the place of one volume of a pod on the host, ready to be bind-mounted into
+// MountPoint is the location of one volume of a pod on the host, ready to be bind-mounted into
 // containers.
 type MountPoint struct {
 	// HostPath is a folder on the host, or a file for hostPath volumes of file types.
