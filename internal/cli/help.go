@@ -273,7 +273,7 @@ func detailsOf(flag *pflag.Flag) (sentences []string) {
 	if h := config.HelpOf(flag); h.Details != "" {
 		sentences = append(sentences, h.Details)
 	}
-	if list := config.ValuesOf(flag); len(list) > 1 && flag.Value.Type() != "bool" && !says(flag.Usage, list) {
+	if list := config.ValuesOf(flag); len(list) > 1 && flag.Value.Type() != "bool" && !containsWords(flag.Usage, list) {
 		sentences = append(sentences, "Values: "+strings.Join(list, ", ")+".")
 	}
 	if names := config.AliasesOf(flag); len(names) > 0 {
@@ -282,8 +282,8 @@ func detailsOf(flag *pflag.Flag) (sentences []string) {
 	return sentences
 }
 
-// says reports whether a text contains all words of a list.
-func says(text string, words []string) bool {
+// containsWords reports whether a text contains all words of a list.
+func containsWords(text string, words []string) bool {
 	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
 }
 

@@ -44,7 +44,7 @@ func commandsPage(root *cobra.Command) string {
 		fmt.Fprintf(&b, "\n**%s**\n\n", group.Title)
 		for _, cmd := range documented(root) {
 			if cmd.GroupID == group.ID {
-				fmt.Fprintf(&b, "- [`%s`](#%s): %s\n", cmd.CommandPath(), anchor(cmd.CommandPath()), small(cmd.Short))
+				fmt.Fprintf(&b, "- [`%s`](#%s): %s\n", cmd.CommandPath(), anchor(cmd.CommandPath()), lowerFirst(cmd.Short))
 			}
 		}
 	}
@@ -64,7 +64,7 @@ func writeCommand(b *strings.Builder, cmd *cobra.Command) {
 		b.WriteString("\n")
 		for _, sub := range cmd.Commands() {
 			if sub.IsAvailableCommand() {
-				fmt.Fprintf(b, "- [`%s`](#%s): %s\n", sub.CommandPath(), anchor(sub.CommandPath()), small(sub.Short))
+				fmt.Fprintf(b, "- [`%s`](#%s): %s\n", sub.CommandPath(), anchor(sub.CommandPath()), lowerFirst(sub.Short))
 			}
 		}
 		return // flags are documented at the commands that use them
@@ -248,8 +248,8 @@ func anchor(heading string) string {
 	return kept
 }
 
-// small makes the first letter small.
-func small(text string) string {
+// lowerFirst makes the first letter small.
+func lowerFirst(text string) string {
 	if text == "" {
 		return ""
 	}

@@ -43,7 +43,7 @@ func statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report := status.Look(cmd.Context(), record, time.Now())
+			report := status.Collect(cmd.Context(), record, time.Now())
 			report.Next = next(record, report)
 			if output == "json" {
 				err = printJSON(cmd.OutOrStdout(), report)

@@ -16,14 +16,14 @@ func Nearest(name string, known []string) []string {
 		name  string
 		steps int
 	}
-	given := squash(name)
+	given := normalize(name)
 	if given == "" {
 		return nil
 	}
 	most := min(3, 1+len(given)/5)
 	var near []candidate
 	for _, k := range known {
-		if steps := distance(given, squash(k)); steps <= most && steps < len(given) {
+		if steps := distance(given, normalize(k)); steps <= most && steps < len(given) {
 			near = append(near, candidate{k, steps})
 		}
 	}
@@ -55,7 +55,7 @@ func containing(name string, known []string) (found []string) {
 	return found
 }
 
-func squash(name string) string {
+func normalize(name string) string {
 	return strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(name))
 }
 

@@ -137,7 +137,7 @@ func Plain(flag *pflag.Flag) {
 	before, rest, _ := strings.Cut(flag.Usage, "`")
 	if name, after, quoted := strings.Cut(rest, "`"); quoted {
 		annotate(flag, valueKey, name)
-		flag.Usage = before + inWords(name) + after
+		flag.Usage = before + wordFor(name) + after
 	}
 }
 
@@ -172,8 +172,8 @@ func HelpOf(flag *pflag.Flag) Help {
 	return h
 }
 
-// inWords returns the word for a value inside a sentence.
-func inWords(value string) string {
+// wordFor returns the word for a value inside a sentence.
+func wordFor(value string) string {
 	switch {
 	case value == "DIR":
 		return "folder"

@@ -56,7 +56,7 @@ func secured(t *testing.T, keys *pki.PKI, flags func(*config.APIServer)) (*Serve
 // look reads all files again.
 func (s *Server) look(t *testing.T) {
 	for _, f := range s.files {
-		f.Look(t.Context(), time.Now())
+		f.Check(t.Context(), time.Now())
 	}
 }
 

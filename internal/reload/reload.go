@@ -122,13 +122,13 @@ func (f *File) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			f.Look(ctx, now)
+			f.Check(ctx, now)
 		}
 	}
 }
 
-// Look applies the file if its content differs from the one in use.
-func (f *File) Look(ctx context.Context, now time.Time) {
+// Check applies the file if its content differs from the one in use.
+func (f *File) Check(ctx context.Context, now time.Time) {
 	contents, sum, err := f.read()
 	if err == nil {
 		if sum == f.used {

@@ -46,10 +46,10 @@ func TestAChangedFileIsAppliedUnlessItIsInvalid(t *testing.T) {
 	}
 	for _, text := range []string{"one", "broken", "broken", "two", "late", "late"} {
 		write(text)
-		f.Look(t.Context(), time.Now())
+		f.Check(t.Context(), time.Now())
 	}
 	late = false
-	f.Look(t.Context(), time.Now())
+	f.Check(t.Context(), time.Now())
 	if want := []string{"one", "two", "late"}; !slices.Equal(used, want) {
 		t.Errorf("used %q, want %q", used, want)
 	}
@@ -107,7 +107,7 @@ func TestFilesThatBelongTogetherAreAppliedTogether(t *testing.T) {
 		text string
 	}{{0, "two"}, {1, "two"}, {1, "two"}} {
 		write(step.file, step.text)
-		f.Look(t.Context(), time.Now())
+		f.Check(t.Context(), time.Now())
 	}
 	if want := []string{"one", "two"}; !slices.Equal(used, want) {
 		t.Errorf("used %q, want %q", used, want)

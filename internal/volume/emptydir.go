@@ -41,15 +41,15 @@ func makeEmpty(dir string, group *int64) error {
 	if err != nil {
 		return err
 	}
-	if err := openUp(fresh, group); err != nil {
+	if err := setRootMode(fresh, group); err != nil {
 		return errors.Join(err, os.Remove(fresh))
 	}
 	return os.Rename(fresh, dir)
 }
 
-// openUp sets the mode of a volume's root folder: 0777, and with an fsGroup also its group and
+// setRootMode sets the mode of a volume's root folder: 0777, and with an fsGroup also its group and
 // setgid.
-func openUp(dir string, group *int64) error {
+func setRootMode(dir string, group *int64) error {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (m *Manager) memoryDir(pod *corev1.Pod, limit *resource.Quantity, dir strin
 	if err := mountTmpfs(dir, m.memorySize(pod, limit)); err != nil {
 		return err
 	}
-	return openUp(dir, fsGroup(pod))
+	return setRootMode(dir, fsGroup(pod))
 }
 
 func (m *Manager) memorySize(pod *corev1.Pod, limit *resource.Quantity) int64 {
@@ -140,5 +140,5 @@ func hugePages(pod *corev1.Pod, medium corev1.StorageMedium, dir string) error {
 	if err := unix.Mount("nodev", dir, "hugetlbfs", 0, fmt.Sprintf("pagesize=%d", bytes.Value())); err != nil {
 		return fmt.Errorf("mount hugetlbfs with pages of %s: %w", size, err)
 	}
-	return openUp(dir, fsGroup(pod))
+	return setRootMode(dir, fsGroup(pod))
 }

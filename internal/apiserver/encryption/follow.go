@@ -56,7 +56,7 @@ func (s *Store) follow(ctx context.Context, changes bool) {
 // step loads a changed file, checks the plugins that are due, and closes unused ones.
 func (s *Store) step(ctx context.Context, changes bool, now time.Time) {
 	if changes {
-		s.file.Look(ctx, now)
+		s.file.Check(ctx, now)
 	}
 	for _, p := range s.rules.Load().kms {
 		if !p.due(now) {

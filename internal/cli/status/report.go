@@ -109,8 +109,8 @@ const Timeout = 5 * time.Second
 // expiresSoon is how long before its expiry a certificate is reported.
 const expiresSoon = 30 * 24 * time.Hour
 
-// Look reports the current state of a cluster.
-func Look(ctx context.Context, r *clusters.Record, now time.Time) *Report {
+// Collect reports the current state of a cluster.
+func Collect(ctx context.Context, r *clusters.Record, now time.Time) *Report {
 	state := r.State()
 	report := &Report{
 		Name: r.Name, DataDir: r.DataDir, Role: r.Role, State: state, Since: r.Since(), Cause: r.Cause, Detached: r.Detached,

@@ -186,12 +186,12 @@ func TestACrashIsReportedWithTheEndOfItsLog(t *testing.T) {
 	if err := os.WriteFile(r.Log(), []byte("first\npanic: boom\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	report := Look(t.Context(), r, time.Now())
+	report := Collect(t.Context(), r, time.Now())
 	if report.State != clusters.Crashed || report.Healthy || report.PID != 0 || strings.Join(report.LogTail, "|") != "first|panic: boom" {
 		t.Errorf("%+v", report)
 	}
 	r.PID = 0
-	if report := Look(t.Context(), r, time.Now()); report.State != clusters.Stopped || len(report.LogTail) > 0 {
+	if report := Collect(t.Context(), r, time.Now()); report.State != clusters.Stopped || len(report.LogTail) > 0 {
 		t.Errorf("a requested stop: %+v", report)
 	}
 }
@@ -208,7 +208,7 @@ func TestARunningProcessWithoutAnAPIServerIsNotHealthy(t *testing.T) {
 		DataDir: t.TempDir(), Name: "a", Role: "up", PID: os.Getpid(), Process: identity, Started: time.Now(), Ready: time.Now(),
 		Listen: gone.Listener.Addr().String(), RunDir: t.TempDir(),
 	}
-	report := Look(t.Context(), r, time.Now())
+	report := Collect(t.Context(), r, time.Now())
 	if report.State != clusters.Running || report.Healthy || len(report.Processes) != 1 {
 		t.Errorf("%+v", report)
 	}

@@ -68,7 +68,7 @@ func (m *Manager) Run(ctx context.Context) {
 			measure = m.Summary
 		}
 		summary, err := measure(ctx)
-		if err == nil && len(summary.Pods) == 0 && m.short(summary) {
+		if err == nil && len(summary.Pods) == 0 && m.anyExceeded(summary) {
 			summary, err = m.Summary(ctx)
 		}
 		if err != nil {
@@ -77,7 +77,7 @@ func (m *Manager) Run(ctx context.Context) {
 			}
 			continue
 		}
-		m.Look(ctx, summary)
+		m.Evaluate(ctx, summary)
 	}
 }
 
@@ -99,8 +99,8 @@ func (m *Manager) limited() bool {
 	return false
 }
 
-// short reports whether any threshold is exceeded now.
-func (m *Manager) short(s *statsapi.Summary) bool {
+// anyExceeded reports whether any threshold is exceeded now.
+func (m *Manager) anyExceeded(s *statsapi.Summary) bool {
 	seen := observe(s)
 	for _, t := range m.Thresholds {
 		if o, ok := seen[t.Signal]; ok && o.available < t.limit(o) {
@@ -110,9 +110,9 @@ func (m *Manager) short(s *statsapi.Summary) bool {
 	return false
 }
 
-// Look handles one measurement: it updates the pressures, frees disk space and evicts at most one
+// Evaluate handles one measurement: it updates the pressures, frees disk space and evicts at most one
 // pod.
-func (m *Manager) Look(ctx context.Context, s *statsapi.Summary) {
+func (m *Manager) Evaluate(ctx context.Context, s *statsapi.Summary) {
 	pods := m.Pods()
 	for _, pod := range pods {
 		if message := overLimits(pod, podStats(s, pod)); message != "" {
@@ -287,7 +287,7 @@ func podStats(s *statsapi.Summary, pod *corev1.Pod) *statsapi.PodStats {
 func rank(pods []*corev1.Pod, s *statsapi.Summary, signal Signal) []*corev1.Pod {
 	over := map[*corev1.Pod]int64{}
 	for _, p := range pods {
-		used, requested := use(p, podStats(s, p), signal)
+		used, requested := usage(p, podStats(s, p), signal)
 		over[p] = used - requested
 	}
 	out := append([]*corev1.Pod{}, pods...)
@@ -311,8 +311,8 @@ func priority(p *corev1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// use returns the pod's usage of the signal's resource, and its request.
-func use(pod *corev1.Pod, st *statsapi.PodStats, signal Signal) (used, requested int64) {
+// usage returns the pod's usage of the signal's resource, and its request.
+func usage(pod *corev1.Pod, st *statsapi.PodStats, signal Signal) (used, requested int64) {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	if st == nil {
 		return 0, 0
