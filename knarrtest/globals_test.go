@@ -18,7 +18,8 @@ import (
 	"github.com/knarr-project/knarr/knarrtest"
 )
 
-// libraryReads reports whether the expression library of this process still reads a quantity that knarr refuses.
+// libraryReads reports whether the expression library of this process still reads a quantity that
+// knarr refuses.
 func libraryReads(t *testing.T, env *cel.Env) bool {
 	t.Helper()
 	ast, issues := env.Compile("isQuantity('1e-2000')")

@@ -85,7 +85,7 @@ type Server struct {
 	unsynced bool
 	farewell time.Duration
 
-	// Of the components in this process; the API server shows them.
+	// Metrics of the components in this process, which the API server serves.
 	scheduling  *scheduler.Metrics
 	controllers *controllers.Metrics
 

@@ -10,8 +10,9 @@ import (
 	"k8s.io/client-go/tools/metrics"
 )
 
-// clientMetrics count the requests to API servers in other processes, under upstream's names. client-go reports the requests
-// of the whole process to one receiver, so there is one instance, and only a process of knarr makes it.
+// clientMetrics count the requests to API servers in other processes, under upstream's names.
+// client-go reports the requests of the whole process to one receiver, so there is one instance,
+// and only a process of knarr makes it.
 var clientMetrics = sync.OnceValue(func() []prometheus.Collector {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "rest_client_requests_total", Help: "Number of HTTP requests, partitioned by status code, method, and host.",
