@@ -77,13 +77,13 @@ type Server struct {
 	// Alone means that controllers and scheduler run elsewhere.
 	Alone bool
 
-	cfg      *config.Config
-	log      *slog.Logger
-	settings func() map[string]string
-	clock    clock.WithTicker
-	choose   func(controller string) bool
-	unsynced bool
-	farewell time.Duration
+	cfg             *config.Config
+	log             *slog.Logger
+	settings        func() map[string]string
+	clock           clock.WithTicker
+	choose          func(controller string) bool
+	unsynced        bool
+	shutdownTimeout time.Duration
 
 	// Metrics of the components in this process, which the API server serves.
 	scheduling  *scheduler.Metrics
@@ -112,7 +112,7 @@ type Server struct {
 
 // New prepares a Server. Its Start methods are components of a process.
 func New(o Options) *Server {
-	s := &Server{scheduling: scheduler.NewMetrics(), controllers: controllers.NewMetrics(), cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, unsynced: o.Unsynced, farewell: o.ShutdownTimeout}
+	s := &Server{scheduling: scheduler.NewMetrics(), controllers: controllers.NewMetrics(), cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, unsynced: o.Unsynced, shutdownTimeout: o.ShutdownTimeout}
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
 	}
@@ -253,7 +253,7 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		Logger:       s.log.With("component", "apiserver"),
 		Clock:        s.clock.Now,
 
-		ShutdownTimeout: s.farewell,
+		ShutdownTimeout: s.shutdownTimeout,
 	})
 	if err != nil {
 		return nil, err
