@@ -1,6 +1,6 @@
 // Command pack compresses files for embedding. `pack OUTDIR FILE...` writes the concatenated files
-// into OUTDIR/programs.zst, and the size and SHA-256 of each into OUTDIR/programs.json. A single
-// archive stores the libraries that programs share only once. It executes zstd, because Go's
+// into OUTDIR/programs.zst, and the size and SHA-256 of each into OUTDIR/programs.json. In a single
+// archive, libraries that several programs share are stored once. Pack executes zstd, because Go's
 // encoders do not support its higher levels.
 package main
 
