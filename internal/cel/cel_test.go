@@ -132,7 +132,7 @@ func FuzzCompile(f *testing.F) {
 	})
 }
 
-// TestQuantitiesOfExpressionsEnd: the library would compute ten to the power of a thousand millions.
+// The library would compute ten to the power of a billion.
 func TestQuantitiesOfExpressionsEnd(t *testing.T) {
 	c := compiler(t, Scope{})
 	for expression, want := range map[string]string{

@@ -20,26 +20,27 @@ import (
 	"k8s.io/apiserver/pkg/cel/mutation"
 )
 
-// Scope says which variables expressions see besides object, oldObject, request and namespaceObject.
+// Scope selects the variables of expressions besides object, oldObject, request and
+// namespaceObject.
 type Scope struct {
-	// Params adds params, Authorizer adds authorizer and authorizer.requestResource.
+	// Params adds params. Authorizer adds authorizer and authorizer.requestResource.
 	Params, Authorizer bool
-	// Patches adds the types that mutations are made of: Object, JSONPatch and what helps to make them.
+	// Patches adds the types of mutations: Object, JSONPatch and their helpers.
 	Patches bool
-	// Stored expressions have been accepted already, perhaps by a newer server: they may use all there is, new ones only
-	// what the version before understands as well.
+	// Stored is for expressions accepted earlier, perhaps by a newer server: they may use
+	// everything. New expressions may use only what the previous version understands too.
 	Stored bool
 }
 
-// Typed narrows the types of object and params for type checking: dynamic when nil.
+// Typed declares the types of object and params for type checking; nil means dynamic.
 type Typed struct {
 	Object, Params *apiservercel.DeclType
 }
 
-// Types are what an expression may return: one of them.
+// Types are the allowed result types of an expression.
 type Types []*cel.Type
 
-// What the expressions of the API return.
+// Result types of the API's expressions.
 var (
 	Bool        = Types{cel.BoolType}
 	String      = Types{cel.StringType}
@@ -49,18 +50,19 @@ var (
 	JSONPatch   = Types{types.NewListType(types.NewObjectType(mutation.JSONPatchTypeName))}
 )
 
-// Program is a compiled expression, or why it could not be compiled.
+// Program is a compiled expression, or the error of its compilation.
 type Program struct {
 	Expression string
 	Err        error
 	program    cel.Program
-	// Type is what the expression returns.
+	// Type is the result type of the expression.
 	Type *cel.Type
 }
 
-// Compiler compiles expressions of one scope. Not safe for concurrent use until its variables are declared.
+// Compiler compiles expressions of one scope. It is not safe for concurrent use until its variables
+// are declared.
 type Compiler struct {
-	// Metrics time the compiler and its evaluations; nil: nothing does.
+	// Metrics time the compiler and its evaluations; nil turns this off.
 	Metrics *Metrics
 
 	env       *cel.Env
@@ -75,7 +77,7 @@ type namedProgram struct {
 
 var environments sync.Map // of Scope to *cel.Env
 
-// New prepares a compiler. The environments of the few scopes are made once, when first needed.
+// New returns a compiler. The environment of each scope is made once, at its first use.
 func New(scope Scope) (*Compiler, error) {
 	if env, ok := environments.Load(scope); ok {
 		return &Compiler{env: env.(*cel.Env)}, nil
@@ -88,7 +90,7 @@ func New(scope Scope) (*Compiler, error) {
 	return &Compiler{env: env}, nil
 }
 
-// NewTyped prepares a compiler that knows more about types than New's.
+// NewTyped returns a compiler that knows the given types.
 func NewTyped(scope Scope, typed Typed) (*Compiler, error) {
 	env, err := newEnvironment(scope, typed)
 	return &Compiler{env: env}, err
@@ -138,7 +140,7 @@ func newEnvironment(scope Scope, typed Typed) (*cel.Env, error) {
 	return env, nil
 }
 
-// Compile makes a program of an expression that returns one of the types.
+// Compile compiles an expression that returns one of the types.
 func (c *Compiler) Compile(expression string, returns Types) Program {
 	defer c.Metrics.compiled(time.Now())
 	p := Program{Expression: expression}
@@ -181,7 +183,8 @@ func typeNames(of []*cel.Type) string {
 	return "one of " + fmt.Sprint(names)
 }
 
-// Declare compiles the composite variable variables.NAME, which expressions compiled afterwards see.
+// Declare compiles the composite variable variables.NAME. Expressions compiled afterwards can use
+// it.
 func (c *Compiler) Declare(name, expression string) (Program, error) {
 	if err := c.share(map[string]*cel.Type{}); err != nil {
 		return Program{}, err
@@ -197,7 +200,7 @@ func (c *Compiler) Declare(name, expression string) (Program, error) {
 // Assume declares a composite variable of any type.
 func (c *Compiler) Assume(name string) { c.variables.fields[name] = cel.DynType }
 
-// share gives the compiler composite variables, unless it has them.
+// share gives the compiler composite variables, unless it already has some.
 func (c *Compiler) share(fields map[string]*cel.Type) error {
 	if c.variables != nil {
 		return nil
@@ -211,7 +214,7 @@ func (c *Compiler) share(fields map[string]*cel.Type) error {
 	return nil
 }
 
-// In is a compiler of another scope that knows the same composite variables.
+// In returns a compiler for another scope with the same composite variables.
 func (c *Compiler) In(scope Scope) (*Compiler, error) {
 	other, err := New(scope)
 	if err != nil {
@@ -229,7 +232,7 @@ const variablesTypeName = "kubernetes.variables"
 
 var variablesType = types.NewObjectType(variablesTypeName)
 
-// variables is the type of the composite variables that are declared so far.
+// variables is the type of the composite variables declared so far.
 type variables struct {
 	types.Provider
 	fields map[string]*cel.Type
@@ -264,14 +267,14 @@ func (v *variables) FindStructFieldType(name, field string) (*types.FieldType, b
 	return &types.FieldType{Type: t}, ok
 }
 
-// lazyVariables are the composite variables of an evaluation.
+// lazyVariables returns the composite variables of an evaluation.
 func (c *Compiler) lazyVariables(e *Evaluation) *lazy.MapValue {
 	m := lazy.NewMapValue(variablesType)
 	for _, p := range c.programs {
 		m.Append(p.name, func(*lazy.MapValue) ref.Val {
 			v, err := e.Eval(p.Program)
 			if cause := errors.Unwrap(err); cause != nil {
-				err = cause // which variable it is says enough
+				err = cause // the cause already describes the failure
 			}
 			if err != nil {
 				return types.NewErr("composited variable %q fails to evaluate: %s", p.name, err)
@@ -282,7 +285,7 @@ func (c *Compiler) lazyVariables(e *Evaluation) *lazy.MapValue {
 	return m
 }
 
-// IsIdentifier says whether a name can be that of a composite variable.
+// IsIdentifier reports whether a name is valid for a composite variable.
 func IsIdentifier(name string) bool {
 	for i, r := range name {
 		letter := r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
@@ -293,5 +296,5 @@ func IsIdentifier(name string) bool {
 	return name != "" && !strings.Contains(reserved, " "+name+" ")
 }
 
-// reserved are the words that the language keeps for itself (CEL specification, syntax).
+// reserved are the reserved words of the language (CEL specification, syntax).
 const reserved = " true false null in as break const continue else for function if import let loop package namespace return var void while "

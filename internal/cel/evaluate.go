@@ -19,19 +19,20 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 )
 
-// Budgets of an Evaluation.
+// Cost budgets of an Evaluation.
 const (
 	Budget                = int64(celconfig.RuntimeCELCostBudget)
 	BudgetMatchConditions = int64(celconfig.RuntimeCELCostBudgetMatchConditions)
 )
 
-// ErrBudget: the expressions evaluated so far have used up what they may cost together.
+// ErrBudget means that the expressions evaluated so far have used up the common cost budget.
 var ErrBudget = errors.New("validation failed due to running out of cost budget, no further validation rules will be run")
 
-// Value makes a variable's value when an expression first reads it.
+// Value returns a variable's value. It is called when an expression first reads the variable.
 type Value func() any
 
-// Once is a Value that is made at most once, for variables that several evaluations share. Not safe for concurrent use.
+// Once calls make at most once, for variables that several evaluations share. It is not safe for
+// concurrent use.
 func Once(make func() any) Value {
 	var made bool
 	var value any
@@ -43,7 +44,7 @@ func Once(make func() any) Value {
 	}
 }
 
-// OfObject is an API object as expressions see it: its JSON form, or null.
+// OfObject returns an API object in the form of expressions: its JSON form, or null.
 func OfObject(obj runtime.Object) Value {
 	return Once(func() any {
 		if obj == nil || reflect.ValueOf(obj).IsNil() {
@@ -64,7 +65,7 @@ func unstructured(obj any) any {
 	return fields
 }
 
-// OfRequest is the variable request.
+// OfRequest returns the variable request.
 func OfRequest(request func() *admissionv1.AdmissionRequest) Value {
 	return Once(func() any {
 		r := *request()
@@ -78,7 +79,7 @@ func OfRequest(request func() *admissionv1.AdmissionRequest) Value {
 	})
 }
 
-// OfNamespace is the variable namespaceObject: null for what is in no namespace.
+// OfNamespace returns the variable namespaceObject: null for cluster-scoped objects.
 func OfNamespace(namespace func() *corev1.Namespace) Value {
 	return Once(func() any {
 		n := namespace()
@@ -96,14 +97,14 @@ func OfNamespace(namespace func() *corev1.Namespace) Value {
 	})
 }
 
-// Input holds the variables; those that the scope does not have are nil.
+// Input holds the variables. Those outside the scope are nil.
 type Input struct {
 	Object, OldObject, Request, Namespace, Params Value
 	// Authorizer and RequestResource are authorizer and authorizer.requestResource.
 	Authorizer, RequestResource Value
 }
 
-// Evaluation evaluates programs of one compiler over one Input. Not safe for concurrent use.
+// Evaluation evaluates programs of one compiler with one Input. It is not safe for concurrent use.
 type Evaluation struct {
 	ctx       context.Context
 	input     Input
@@ -112,7 +113,7 @@ type Evaluation struct {
 	metrics   *Metrics
 }
 
-// Evaluate begins an evaluation that may cost as much as the budget.
+// Evaluate begins an evaluation with a cost budget.
 func (c *Compiler) Evaluate(ctx context.Context, input Input, budget int64) *Evaluation {
 	e := &Evaluation{ctx: ctx, input: input, left: budget, metrics: c.Metrics}
 	if len(c.programs) > 0 {
@@ -151,7 +152,7 @@ func (e *Evaluation) ResolveName(name string) (any, bool) {
 // Parent implements interpreter.Activation.
 func (e *Evaluation) Parent() interpreter.Activation { return nil }
 
-// Eval evaluates a program, at its cost.
+// Eval evaluates a program and deducts its cost.
 func (e *Evaluation) Eval(p Program) (ref.Val, error) {
 	if p.Err != nil {
 		return nil, fmt.Errorf("compilation error: %w", p.Err)
@@ -181,10 +182,10 @@ func (e *Evaluation) Eval(p Program) (ref.Val, error) {
 	return value, nil
 }
 
-// Left is what further programs may cost.
+// Left returns the remaining cost budget.
 func (e *Evaluation) Left() int64 { return e.left }
 
-// Native gives a value as JSON knows it.
+// Native converts a value to its JSON form.
 func Native(v ref.Val) (any, error) {
 	out, err := v.ConvertToNative(reflect.TypeFor[*structpb.Value]())
 	if err != nil {
@@ -193,7 +194,7 @@ func Native(v ref.Val) (any, error) {
 	switch o := out.(type) {
 	case *structpb.Value:
 		return o.AsInterface(), nil
-	case *structpb.Struct: // what values of the types Object... make of themselves
+	case *structpb.Struct: // the native form of the types Object...
 		return o.AsMap(), nil
 	}
 	return nil, fmt.Errorf("a %s has no JSON form", v.Type().TypeName())

@@ -6,7 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics time the work of compilers and evaluations, under upstream's names. A nil Metrics times nothing.
+// Metrics time the work of compilers and evaluations, under upstream's names. A nil Metrics does
+// nothing.
 type Metrics struct{ compilations, evaluations prometheus.Histogram }
 
 // NewMetrics returns metrics that count from zero.
@@ -20,7 +21,7 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Collectors returns what a registry takes.
+// Collectors returns the collectors for a registry.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.compilations, m.evaluations}
 }

@@ -16,12 +16,13 @@ import (
 	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
-// Environments returns the environments of the expression library with bounded quantities. New and stored expressions
-// have one each. The library's own environments stay as they are.
+// Environments returns the environments of the expression library with limited quantities: one for
+// new and one for stored expressions. The library's own environments do not change.
 //
-// The library's quantity() and isQuantity() read any text, and some texts take hours: "1e-1000000000" is computed as a
-// number of a thousand million digits. No cost limit sees it, and no context interrupts it. So quantities in expressions
-// have the bounds of quantities in request bodies.
+// The library's quantity() and isQuantity() read any text, and some texts take hours:
+// "1e-1000000000" is computed as a number of a billion digits. No cost limit counts this, and no
+// context interrupts it. Quantities in expressions therefore have the limits of quantities in
+// request bodies.
 func Environments() *environment.EnvSet { return bounded() }
 
 var bounded = sync.OnceValue(func() *environment.EnvSet {
@@ -39,9 +40,9 @@ func shared() *environment.EnvSet {
 	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 }
 
-// BoundSharedEnvironments bounds the quantities in the environments that all packages of the process share. Only a
-// process of knarr calls it, before it starts anything: the rules of custom resources and the selectors of devices are
-// compiled by libraries that take no other environment (ADR 42).
+// BoundSharedEnvironments limits quantities in the environments that all packages of the process
+// share. Only a process of knarr calls it, before it starts anything: the libraries that compile
+// the rules of custom resources and the selectors of devices take no other environment (ADR 42).
 var BoundSharedEnvironments = sync.OnceFunc(func() {
 	for _, env := range []*cel.Env{shared().NewExpressionsEnv(), shared().StoredExpressionsEnv()} {
 		for _, f := range quantityFunctions() {
@@ -52,7 +53,8 @@ var BoundSharedEnvironments = sync.OnceFunc(func() {
 	}
 })
 
-// quantityFunctions are the functions that read a quantity, under the library's names and overload identifiers.
+// quantityFunctions returns the functions that read a quantity, with the library's names and
+// overload identifiers.
 func quantityFunctions() []*decls.FunctionDecl {
 	return []*decls.FunctionDecl{
 		ofText("quantity", "string_to_quantity", apiservercel.QuantityType, func(text string) ref.Val {

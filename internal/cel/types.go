@@ -20,7 +20,8 @@ func mapOf(t *apiservercel.DeclType) *apiservercel.DeclType {
 	return apiservercel.NewMapType(apiservercel.StringType, t, -1)
 }
 
-// requestType is admission.k8s.io AdmissionRequest without the objects, which are variables of their own.
+// requestType is AdmissionRequest of admission.k8s.io without the objects, which have variables of
+// their own.
 func requestType() *apiservercel.DeclType {
 	text := apiservercel.StringType
 	kind := object("kubernetes.GroupVersionKind", fields{"group": text, "version": text, "kind": text})
@@ -32,7 +33,8 @@ func requestType() *apiservercel.DeclType {
 	})
 }
 
-// namespaceType is what policies see of a namespace (API reference, ValidatingAdmissionPolicy: namespaceObject).
+// namespaceType has the fields of a namespace that policies can read (API reference,
+// ValidatingAdmissionPolicy: namespaceObject).
 func namespaceType() *apiservercel.DeclType {
 	text, at, number := apiservercel.StringType, apiservercel.TimestampType, apiservercel.IntType
 	return object("kubernetes.Namespace", fields{
