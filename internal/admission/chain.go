@@ -43,7 +43,7 @@ type Config struct {
 	Suffix func(n int) string
 	// Now returns the time; nil means time.Now.
 	Now func() time.Time
-	// Metrics count what the chain does; nil: nothing shows it.
+	// Metrics count the work of the chain; nil turns this off.
 	Metrics *measure.Metrics
 }
 

@@ -1,7 +1,8 @@
-// Package measure counts and times admission, under upstream's names: the two steps of a chain, its plugins, webhooks,
-// policies and expressions.
+// Package measure counts and times admission, under upstream's names: the two steps of a chain, its
+// plugins, webhooks, policies and expressions.
 //
-// The builder of a chain makes one Metrics, hands it to the chain and its plugins, and registers its Collectors.
+// The builder of a chain makes one Metrics, hands it to the chain and its plugins, and registers
+// its Collectors.
 package measure
 
 import (
@@ -31,8 +32,8 @@ const (
 	KindPolicy  = "policy"
 )
 
-// Condition identifies the owner of matchConditions. Kind is KindWebhook or KindPolicy. Type is Mutating or Validating for
-// webhooks, and Validate for policies of both kinds, as upstream.
+// Condition identifies the owner of matchConditions. Kind is KindWebhook or KindPolicy. Type is
+// Mutating or Validating for webhooks, and Validate for policies of both kinds, as upstream.
 type Condition struct{ Name, Kind, Type string }
 
 // Actions and errors of policies.
@@ -62,9 +63,9 @@ func atZero(c *prometheus.CounterVec, series ...[]string) *prometheus.CounterVec
 	return c
 }
 
-// Metrics are those of one admission chain. Safe for concurrent use.
+// Metrics are the metrics of one admission chain. They are safe for concurrent use.
 type Metrics struct {
-	// Expressions are those of conditions and policies.
+	// Expressions are the metrics of conditions and policies.
 	Expressions *cel.Metrics
 	// Admit and Validate time the two steps of the chain.
 	Admit, Validate *Timer
@@ -139,15 +140,15 @@ func New() *Metrics {
 	return m
 }
 
-// Collectors returns what a registry takes.
+// Collectors returns the collectors for a registry.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return append(m.Expressions.Collectors(),
 		m.steps, m.plugins, m.webhooks, m.webhookRequests, m.webhookRejections, m.webhookFailOpen, m.conditions, m.conditionErrors, m.conditionExclusions,
 		m.policyChecks, m.policyTimes, m.mutationChecks, m.mutationTimes, m.podSecurity, m.podSecurityExempt, m.podSecurityErrors)
 }
 
-// Timer measures a step or a plugin. Looking up a series costs time, so the common series (writes that pass) are looked up
-// once.
+// Timer measures a step or a plugin. Looking up a series costs time, so the common series (writes
+// that pass) are looked up once.
 type Timer struct {
 	of     *prometheus.HistogramVec
 	labels []string
@@ -192,7 +193,8 @@ func (m *Metrics) Webhook(name, kind, operation string, code int, rejected bool,
 	m.webhookRequests.WithLabelValues(name, kind, operation, strconv.Itoa(code), text).Inc()
 }
 
-// WebhookRejected counts a refused write by its cause. "no_error" means that the webhook itself refused it with the code.
+// WebhookRejected counts a refused write by its cause. "no_error" means that the webhook itself
+// refused it with the code.
 func (m *Metrics) WebhookRejected(name, kind, operation, errorType string, code int) {
 	m.webhookRejections.WithLabelValues(name, kind, operation, errorType, strconv.Itoa(code)).Inc()
 }
@@ -202,7 +204,8 @@ func (m *Metrics) WebhookFailedOpen(name, kind string) {
 	m.webhookFailOpen.WithLabelValues(name, kind).Inc()
 }
 
-// Evaluated records the duration of matchConditions. err is not nil if one of them could not be evaluated.
+// Evaluated records the duration of matchConditions. err is not nil if one of them could not be
+// evaluated.
 func (m *Metrics) Evaluated(c Condition, operation string, took time.Duration, err error) {
 	m.conditions.WithLabelValues(c.Name, c.Kind, c.Type, operation).Observe(took.Seconds())
 	if err != nil {
