@@ -31,7 +31,7 @@ func input() Input {
 	}
 }
 
-func TestExpressionsSeeTheWrite(t *testing.T) {
+func TestExpressionsReadTheWrite(t *testing.T) {
 	for expression, want := range map[string]any{
 		"object.metadata.name == request.name": true,
 		"oldObject == null":                    true,
@@ -50,7 +50,7 @@ func TestExpressionsSeeTheWrite(t *testing.T) {
 	}
 }
 
-func TestWrongExpressionsSayWhatIsWrong(t *testing.T) {
+func TestInvalidExpressionsReportTheCause(t *testing.T) {
 	for expression, want := range map[string]string{
 		"object.":               "compilation failed: ERROR: <input>:1:8: Syntax error",
 		"request.nothing == ''": "undefined field 'nothing'",
@@ -64,7 +64,7 @@ func TestWrongExpressionsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestVariablesAreEvaluatedWhenReadAndOnce(t *testing.T) {
+func TestVariablesAreEvaluatedOnceWhenRead(t *testing.T) {
 	c := compiler(t, Scope{})
 	for name, expression := range map[string]string{"broken": "object.nothing"} {
 		if _, err := c.Declare(name, expression); err != nil {
@@ -96,19 +96,19 @@ func TestVariablesAreEvaluatedWhenReadAndOnce(t *testing.T) {
 	}
 }
 
-func TestABudgetEnds(t *testing.T) {
+func TestEvaluationStopsWhenTheBudgetIsUsedUp(t *testing.T) {
 	c := compiler(t, Scope{})
 	e := c.Evaluate(t.Context(), input(), 5)
 	p := c.Compile("[1,2,3,4,5,6,7,8].all(x, x < 9)", Bool)
 	if _, err := e.Eval(p); !errors.Is(err, ErrBudget) {
-		t.Errorf("too expensive an expression gives %v", err)
+		t.Errorf("an expression above the budget gives %v", err)
 	}
 	if _, err := e.Eval(c.Compile("true", Bool)); !errors.Is(err, ErrBudget) {
 		t.Errorf("after the budget is used up, an expression gives %v", err)
 	}
 }
 
-func TestOneExpressionCanNotRunForLong(t *testing.T) {
+func TestACostlyExpressionIsStopped(t *testing.T) {
 	c := compiler(t, Scope{})
 	p := c.Compile("[1,2,3,4,5,6,7,8,9,0].all(a, [1,2,3,4,5,6,7,8,9,0].all(b, [1,2,3,4,5,6,7,8,9,0].all(c, [1,2,3,4,5,6,7,8,9,0].all(d, [1,2,3,4,5,6,7,8,9,0].all(e, [1,2,3,4,5,6,7,8,9,0].all(f, a+b+c+d+e+f < 100))))))", Bool)
 	if _, err := c.Evaluate(t.Context(), input(), Budget).Eval(p); err == nil {
@@ -133,7 +133,7 @@ func FuzzCompile(f *testing.F) {
 }
 
 // The library would compute ten to the power of a billion.
-func TestQuantitiesOfExpressionsEnd(t *testing.T) {
+func TestQuantitiesInExpressionsAreLimited(t *testing.T) {
 	c := compiler(t, Scope{})
 	for expression, want := range map[string]string{
 		"isQuantity('1e-1000000000')":                             "false",
