@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/cert"
 
@@ -52,34 +51,6 @@ type Trust struct {
 }
 
 const trustMapName = "extension-apiserver-authentication"
-
-// publishTrust writes the ConfigMap.
-func (s *Server) publishTrust(ctx context.Context) error {
-	t := s.cfg.Trust
-	if t.ClientCA == nil && len(t.FrontProxyCA) == 0 {
-		return nil
-	}
-	want := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: trustMapName}, Data: map[string]string{}}
-	if t.ClientCA != nil {
-		want.Data["client-ca-file"] = string(t.ClientCA())
-	}
-	if len(t.FrontProxyCA) > 0 {
-		want.Data["requestheader-client-ca-file"] = string(t.FrontProxyCA)
-		for key, list := range map[string][]string{
-			"requestheader-allowed-names": t.FrontProxyNames, "requestheader-username-headers": t.Headers.User, "requestheader-uid-headers": t.Headers.UID,
-			"requestheader-group-headers": t.Headers.Group, "requestheader-extra-headers-prefix": t.Headers.ExtraPrefix,
-		} {
-			text, err := json.Marshal(append([]string{}, list...))
-			if err != nil {
-				return err
-			}
-			want.Data[key] = string(text)
-		}
-	}
-	return s.createOrUpdate(ctx, want, func(obj, want runtime.Object) {
-		mergeTrust(obj.(*corev1.ConfigMap), want.(*corev1.ConfigMap), s.clock().Unix())
-	})
-}
 
 // mergeTrust merges this server's data with those of other servers. It adds certificates, so that
 // servers with several authorities agree, and drops expired ones.

@@ -320,12 +320,12 @@ func TestTrustIsPublishedToExtensionServers(t *testing.T) {
 	s := newTestServer(t, func(c *Config) {
 		c.Trust = Trust{ClientCA: func() []byte { return clients }, FrontProxyCA: ca, FrontProxyNames: []string{"front-proxy-client"}, Headers: auth.RemoteHeaders}
 	})
-	if err := s.bootstrap(t.Context(), s.bootstrapObjects()); err != nil {
+	if err := s.boot.create(t.Context(), s.boot.objects()); err != nil {
 		t.Fatal(err)
 	}
 	read := func() *corev1.ConfigMap {
 		t.Helper()
-		if err := s.publishTrust(t.Context()); err != nil {
+		if err := s.boot.publishTrust(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		m, err := client.Get[*corev1.ConfigMap](t.Context(), s.ownClient(), "kube-system", trustMapName)

@@ -3,6 +3,8 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -16,12 +18,27 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/service"
+	"github.com/knarr-project/knarr/internal/apiserver/verb"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
+	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// bootstrapObjects returns the objects that every cluster has from the start, namespaces first.
-func (s *Server) bootstrapObjects() []runtime.Object {
+// bootstrapper creates the objects that every cluster has, and keeps those that lead to this server.
+type bootstrapper struct {
+	cfg    *Config
+	kinds  *registry.Kinds
+	engine *verb.Engine
+	client client.Interface // the server's own
+	log    *slog.Logger
+	clock  func() time.Time
+	// These steps of the start are also kept up to date afterwards: the trust for extension
+	// servers, the date since which tokens are tracked, and the endpoints of this server.
+	trustPublished, tokensTracked, endpointsKept milestone
+}
+
+// objects returns the objects that every cluster has from the start, namespaces first.
+func (b *bootstrapper) objects() []runtime.Object {
 	var objs []runtime.Object
 	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 		objs = append(objs, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -31,27 +48,27 @@ func (s *Server) bootstrapObjects() []runtime.Object {
 			Description: "Used for system critical pods that must not be moved from their current node."},
 		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "system-cluster-critical"}, Value: 2000000000,
 			Description: "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."})
-	if len(s.cfg.ServiceCIDRs) > 0 {
-		objs = append(objs, s.defaultServiceCIDR(), s.kubernetesService())
+	if len(b.cfg.ServiceCIDRs) > 0 {
+		objs = append(objs, b.defaultServiceCIDR(), b.kubernetesService())
 	}
 	return append(objs, flowControlObjects()...)
 }
 
-func (s *Server) defaultServiceCIDR() *networkingv1.ServiceCIDR {
+func (b *bootstrapper) defaultServiceCIDR() *networkingv1.ServiceCIDR {
 	cidr := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: service.DefaultServiceCIDR}}
-	for _, p := range s.cfg.ServiceCIDRs {
+	for _, p := range b.cfg.ServiceCIDRs {
 		cidr.Spec.CIDRs = append(cidr.Spec.CIDRs, p.Masked().String())
 	}
 	cidr.Status.Conditions = []metav1.Condition{{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue,
-		Message: "Kubernetes default Service CIDR is ready", LastTransitionTime: s.shared.Now()}}
+		Message: "Kubernetes default Service CIDR is ready", LastTransitionTime: b.kinds.Shared.Now()}}
 	return cidr
 }
 
 // kubernetesService leads pods to the API server; it has the first address of the Service range.
-func (s *Server) kubernetesService() *corev1.Service {
-	ip := service.AddressRange{Prefix: s.cfg.ServiceCIDRs[0]}.At(1).String()
+func (b *bootstrapper) kubernetesService() *corev1.Service {
+	ip := service.AddressRange{Prefix: b.cfg.ServiceCIDRs[0]}.At(1).String()
 	target, policy := intstr.FromInt32(6443), corev1.IPFamilyPolicySingleStack
-	if port := s.cfg.Advertise.Port(); port != 0 {
+	if port := b.cfg.Advertise.Port(); port != 0 {
 		target = intstr.FromInt32(int32(port))
 	}
 	return &corev1.Service{
@@ -63,20 +80,20 @@ func (s *Server) kubernetesService() *corev1.Service {
 	}
 }
 
-// bootstrap creates the missing objects. All objects of one store are created in one transaction:
+// create creates the missing objects. All objects of one store are created in one transaction:
 // one disk write on the first start, none later.
-func (s *Server) bootstrap(ctx context.Context, objs []runtime.Object) error {
-	for _, at := range s.shared.Places {
-		if err := s.bootstrapAt(ctx, at, objs); err != nil {
+func (b *bootstrapper) create(ctx context.Context, objs []runtime.Object) error {
+	for _, at := range b.kinds.Shared.Places {
+		if err := b.createAt(ctx, at, objs); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Server) bootstrapAt(ctx context.Context, at *registry.Place, objs []runtime.Object) error {
+func (b *bootstrapper) createAt(ctx context.Context, at *registry.Place, objs []runtime.Object) error {
 	for {
-		missing, err := s.missingObjects(ctx, at, objs)
+		missing, err := b.missingObjects(ctx, at, objs)
 		if err != nil {
 			return err
 		}
@@ -85,7 +102,7 @@ func (s *Server) bootstrapAt(ctx context.Context, at *registry.Place, objs []run
 		}
 		t := &registry.Transaction{Place: at}
 		for _, obj := range missing {
-			if err := s.addCreation(ctx, t, obj); err != nil {
+			if err := b.addCreation(ctx, t, obj); err != nil {
 				return fmt.Errorf("create the objects that every cluster has: %w", err)
 			}
 		}
@@ -97,9 +114,9 @@ func (s *Server) bootstrapAt(ctx context.Context, at *registry.Place, objs []run
 }
 
 // missingObjects returns the objects of the place that do not exist.
-func (s *Server) missingObjects(ctx context.Context, at *registry.Place, objs []runtime.Object) (out []runtime.Object, err error) {
+func (b *bootstrapper) missingObjects(ctx context.Context, at *registry.Place, objs []runtime.Object) (out []runtime.Object, err error) {
 	for _, obj := range objs {
-		e, ok := s.endpoints.Find(api.ResourceOf(obj))
+		e, ok := b.kinds.Find(api.ResourceOf(obj))
 		if !ok {
 			return nil, fmt.Errorf("%T is not served", obj)
 		}
@@ -141,12 +158,12 @@ func recordConditionOwner(obj metav1.Object, now metav1.Time, apiVersion, manage
 }
 
 // addCreation adds one object's creation to the transaction.
-func (s *Server) addCreation(ctx context.Context, t *registry.Transaction, obj runtime.Object) error {
-	e, _ := s.endpoints.Find(api.ResourceOf(obj))
+func (b *bootstrapper) addCreation(ctx context.Context, t *registry.Transaction, obj runtime.Object) error {
+	e, _ := b.kinds.Find(api.ResourceOf(obj))
 	meta := wire.Accessor(obj)
 	e.ApplyDefaults(obj)
 	wanted := obj.DeepCopyObject()
-	op := s.engine.InternalOperation(e, meta.GetNamespace(), meta.GetName())
+	op := b.engine.InternalOperation(e, meta.GetNamespace(), meta.GetName())
 	op.FieldManager = registry.ComponentManager(op.User.Name)
 	switch obj.(type) {
 	case *flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration:
@@ -163,12 +180,12 @@ func (s *Server) addCreation(ctx context.Context, t *registry.Transaction, obj r
 	case *networkingv1.ServiceCIDR:
 		// Ready from the start, because it is in use from the start.
 		o.Status = wanted.(*networkingv1.ServiceCIDR).Status
-		err = recordConditionOwner(o, s.shared.Now(), networkingv1.SchemeGroupVersion.String(), serviceCIDRManager, networkingv1.ServiceCIDRConditionReady, "lastTransitionTime", "message", "status", "type")
+		err = recordConditionOwner(o, b.kinds.Shared.Now(), networkingv1.SchemeGroupVersion.String(), serviceCIDRManager, networkingv1.ServiceCIDRConditionReady, "lastTransitionTime", "message", "status", "type")
 	case *flowcontrolv1.FlowSchema:
 		// Its priority level is created with it.
-		condition, _ := wantedDanglingCondition(o, false, s.shared.Now())
+		condition, _ := wantedDanglingCondition(o, false, b.kinds.Shared.Now())
 		o.Status.Conditions = []flowcontrolv1.FlowSchemaCondition{condition}
-		err = recordConditionOwner(o, s.shared.Now(), flowcontrolv1.SchemeGroupVersion.String(), flowManager, string(condition.Type), "lastTransitionTime", "message", "reason", "status", "type")
+		err = recordConditionOwner(o, b.kinds.Shared.Now(), flowcontrolv1.SchemeGroupVersion.String(), flowManager, string(condition.Type), "lastTransitionTime", "message", "reason", "status", "type")
 	}
 	if err != nil {
 		return err

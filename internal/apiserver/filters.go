@@ -74,13 +74,13 @@ func (s *Server) newHandler() http.Handler {
 		ctx, cancel := s.withDeadline(ctx, rw, info, limit)
 		defer func() { s.metrics.Expired(ctx, w, info); cancel() }()
 		filters.EndStage("audit", m.Record)
-		if user, err = s.applyImpersonation(ctx, r, user, info); err != nil {
+		if user, err = s.impersonator.apply(ctx, r, user, info); err != nil {
 			filters.EndStage("constrainedimpersonation", nil)
 			respondForbidden(w, r, err)
 			return
 		}
 		filters.EndStage("constrainedimpersonation", m.Impersonation)
-		if !s.enterFlow(ctx, w, info, user) {
+		if !s.flow.enter(ctx, w, info, user) {
 			filters.EndStage("priorityandfairness", nil)
 			return
 		}
@@ -178,20 +178,6 @@ func failedCredentials(r *http.Request) string {
 		return "Authentication failed, no credentials provided"
 	}
 	return "Authentication failed, attempted: " + strings.Join(methods, ", ")
-}
-
-// applyImpersonation returns the impersonated user, or user itself if the request impersonates nobody.
-func (s *Server) applyImpersonation(ctx context.Context, r *http.Request, user auth.User, info *wire.RequestInfo) (auth.User, error) {
-	asked, since := r.Header.Get(impersonateUser) != "", time.Now()
-	as, constraint, err := s.impersonate(ctx, r, user, wire.RequestAttributes(user, info))
-	if err != nil {
-		return user, err
-	}
-	if asked {
-		audit.From(ctx).Spent(audit.Impersonation, time.Since(since))
-		audit.From(ctx).Impersonate(as, constraint)
-	}
-	return as, nil
 }
 
 // authorizeRequest authorizes a request and counts and records the outcome. failure is set if an

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/apiserver/flow"
+	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/telemetry"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/auth"
@@ -24,15 +27,26 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// enterFlow waits for the request's seats. Streams other than watches need none: they live as long
+// flowControl limits concurrent requests by API Priority and Fairness (KEP-1040), and keeps its
+// objects.
+type flowControl struct {
+	gate    *flow.Gate // nil does not limit
+	kinds   *registry.Kinds
+	client  client.Interface // the server's own
+	metrics *telemetry.Metrics
+	log     *slog.Logger
+	clock   func() time.Time
+}
+
+// enter waits for the request's seats. Streams other than watches need none: they live as long
 // as client and server want.
-func (s *Server) enterFlow(ctx context.Context, w *telemetry.ResponseRecorder, info *wire.RequestInfo, user auth.User) bool {
-	if s.flow == nil || info.LongRunning() && info.Verb != "watch" {
+func (fc *flowControl) enter(ctx context.Context, w *telemetry.ResponseRecorder, info *wire.RequestInfo, user auth.User) bool {
+	if fc.gate == nil || info.LongRunning() && info.Verb != "watch" {
 		return true
 	}
 	a := wire.RequestAttributes(user, info)
 	var err error
-	w.Seats, err = s.flow.Enter(ctx, &a, func(most int) int { return s.seatsFor(ctx, info, most) })
+	w.Seats, err = fc.gate.Enter(ctx, &a, func(most int) int { return fc.seatsFor(ctx, info, most) })
 	w.Queued = w.Seats.Waited
 	if uid := w.Seats.SchemaUID(); uid != "" {
 		w.Header().Set("X-Kubernetes-Pf-Flowschema-Uid", string(uid))
@@ -41,7 +55,7 @@ func (s *Server) enterFlow(ctx context.Context, w *telemetry.ResponseRecorder, i
 	if err == nil {
 		return true
 	}
-	s.metrics.Terminated(info, http.StatusTooManyRequests)
+	fc.metrics.Terminated(info, http.StatusTooManyRequests)
 	w.Header().Set("Retry-After", strconv.Itoa(w.Seats.Later))
 	wire.RecordOf(w).Status(wire.StatusOf(apierrors.NewTooManyRequests(err.Error(), w.Seats.Later)))
 	http.Error(w, err.Error(), http.StatusTooManyRequests)
@@ -54,11 +68,11 @@ const (
 	maxSeats       = 10
 )
 
-func (s *Server) seatsFor(ctx context.Context, info *wire.RequestInfo, most int) int {
+func (fc *flowControl) seatsFor(ctx context.Context, info *wire.RequestInfo, most int) int {
 	if info.Verb != "list" {
 		return 1
 	}
-	e, ok := s.endpoints.Find(info.GVR)
+	e, ok := fc.kinds.Find(info.GVR)
 	if !ok || e.Kind.Virtual {
 		return 1
 	}
@@ -86,9 +100,9 @@ func countUpTo(snapshot *cache.Snapshot, prefix string, some bool, most int) int
 	return n
 }
 
-// followFlowControl keeps the gate, the conditions of FlowSchemas and the bootstrap objects up to
+// follow keeps the gate, the conditions of FlowSchemas and the bootstrap objects up to
 // date.
-func (s *Server) followFlowControl(ctx context.Context) {
+func (fc *flowControl) follow(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	wake := func() {
 		select {
@@ -96,14 +110,14 @@ func (s *Server) followFlowControl(ctx context.Context) {
 		default:
 		}
 	}
-	schemas, err := client.Open[*flowcontrolv1.FlowSchema](ctx, s.ownClient(), client.Scope{})
+	schemas, err := client.Open[*flowcontrolv1.FlowSchema](ctx, fc.client, client.Scope{})
 	if err != nil {
-		s.log.Error("requests are not limited", "err", err)
+		fc.log.Error("requests are not limited", "err", err)
 		return
 	}
-	levels, err := client.Open[*flowcontrolv1.PriorityLevelConfiguration](ctx, s.ownClient(), client.Scope{})
+	levels, err := client.Open[*flowcontrolv1.PriorityLevelConfiguration](ctx, fc.client, client.Scope{})
 	if err != nil {
-		s.log.Error("requests are not limited", "err", err)
+		fc.log.Error("requests are not limited", "err", err)
 		return
 	}
 	_, schemasDone := schemas.Subscribe(ctx, func(client.TypedEvent[*flowcontrolv1.FlowSchema]) { wake() })
@@ -111,11 +125,11 @@ func (s *Server) followFlowControl(ctx context.Context) {
 	defer func() { <-schemasDone; <-levelsDone }()
 	told := conditionWrites{}
 	for {
-		s.flow.Configure(withMandatory(schemas.List("", nil), levels.List("", nil)))
+		fc.gate.Configure(withMandatory(schemas.List("", nil), levels.List("", nil)))
 		retry := make(<-chan time.Time)
-		again, err := s.keepFlowControl(ctx, schemas, levels, told)
+		again, err := fc.keep(ctx, schemas, levels, told)
 		if err != nil && ctx.Err() == nil {
-			s.log.Debug("objects of flow control were not written, trying again", "err", err)
+			fc.log.Debug("objects of flow control were not written, trying again", "err", err)
 			again = time.Second
 		}
 		if again > 0 {
@@ -176,27 +190,27 @@ func (c conditionWrites) wait(schema string, now time.Time) time.Duration {
 	return time.Minute - now.Sub(recent[0])
 }
 
-// keepFlowControl restores the bootstrap objects: the mandatory ones always, the suggested ones
+// keep restores the bootstrap objects: the mandatory ones always, the suggested ones
 // unless a user has taken them over. bootstrap creates missing ones. It also writes the Dangling
 // conditions. again is the delay after which it must run again, 0 if there is none.
-func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flowcontrolv1.FlowSchema], levels client.ViewOf[*flowcontrolv1.PriorityLevelConfiguration], told conditionWrites) (again time.Duration, err error) {
+func (fc *flowControl) keep(ctx context.Context, schemas client.ViewOf[*flowcontrolv1.FlowSchema], levels client.ViewOf[*flowcontrolv1.PriorityLevelConfiguration], told conditionWrites) (again time.Duration, err error) {
 	for _, obj := range flowControlObjects() {
 		switch want := obj.(type) {
 		case *flowcontrolv1.FlowSchema:
 			have, ok := schemas.Get("", want.Name)
-			s.applyDefaultsOf(want)
+			fc.applyDefaultsOf(want)
 			if ok && (mandatory(want.Name) || autoUpdated(have)) && !equality.Semantic.DeepEqual(have.Spec, want.Spec) {
 				next := have.DeepCopy()
 				next.Spec = want.Spec
-				err = s.updateFlow(ctx, next)
+				err = fc.update(ctx, next)
 			}
 		case *flowcontrolv1.PriorityLevelConfiguration:
 			have, ok := levels.Get("", want.Name)
-			s.applyDefaultsOf(want)
+			fc.applyDefaultsOf(want)
 			if ok && (mandatory(want.Name) || autoUpdated(have)) && !equality.Semantic.DeepEqual(have.Spec, want.Spec) {
 				next := have.DeepCopy()
 				next.Spec = want.Spec
-				err = s.updateFlow(ctx, next)
+				err = fc.update(ctx, next)
 			}
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -205,11 +219,11 @@ func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flo
 	}
 	for _, schema := range schemas.List("", nil) {
 		_, found := levels.Get("", schema.Spec.PriorityLevelConfiguration.Name)
-		dangling, changed := wantedDanglingCondition(schema, !found, s.shared.Now())
+		dangling, changed := wantedDanglingCondition(schema, !found, fc.kinds.Shared.Now())
 		if !changed {
 			continue
 		}
-		now := s.clock()
+		now := fc.clock()
 		if wait := told.wait(schema.Name, now); wait > 0 {
 			if again == 0 || wait < again {
 				again = wait
@@ -217,16 +231,16 @@ func (s *Server) keepFlowControl(ctx context.Context, schemas client.ViewOf[*flo
 			continue
 		}
 		told[schema.Name] = append(told[schema.Name], now)
-		if err := s.applyCondition(ctx, schema, dangling); err != nil && !apierrors.IsNotFound(err) {
+		if err := fc.applyCondition(ctx, schema, dangling); err != nil && !apierrors.IsNotFound(err) {
 			return 0, err
 		}
 	}
 	return again, nil
 }
 
-// updateFlow writes a bootstrap object back as the manager that created it.
-func (s *Server) updateFlow(ctx context.Context, obj client.Object) error {
-	_, err := s.ownClient().Update(ctx, api.ResourceOf(obj), obj, metav1.UpdateOptions{FieldManager: flowProducer})
+// update writes a bootstrap object back as the manager that created it.
+func (fc *flowControl) update(ctx context.Context, obj client.Object) error {
+	_, err := fc.client.Update(ctx, api.ResourceOf(obj), obj, metav1.UpdateOptions{FieldManager: flowProducer})
 	return err
 }
 
@@ -239,7 +253,7 @@ const flowProducer = "api-priority-and-fairness-config-producer-v1"
 
 // applyCondition applies only this condition. Other conditions may be newer than the schema in
 // memory.
-func (s *Server) applyCondition(ctx context.Context, schema *flowcontrolv1.FlowSchema, condition flowcontrolv1.FlowSchemaCondition) error {
+func (fc *flowControl) applyCondition(ctx context.Context, schema *flowcontrolv1.FlowSchema, condition flowcontrolv1.FlowSchemaCondition) error {
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": flowcontrolv1.SchemeGroupVersion.String(), "kind": "FlowSchema",
 		"metadata": map[string]any{"name": schema.Name, "uid": schema.UID},
@@ -249,17 +263,17 @@ func (s *Server) applyCondition(ctx context.Context, schema *flowcontrolv1.FlowS
 		return err
 	}
 	force := true
-	_, err = s.ownClient().Patch(ctx, flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas"), "", schema.Name, types.ApplyYAMLPatchType, body,
+	_, err = fc.client.Patch(ctx, flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas"), "", schema.Name, types.ApplyYAMLPatchType, body,
 		metav1.PatchOptions{FieldManager: flowManager, Force: &force}, "status")
 	return err
 }
 
-func (s *Server) applyDefaultsOf(obj client.Object) {
+func (fc *flowControl) applyDefaultsOf(obj client.Object) {
 	switch obj.(type) {
 	case *flowcontrolv1.FlowSchema:
-		s.endpoints.Registry(flowcontrolv1.GroupName, "flowschemas").ApplyDefaults(obj)
+		fc.kinds.Registry(flowcontrolv1.GroupName, "flowschemas").ApplyDefaults(obj)
 	case *flowcontrolv1.PriorityLevelConfiguration:
-		s.endpoints.Registry(flowcontrolv1.GroupName, "prioritylevelconfigurations").ApplyDefaults(obj)
+		fc.kinds.Registry(flowcontrolv1.GroupName, "prioritylevelconfigurations").ApplyDefaults(obj)
 	}
 }
 
@@ -296,14 +310,14 @@ func wantedDanglingCondition(schema *flowcontrolv1.FlowSchema, dangling bool, no
 	return want, true
 }
 
-// serveFlowControl serves upstream's debug pages about queues and priority levels.
-func (s *Server) serveFlowControl(w http.ResponseWriter, r *http.Request) {
-	if s.flow == nil {
+// serve serves upstream's debug pages about queues and priority levels.
+func (fc *flowControl) serve(w http.ResponseWriter, r *http.Request) {
+	if fc.gate == nil {
 		wire.NotFoundPath(w)
 		return
 	}
 	var page strings.Builder
-	found, err := s.flow.Show(&page, strings.TrimPrefix(r.URL.Path, flowControlPath), r.URL.Query().Has("includeRequestDetails"))
+	found, err := fc.gate.Show(&page, strings.TrimPrefix(r.URL.Path, flowControlPath), r.URL.Query().Has("includeRequestDetails"))
 	switch {
 	case err != nil:
 		wire.RespondError(w, wire.JSONFormat, err)

@@ -81,7 +81,7 @@ func TestRequestsBeyondTheSeatsAreRefusedOrWait(t *testing.T) {
 	}
 	eventually(t, func() error {
 		var page strings.Builder
-		if _, err := s.flow.Show(&page, "dump_priority_levels", false); err != nil || !strings.Contains(page.String(), "global-default") {
+		if _, err := s.flow.gate.Show(&page, "dump_priority_levels", false); err != nil || !strings.Contains(page.String(), "global-default") {
 			return fmt.Errorf("%v %s", err, page.String())
 		}
 		return nil

@@ -101,23 +101,23 @@ func (s *Server) checks(kind string) []zpages.Check {
 	// bootstrap objects are stored, or with the part of the server that they belong to. Later steps
 	// have a check of their own.
 	started("start-apiserver-admission-initializer", "generic-apiserver-start-informers")
-	if s.flow != nil {
+	if s.flow.gate != nil {
 		started("priority-and-fairness-config-consumer", "priority-and-fairness-filter")
 	}
 	started("start-apiextensions-informers", "start-apiextensions-controllers", "crd-informer-synced", "start-system-namespaces-controller")
-	hook(s.trustPublished.ch, "start-cluster-authentication-info-controller")
+	hook(s.boot.trustPublished.ch, "start-cluster-authentication-info-controller")
 	started("storage-readiness")
-	hook(s.tokensTracked.ch, "start-legacy-token-tracking-controller")
+	hook(s.boot.tokensTracked.ch, "start-legacy-token-tracking-controller")
 	if s.cfg.PolicyStored != nil {
 		hook(s.cfg.PolicyStored, "rbac/bootstrap-roles")
 	} else {
 		started("rbac/bootstrap-roles")
 	}
 	started("scheduling/bootstrap-system-priority-classes")
-	if s.flow != nil {
+	if s.flow.gate != nil {
 		started("priority-and-fairness-config-producer")
 	}
-	hook(s.endpointsKept.ch, "bootstrap-controller")
+	hook(s.boot.endpointsKept.ch, "bootstrap-controller")
 	started("start-kubernetes-service-cidr-controller")
 	aggregated("poststarthook/start-kube-aggregator-informers", "poststarthook/apiservice-status-local-available-controller",
 		"poststarthook/apiservice-status-remote-available-controller", "poststarthook/apiservice-registration-controller", "poststarthook/apiservice-discovery-controller",

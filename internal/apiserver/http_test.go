@@ -185,7 +185,7 @@ func TestFinalizersDelayDeletion(t *testing.T) {
 
 func TestServicesAllocateAndReleaseAddresses(t *testing.T) {
 	s := newTestServer(t, withServices)
-	if err := s.bootstrap(t.Context(), s.bootstrapObjects()); err != nil {
+	if err := s.boot.create(t.Context(), s.boot.objects()); err != nil {
 		t.Fatal(err)
 	}
 	_, c := overHTTP(t, s, "application/json")

@@ -8,10 +8,14 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiuser "k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/knarr-project/knarr/internal/apiserver/audit"
+	"github.com/knarr-project/knarr/internal/apiserver/telemetry"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
@@ -22,11 +26,20 @@ const (
 	impersonateExtra = "Impersonate-Extra-"
 )
 
+// impersonator decides whether a user may act as another one.
+type impersonator struct {
+	access  *access
+	metrics *telemetry.SecurityMetrics
+	clock   func() time.Time
+	// lastModes are the modes that were allowed to users the last time.
+	lastModes auth.Memo[string, impersonationMode]
+}
+
 // impersonate returns the user that the request's headers name, if the authenticated user may
 // impersonate it, else user itself. about describes the request. constraint is the verb that
 // allowed the impersonation for such requests only; it is empty if impersonation is allowed for all
 // requests.
-func (s *Server) impersonate(ctx context.Context, r *http.Request, user auth.User, about auth.Attributes) (as auth.User, constraint string, err error) {
+func (im *impersonator) impersonate(ctx context.Context, r *http.Request, user auth.User, about auth.Attributes) (as auth.User, constraint string, err error) {
 	wanted := impersonatedUser(r.Header)
 	if wanted.Name == "" {
 		if wanted.UID != "" || len(wanted.Groups) > 0 || len(wanted.Extra) > 0 {
@@ -36,7 +49,7 @@ func (s *Server) impersonate(ctx context.Context, r *http.Request, user auth.Use
 		}
 		return user, "", nil
 	}
-	mode, err := s.authorizeImpersonation(ctx, user, &wanted, about)
+	mode, err := im.authorizeImpersonation(ctx, user, &wanted, about)
 	if err != nil {
 		return user, "", err
 	}
@@ -76,24 +89,24 @@ func extraHeaders(h http.Header) map[string][]string {
 // for all requests (the verb impersonate). As upstream, it first tries the mode that was allowed
 // for this user the last time. So users with the verb impersonate never see refusals that name
 // other verbs. The error is that of the first mode.
-func (s *Server) authorizeImpersonation(ctx context.Context, user auth.User, wanted *auth.User, about auth.Attributes) (mode impersonationMode, err error) {
+func (im *impersonator) authorizeImpersonation(ctx context.Context, user auth.User, wanted *auth.User, about auth.Attributes) (mode impersonationMode, err error) {
 	modes := append(constrainedModes(&user, wanted), modeUnconstrained)
-	last, _ := s.lastModes.Get(user.Name)
+	last, _ := im.lastModes.Get(user.Name)
 	if i := slices.Index(modes, last); i > 0 && last != "" {
 		modes = slices.Insert(slices.Delete(modes, i, i+1), 0, last)
 	}
 	var refusal error
-	began := s.clock()
-	defer func() { s.metrics.Security.Impersonations.Observe(string(mode), err, s.clock().Sub(began)) }()
+	began := im.clock()
+	defer func() { im.metrics.Impersonations.Observe(string(mode), err, im.clock().Sub(began)) }()
 	for i, mode := range modes {
 		if mode == modeUnconstrained {
-			err = s.authorizeUnconstrained(ctx, user, wanted)
+			err = im.authorizeUnconstrained(ctx, user, wanted)
 		} else {
-			err = s.authorizeConstrained(ctx, mode, user, wanted, about)
+			err = im.authorizeConstrained(ctx, mode, user, wanted, about)
 		}
 		if err == nil {
 			if mode != last {
-				s.lastModes.Put(user.Name, mode)
+				im.lastModes.Put(user.Name, mode)
 			}
 			return mode, nil
 		}
@@ -105,18 +118,18 @@ func (s *Server) authorizeImpersonation(ctx context.Context, user auth.User, wan
 }
 
 // authorizeMode checks one permission that a mode of impersonation requires.
-func (s *Server) authorizeMode(ctx context.Context, mode impersonationMode, a auth.Attributes) error {
-	began := s.clock()
-	err := s.access.authorize(ctx, a)
-	s.metrics.Security.Checks.Observe(string(mode), err, s.clock().Sub(began))
+func (im *impersonator) authorizeMode(ctx context.Context, mode impersonationMode, a auth.Attributes) error {
+	began := im.clock()
+	err := im.access.authorize(ctx, a)
+	im.metrics.Checks.Observe(string(mode), err, im.clock().Sub(began))
 	return err
 }
 
 // authorizeUnconstrained checks the verb impersonate on each part of the wanted identity.
-func (s *Server) authorizeUnconstrained(ctx context.Context, user auth.User, wanted *auth.User) error {
+func (im *impersonator) authorizeUnconstrained(ctx context.Context, user auth.User, wanted *auth.User) error {
 	check := func(a auth.Attributes) error {
 		a.User, a.Verb = user, "impersonate"
-		return s.authorizeMode(ctx, modeUnconstrained, a)
+		return im.authorizeMode(ctx, modeUnconstrained, a)
 	}
 	a := auth.Attributes{Version: "v1", Resource: "users", Name: wanted.Name}
 	if namespace, account, ok := auth.SplitServiceAccount(wanted.Name); ok {
@@ -167,4 +180,18 @@ func withImplicitGroups(u auth.User, mode impersonationMode) auth.User {
 		add(auth.GroupAuthenticated)
 	}
 	return u
+}
+
+// apply returns the impersonated user, or user itself if the request impersonates nobody.
+func (im *impersonator) apply(ctx context.Context, r *http.Request, user auth.User, info *wire.RequestInfo) (auth.User, error) {
+	asked, since := r.Header.Get(impersonateUser) != "", time.Now()
+	as, constraint, err := im.impersonate(ctx, r, user, wire.RequestAttributes(user, info))
+	if err != nil {
+		return user, err
+	}
+	if asked {
+		audit.From(ctx).Spent(audit.Impersonation, time.Since(since))
+		audit.From(ctx).Impersonate(as, constraint)
+	}
+	return as, nil
 }

@@ -75,9 +75,9 @@ func tokenIsFromNode(user *auth.User, node string) bool {
 }
 
 // authorizeConstrained checks a constrained mode for one request.
-func (s *Server) authorizeConstrained(ctx context.Context, mode impersonationMode, user auth.User, wanted *auth.User, about auth.Attributes) error {
+func (im *impersonator) authorizeConstrained(ctx context.Context, mode impersonationMode, user auth.User, wanted *auth.User, about auth.Attributes) error {
 	about.User, about.Verb = user, "impersonate-on:"+string(mode)+":"+about.Verb
-	if err := s.authorizeMode(ctx, mode, about); err != nil {
+	if err := im.authorizeMode(ctx, mode, about); err != nil {
 		return err
 	}
 	identity := func(resource, subresource, namespace, name string) auth.Attributes {
@@ -87,19 +87,19 @@ func (s *Server) authorizeConstrained(ctx context.Context, mode impersonationMod
 	}
 	switch mode {
 	case modeAssociatedNode:
-		return s.authorizeMode(ctx, mode, identity("nodes", "", "", associatedNodeName))
+		return im.authorizeMode(ctx, mode, identity("nodes", "", "", associatedNodeName))
 	case modeArbitraryNode:
 		node, _ := nodeNameOf(wanted.Name)
-		return s.authorizeMode(ctx, mode, identity("nodes", "", "", node))
+		return im.authorizeMode(ctx, mode, identity("nodes", "", "", node))
 	case modeServiceAccount:
 		namespace, account, _ := auth.SplitServiceAccount(wanted.Name)
-		return s.authorizeMode(ctx, mode, identity("serviceaccounts", "", namespace, account))
+		return im.authorizeMode(ctx, mode, identity("serviceaccounts", "", namespace, account))
 	}
-	if err := s.authorizeMode(ctx, mode, identity("users", "", "", wanted.Name)); err != nil {
+	if err := im.authorizeMode(ctx, mode, identity("users", "", "", wanted.Name)); err != nil {
 		return err
 	}
 	if wanted.UID != "" {
-		if err := s.authorizeMode(ctx, mode, identity("uids", "", "", wanted.UID)); err != nil {
+		if err := im.authorizeMode(ctx, mode, identity("uids", "", "", wanted.UID)); err != nil {
 			return err
 		}
 	}
@@ -110,7 +110,7 @@ func (s *Server) authorizeConstrained(ctx context.Context, mode impersonationMod
 		if group == "" {
 			return auth.Forbidden(identity("groups", "", "", ""), "impersonating the empty string group is not allowed")
 		}
-		if err := s.authorizeMode(ctx, mode, identity("groups", "", "", group)); err != nil {
+		if err := im.authorizeMode(ctx, mode, identity("groups", "", "", group)); err != nil {
 			return err
 		}
 	}
@@ -122,7 +122,7 @@ func (s *Server) authorizeConstrained(ctx context.Context, mode impersonationMod
 			return auth.Forbidden(identity("userextras", "", "", ""), "impersonating an invalid key in extra is not allowed: "+errs.ToAggregate().Error())
 		}
 		for _, value := range wanted.Extra[key] {
-			if err := s.authorizeMode(ctx, mode, identity("userextras", key, "", value)); err != nil {
+			if err := im.authorizeMode(ctx, mode, identity("userextras", key, "", value)); err != nil {
 				return err
 			}
 		}

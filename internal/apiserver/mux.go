@@ -36,7 +36,7 @@ func (s *Server) newMux() *http.ServeMux {
 		about = slices.Insert(about, 0, "/flagz")
 	}
 	mux.HandleFunc("/statusz", zpages.Statusz("apiserver", time.Now(), time.Now, about...))
-	mux.HandleFunc(flowControlPath, s.serveFlowControl)
+	mux.HandleFunc(flowControlPath, s.flow.serve)
 	mux.Handle("/metrics", s.metrics.Handler())
 	mux.Handle("/metrics/slis", s.metrics.Health.Handler())
 	documents := openapi.New(openapi.Providers{s.customDocs, aggregation.OpenAPI{Aggregator: s.remotes}}, s.cfg.Switches)

@@ -95,7 +95,7 @@ func TestFloodDoesNotDelayHealthLeasesAndSystemClients(t *testing.T) {
 	}
 	eventually(t, func() error {
 		var page strings.Builder
-		if _, err := s.flow.Show(&page, "dump_requests", false); err != nil || strings.Count(page.String(), "tenant") < 5*seats {
+		if _, err := s.flow.gate.Show(&page, "dump_requests", false); err != nil || strings.Count(page.String(), "tenant") < 5*seats {
 			return fmt.Errorf("the flood has not arrived yet: %v", err)
 		}
 		return nil

@@ -123,7 +123,7 @@ var pluginsWithoutRequest = map[string]string{
 // no longer when the flag turns it off.
 func TestEachAdmissionPluginCanBeTurnedOnAndOff(t *testing.T) {
 	s := newTestServer(t, withServices)
-	if err := s.bootstrap(t.Context(), s.bootstrapObjects()); err != nil {
+	if err := s.boot.create(t.Context(), s.boot.objects()); err != nil {
 		t.Fatal(err)
 	}
 	csr := certificateRequest(t, auth.GroupMasters)

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -24,18 +25,18 @@ import (
 // upstream.
 const reconcileEvery = 10 * time.Second
 
-// keepKubernetesService restores the objects that lead to this server when they are changed or
+// keep restores the objects that lead to this server when they are changed or
 // deleted.
-func (s *Server) keepKubernetesService(ctx context.Context) {
-	if at := s.cfg.Advertise.Addr(); at.IsValid() && !isEndpoint(at) && !s.cfg.ExternalEndpoints {
-		s.log.Warn("the Service kubernetes leads nowhere: pods can not reach this server at the address that it is advertised at", "address", at)
+func (b *bootstrapper) keep(ctx context.Context) {
+	if at := b.cfg.Advertise.Addr(); at.IsValid() && !isEndpoint(at) && !b.cfg.ExternalEndpoints {
+		b.log.Warn("the Service kubernetes leads nowhere: pods can not reach this server at the address that it is advertised at", "address", at)
 	}
 	for {
 		again := reconcileEvery
-		if err := s.reconcileKubernetes(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("keep the Service kubernetes", "err", err)
+		if err := b.reconcile(ctx); err != nil && ctx.Err() == nil {
+			b.log.Warn("keep the Service kubernetes", "err", err)
 		}
-		if !s.trustPublished.reached() || !s.tokensTracked.reached() || !s.endpointsKept.reached() {
+		if !b.trustPublished.reached() || !b.tokensTracked.reached() || !b.endpointsKept.reached() {
 			again = time.Second // the server is not ready without them
 		}
 		select {
@@ -46,24 +47,24 @@ func (s *Server) keepKubernetesService(ctx context.Context) {
 	}
 }
 
-func (s *Server) reconcileKubernetes(ctx context.Context) error {
-	if err := s.bootstrap(ctx, s.bootstrapObjects()); err != nil {
+func (b *bootstrapper) reconcile(ctx context.Context) error {
+	if err := b.create(ctx, b.objects()); err != nil {
 		return err
 	}
 	return errors.Join(
-		s.widenServiceCIDR(ctx),
-		s.trustPublished.complete(s.publishTrust(ctx)),
-		s.tokensTracked.complete(s.trackTokens(ctx)),
-		s.endpointsKept.complete(s.keepEndpoints(ctx)))
+		b.widenServiceCIDR(ctx),
+		b.trustPublished.complete(b.publishTrust(ctx)),
+		b.tokensTracked.complete(b.trackTokens(ctx)),
+		b.endpointsKept.complete(b.keepEndpoints(ctx)))
 }
 
 // widenServiceCIDR adds the second family to the default ranges if the cluster has gained one. All
 // other changes are left to administrators, because Services have addresses of the existing ranges.
-func (s *Server) widenServiceCIDR(ctx context.Context) error {
-	if len(s.cfg.ServiceCIDRs) < 2 {
+func (b *bootstrapper) widenServiceCIDR(ctx context.Context) error {
+	if len(b.cfg.ServiceCIDRs) < 2 {
 		return nil
 	}
-	return s.createOrUpdate(ctx, s.defaultServiceCIDR(), func(obj, want runtime.Object) {
+	return b.createOrUpdate(ctx, b.defaultServiceCIDR(), func(obj, want runtime.Object) {
 		cidr, wanted := obj.(*networkingv1.ServiceCIDR), want.(*networkingv1.ServiceCIDR)
 		if len(cidr.Spec.CIDRs) == 1 && cidr.Spec.CIDRs[0] == wanted.Spec.CIDRs[0] && cidr.DeletionTimestamp == nil {
 			cidr.Spec.CIDRs = wanted.Spec.CIDRs
@@ -72,24 +73,24 @@ func (s *Server) widenServiceCIDR(ctx context.Context) error {
 }
 
 // keepEndpoints keeps the endpoints of the Service "kubernetes".
-func (s *Server) keepEndpoints(ctx context.Context) error {
-	if s.cfg.ExternalEndpoints || !isEndpoint(s.cfg.Advertise.Addr()) || len(s.cfg.ServiceCIDRs) == 0 {
+func (b *bootstrapper) keepEndpoints(ctx context.Context) error {
+	if b.cfg.ExternalEndpoints || !isEndpoint(b.cfg.Advertise.Addr()) || len(b.cfg.ServiceCIDRs) == 0 {
 		return nil
 	}
-	if err := s.createOrUpdate(ctx, s.kubernetesEndpoints(), func(obj, want runtime.Object) {
+	if err := b.createOrUpdate(ctx, b.kubernetesEndpoints(), func(obj, want runtime.Object) {
 		obj.(*corev1.Endpoints).Subsets = want.(*corev1.Endpoints).Subsets
 	}); err != nil {
 		return err
 	}
-	slice := s.kubernetesSlice()
-	have, err := client.Get[*discoveryv1.EndpointSlice](ctx, s.ownClient(), slice.Namespace, slice.Name)
+	slice := b.kubernetesSlice()
+	have, err := client.Get[*discoveryv1.EndpointSlice](ctx, b.client, slice.Namespace, slice.Name)
 	if err == nil && have.AddressType != slice.AddressType { // which cannot be updated
-		err = client.Delete[*discoveryv1.EndpointSlice](ctx, s.ownClient(), slice.Namespace, slice.Name, metav1.DeleteOptions{})
+		err = client.Delete[*discoveryv1.EndpointSlice](ctx, b.client, slice.Namespace, slice.Name, metav1.DeleteOptions{})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	return s.createOrUpdate(ctx, slice, func(obj, want runtime.Object) {
+	return b.createOrUpdate(ctx, slice, func(obj, want runtime.Object) {
 		slice, wanted := obj.(*discoveryv1.EndpointSlice), want.(*discoveryv1.EndpointSlice)
 		slice.Endpoints, slice.Ports = wanted.Endpoints, wanted.Ports
 	})
@@ -110,12 +111,12 @@ const (
 
 // trackTokens keeps that ConfigMap. The cleaner of unused tokens counts from its date at the
 // earliest (KEP-2799), and does not begin without it.
-func (s *Server) trackTokens(ctx context.Context) error {
+func (b *bootstrapper) trackTokens(ctx context.Context) error {
 	want := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: trackingMapName},
-		Data:       map[string]string{trackingSince: s.clock().UTC().Format(time.DateOnly)},
+		Data:       map[string]string{trackingSince: b.clock().UTC().Format(time.DateOnly)},
 	}
-	return s.createOrUpdate(ctx, want, func(obj, want runtime.Object) {
+	return b.createOrUpdate(ctx, want, func(obj, want runtime.Object) {
 		m := obj.(*corev1.ConfigMap)
 		if _, err := time.Parse(time.DateOnly, m.Data[trackingSince]); err != nil {
 			if m.Data == nil {
@@ -126,8 +127,8 @@ func (s *Server) trackTokens(ctx context.Context) error {
 	})
 }
 
-func (s *Server) kubernetesEndpoints() *corev1.Endpoints {
-	at := s.cfg.Advertise
+func (b *bootstrapper) kubernetesEndpoints() *corev1.Endpoints {
+	at := b.cfg.Advertise
 	return &corev1.Endpoints{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
 		Subsets: []corev1.EndpointSubset{{
@@ -137,8 +138,8 @@ func (s *Server) kubernetesEndpoints() *corev1.Endpoints {
 	}
 }
 
-func (s *Server) kubernetesSlice() *discoveryv1.EndpointSlice {
-	at, ready, name, port, protocol := s.cfg.Advertise, true, "https", int32(s.cfg.Advertise.Port()), corev1.ProtocolTCP
+func (b *bootstrapper) kubernetesSlice() *discoveryv1.EndpointSlice {
+	at, ready, name, port, protocol := b.cfg.Advertise, true, "https", int32(b.cfg.Advertise.Port()), corev1.ProtocolTCP
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
@@ -152,13 +153,13 @@ func (s *Server) kubernetesSlice() *discoveryv1.EndpointSlice {
 }
 
 // createOrUpdate creates the object, or lets take copy the wanted state into the existing one.
-func (s *Server) createOrUpdate(ctx context.Context, want runtime.Object, take func(obj, want runtime.Object)) error {
-	e, ok := s.endpoints.Find(api.ResourceOf(want))
+func (b *bootstrapper) createOrUpdate(ctx context.Context, want runtime.Object, take func(obj, want runtime.Object)) error {
+	e, ok := b.kinds.Find(api.ResourceOf(want))
 	if !ok {
 		return fmt.Errorf("%T is not served", want)
 	}
 	meta := wire.Accessor(want)
-	op := s.engine.InternalOperation(e, meta.GetNamespace(), meta.GetName())
+	op := b.engine.InternalOperation(e, meta.GetNamespace(), meta.GetName())
 	op.FieldManager = registry.ComponentManager(op.User.Name)
 	e.ApplyDefaults(want)
 	_, _, err := op.Update(ctx, true, func(_ context.Context, old runtime.Object) (runtime.Object, error) {
@@ -173,4 +174,32 @@ func (s *Server) createOrUpdate(ctx context.Context, want runtime.Object, take f
 		return nil // another server was faster
 	}
 	return err
+}
+
+// publishTrust writes the ConfigMap.
+func (b *bootstrapper) publishTrust(ctx context.Context) error {
+	t := b.cfg.Trust
+	if t.ClientCA == nil && len(t.FrontProxyCA) == 0 {
+		return nil
+	}
+	want := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: trustMapName}, Data: map[string]string{}}
+	if t.ClientCA != nil {
+		want.Data["client-ca-file"] = string(t.ClientCA())
+	}
+	if len(t.FrontProxyCA) > 0 {
+		want.Data["requestheader-client-ca-file"] = string(t.FrontProxyCA)
+		for key, list := range map[string][]string{
+			"requestheader-allowed-names": t.FrontProxyNames, "requestheader-username-headers": t.Headers.User, "requestheader-uid-headers": t.Headers.UID,
+			"requestheader-group-headers": t.Headers.Group, "requestheader-extra-headers-prefix": t.Headers.ExtraPrefix,
+		} {
+			text, err := json.Marshal(append([]string{}, list...))
+			if err != nil {
+				return err
+			}
+			want.Data[key] = string(text)
+		}
+	}
+	return b.createOrUpdate(ctx, want, func(obj, want runtime.Object) {
+		mergeTrust(obj.(*corev1.ConfigMap), want.(*corev1.ConfigMap), b.clock().Unix())
+	})
 }

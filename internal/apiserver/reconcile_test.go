@@ -20,7 +20,7 @@ func TestExternalEndpointsAreNotWritten(t *testing.T) {
 	s := newTestServer(t, withServices, func(c *Config) {
 		c.Advertise, c.ExternalEndpoints = netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), 6443), true
 	})
-	if err := s.reconcileKubernetes(t.Context()); err != nil {
+	if err := s.boot.reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := client.Get[*corev1.Service](t.Context(), s.ownClient(), "default", "kubernetes"); err != nil {
@@ -40,7 +40,7 @@ func TestLocalAddressesAreNoEndpoints(t *testing.T) {
 	for address, want := range map[string]bool{"192.0.2.1": true, "2001:db8::1": true, "127.0.0.1": false, "::1": false, "169.254.0.1": false, "fe80::1": false, "0.0.0.0": false} {
 		t.Run(address, func(t *testing.T) {
 			s := newTestServer(t, withServices, func(c *Config) { c.Advertise = netip.AddrPortFrom(netip.MustParseAddr(address), 6443) })
-			if err := s.reconcileKubernetes(t.Context()); err != nil {
+			if err := s.boot.reconcile(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := client.Get[*corev1.Service](t.Context(), s.ownClient(), "default", "kubernetes"); err != nil {
@@ -66,7 +66,7 @@ func TestDefaultServiceCIDROnlyGainsASecondFamily(t *testing.T) {
 		for _, text := range strings.Fields(step.configured) {
 			s.cfg.ServiceCIDRs = append(s.cfg.ServiceCIDRs, netip.MustParsePrefix(text))
 		}
-		if err := s.reconcileKubernetes(t.Context()); err != nil {
+		if err := s.boot.reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		got, err := client.Get[*networkingv1.ServiceCIDR](t.Context(), s.ownClient(), "", service.DefaultServiceCIDR)
@@ -79,7 +79,7 @@ func TestDefaultServiceCIDROnlyGainsASecondFamily(t *testing.T) {
 // Services move to another range while the default one is being deleted.
 func TestDeletedRangesGiveNoAddresses(t *testing.T) {
 	s := newTestServer(t, withServices)
-	if err := s.reconcileKubernetes(t.Context()); err != nil {
+	if err := s.boot.reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	const ranges, services = "/apis/networking.k8s.io/v1/servicecidrs", "/api/v1/namespaces/default/services"
@@ -103,7 +103,7 @@ func TestDeletedRangesGiveNoAddresses(t *testing.T) {
 	if err := client.Delete[*corev1.Service](t.Context(), s.ownClient(), "default", "kubernetes", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.reconcileKubernetes(t.Context()); err != nil {
+	if err := s.boot.reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if svc, err := client.Get[*corev1.Service](t.Context(), s.ownClient(), "default", "kubernetes"); err != nil || svc.Spec.ClusterIP != "10.43.0.1" {
@@ -117,7 +117,7 @@ func TestUpdateOfAnOldServiceCreatesItsIPAddress(t *testing.T) {
 	for name, known := range map[string]bool{"without an IPAddress": false, "that is kept": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestServer(t, withServices)
-			if err := s.reconcileKubernetes(t.Context()); err != nil {
+			if err := s.boot.reconcile(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			stored := `{"apiVersion":"v1","kind":"Service","metadata":{"name":"old","namespace":"default","uid":"u","creationTimestamp":"2019-01-01T00:00:00Z"},"spec":{"clusterIP":"10.43.0.11","ports":[{"port":80}]}}`
@@ -144,7 +144,7 @@ func TestServerOfAnotherFamilyReplacesTheEndpoints(t *testing.T) {
 	s := newTestServer(t, withServices)
 	for address, want := range map[string]discoveryv1.AddressType{"192.0.2.1": discoveryv1.AddressTypeIPv4, "2001:db8::1": discoveryv1.AddressTypeIPv6, "2001:db8::2": discoveryv1.AddressTypeIPv6} {
 		s.cfg.Advertise = netip.AddrPortFrom(netip.MustParseAddr(address), 6443)
-		if err := s.reconcileKubernetes(t.Context()); err != nil {
+		if err := s.boot.reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		got, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), s.ownClient(), "default", "kubernetes")

@@ -196,13 +196,13 @@ type Server struct {
 	discovery *discovery.Handler
 	custom    *definitions.Kinds
 	// customDocs adds custom kinds to discovery and OpenAPI.
-	customDocs *definitions.Documents
-	remotes    *aggregation.Aggregator
-	routes     *client.Routes // to the Services of conversion webhooks
-	flow       *flow.Gate
-	metrics    *telemetry.Metrics
-
-	lastModes auth.Memo[string, impersonationMode] // users' last mode of impersonation
+	customDocs   *definitions.Documents
+	remotes      *aggregation.Aggregator
+	routes       *client.Routes // to the Services of conversion webhooks
+	flow         *flowControl
+	boot         *bootstrapper
+	impersonator *impersonator
+	metrics      *telemetry.Metrics
 
 	// ctx ends when the server closes. The caches and the background goroutines run under it.
 	ctx    context.Context
@@ -210,9 +210,6 @@ type Server struct {
 	wg     sync.WaitGroup
 	// started is closed when the objects that every cluster needs are stored.
 	started chan struct{}
-	// These later steps of the start are also kept up to date afterwards: the trust for extension
-	// servers, the date since which tokens are tracked, and the endpoints of this server.
-	trustPublished, tokensTracked, endpointsKept milestone
 
 	// stopping is set when the server reports that it is not ready any more; leaving, when it
 	// accepts no new connections. endStreams then ends watches and other streams.
@@ -275,7 +272,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.NodePorts = service.PortRange{Base: 30000, Size: 2768}
 	}
 	m := telemetry.NewMetrics()
-	s := &Server{cfg: cfg, metrics: m, log: cfg.Logger, clock: cfg.Clock, createdAt: cfg.Clock(), started: make(chan struct{}), trustPublished: newMilestone(), tokensTracked: newMilestone(), endpointsKept: newMilestone()}
+	s := &Server{cfg: cfg, metrics: m, log: cfg.Logger, clock: cfg.Clock, createdAt: cfg.Clock(), started: make(chan struct{})}
 	pool := taskpool.NewPool()
 	var err error
 	s.transport, err = transport.New(cfg.Transport, transport.Config{
@@ -288,7 +285,7 @@ func New(cfg Config) (*Server, error) {
 	if err := s.shared.Open(cfg.Store, cfg.Places); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
-	s.lastModes.Size = 1024
+	s.impersonator = &impersonator{access: &s.access, metrics: m.Security, clock: cfg.Clock, lastModes: auth.Memo[string, impersonationMode]{Size: 1024}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.streaming, s.endStreams = context.WithCancel(s.ctx)
 	s.Use(cfg.Security)
@@ -316,9 +313,12 @@ func New(cfg Config) (*Server, error) {
 		s.metrics.Registry.MustRegister(sealed.Collectors()...)
 		sealed.OnRepair(s.shared.Relist)
 	}
+	s.boot = &bootstrapper{cfg: &s.cfg, kinds: s.endpoints, engine: s.engine, client: s.ownClient(), log: s.log, clock: s.clock,
+		trustPublished: newMilestone(), tokensTracked: newMilestone(), endpointsKept: newMilestone()}
+	s.flow = &flowControl{kinds: s.endpoints, client: s.ownClient(), metrics: m, log: s.log, clock: s.clock}
 	if cfg.MaxRequests >= 0 {
-		s.flow = flow.New(flow.Config{Seats: cfg.MaxRequests, Patience: cfg.RequestTimeout / 4, Logger: cfg.Logger})
-		s.metrics.Registry.MustRegister(s.flow)
+		s.flow.gate = flow.New(flow.Config{Seats: cfg.MaxRequests, Patience: cfg.RequestTimeout / 4, Logger: cfg.Logger})
+		s.metrics.Registry.MustRegister(s.flow.gate)
 	}
 	s.clients.Remotes = s.remotes
 	s.discovery = discovery.New(discovery.Providers{s.customDocs, s.remotes}, cfg.Advertise.String(), cfg.Switches)
@@ -416,17 +416,17 @@ func (s *Server) startBackground() {
 		}
 		close(s.started)
 		s.runInBackground(s.aggregate)
-		if s.flow != nil {
-			s.runInBackground(s.followFlowControl)
-			s.runInBackground(s.flow.Run)
+		if s.flow.gate != nil {
+			s.runInBackground(s.flow.follow)
+			s.runInBackground(s.flow.gate.Run)
 		}
-		s.keepKubernetesService(ctx)
+		s.boot.keep(ctx)
 	})
 }
 
 // createBootstrapObjects creates the objects that every cluster needs and reports whether it succeeded.
 func (s *Server) createBootstrapObjects(ctx context.Context) bool {
-	if err := s.bootstrap(ctx, append(s.bootstrapObjects(), localServices(s.cfg.Switches)...)); err != nil {
+	if err := s.boot.create(ctx, append(s.boot.objects(), localServices(s.cfg.Switches)...)); err != nil {
 		if ctx.Err() == nil {
 			s.log.Error("the first objects could not be made; trying again", "err", err)
 		}

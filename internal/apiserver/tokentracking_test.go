@@ -11,12 +11,12 @@ import (
 
 func TestTokenTrackingDateIsKept(t *testing.T) {
 	s := newTestServer(t, func(*Config) {})
-	if err := s.bootstrap(t.Context(), s.bootstrapObjects()); err != nil {
+	if err := s.boot.create(t.Context(), s.boot.objects()); err != nil {
 		t.Fatal(err)
 	}
 	since := func() (*corev1.ConfigMap, string) {
 		t.Helper()
-		if err := s.trackTokens(t.Context()); err != nil {
+		if err := s.boot.trackTokens(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		m, err := client.Get[*corev1.ConfigMap](t.Context(), s.ownClient(), "kube-system", trackingMapName)

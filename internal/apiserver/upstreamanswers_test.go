@@ -212,7 +212,7 @@ func TestAnswersAboutPodsEventsAndAPIServicesAreUpstreams(t *testing.T) {
 
 func TestBootstrapObjectsHaveManagedFields(t *testing.T) {
 	s := newTestServer(t, withServices)
-	if err := s.bootstrap(t.Context(), append(s.bootstrapObjects(), localServices(nil)...)); err != nil {
+	if err := s.boot.create(t.Context(), append(s.boot.objects(), localServices(nil)...)); err != nil {
 		t.Fatal(err)
 	}
 	const flow = "/apis/flowcontrol.apiserver.k8s.io/v1/"

@@ -31,7 +31,7 @@ type Metrics struct {
 	mutating      prometheus.Gauge    // requests in progress
 	readOnly      prometheus.Gauge
 	Audit         *audit.Metrics
-	Security      *securityMetrics
+	Security      *SecurityMetrics
 	Store         *StoreMetrics
 	Writes        *WriteMetrics
 	Health        *zpages.HealthMetrics

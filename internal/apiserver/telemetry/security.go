@@ -12,8 +12,8 @@ import (
 	"github.com/knarr-project/knarr/internal/trace"
 )
 
-// securityMetrics are of the filters that a request passes before it is served.
-type securityMetrics struct {
+// SecurityMetrics are of the filters that a request passes before it is served.
+type SecurityMetrics struct {
 	attempts, authorized, users *prometheus.CounterVec
 	authenticating, authorizing *prometheus.HistogramVec
 	filters                     *prometheus.HistogramVec
@@ -55,10 +55,10 @@ func (a attempts) Observe(mode string, err error, took time.Duration) {
 	a.took.WithLabelValues(mode, decision).Observe(took.Seconds())
 }
 
-func newSecurityMetrics() *securityMetrics {
+func newSecurityMetrics() *SecurityMetrics {
 	seconds := prometheus.ExponentialBuckets(0.001, 2, 15)
 	const day = 24 * 60 * 60
-	m := &securityMetrics{
+	m := &SecurityMetrics{
 		attempts:       NewCounter("authentication_attempts", "Counter of authenticated attempts.", "result"),
 		users:          NewCounter("authenticated_user_requests", "Counter of authenticated requests broken out by username.", "username"),
 		authorized:     NewCounter("authorization_attempts_total", "Counter of authorization attempts broken down by result. It can be either 'allowed', 'denied', 'no-opinion' or 'error'.", "result"),
@@ -82,7 +82,7 @@ func newSecurityMetrics() *securityMetrics {
 	return m
 }
 
-func (m *securityMetrics) collectors() []prometheus.Collector {
+func (m *SecurityMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.attempts, m.users, m.authorized, m.authenticating, m.authorizing, m.filters, m.certificates,
 		m.Impersonations.Count, m.Impersonations.took, m.Checks.Count, m.Checks.took,
@@ -95,7 +95,7 @@ func (o outcome) Observe(took time.Duration) {
 }
 
 // AuthenticatedAs counts the result of authentication.
-func (m *securityMetrics) AuthenticatedAs(r *http.Request, user *auth.User, err error, took time.Duration) {
+func (m *SecurityMetrics) AuthenticatedAs(r *http.Request, user *auth.User, err error, took time.Duration) {
 	if err != nil {
 		result := "error"
 		if errors.Is(err, wire.ErrNoCredentials) {
@@ -116,7 +116,7 @@ func (m *securityMetrics) AuthenticatedAs(r *http.Request, user *auth.User, err 
 }
 
 // AuthorizedAs counts any decision but the usual one.
-func (m *securityMetrics) AuthorizedAs(result string, took time.Duration) {
+func (m *SecurityMetrics) AuthorizedAs(result string, took time.Duration) {
 	outcome{m.authorized.WithLabelValues(result), m.authorizing.WithLabelValues(result)}.Observe(took)
 }
 
