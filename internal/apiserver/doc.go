@@ -2,7 +2,7 @@
 // through the same pipeline by function call, to the components of this process.
 //
 // This package builds the server, runs it, and has the chain of stages that every HTTP request
-// passes (filters.go). The work is done in the packages below it, each of which imports only those
+// passes (chain.go). The work is done in the packages below it, each of which imports only those
 // above it in this list:
 //
 //	wire         forms of requests and answers

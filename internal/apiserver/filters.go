@@ -19,86 +19,103 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// newHandler handles every HTTP request: recover from panics, answer requests that need no user,
-// authenticate, begin the audit record, impersonate, wait for seats, authorize, serve.
-func (s *Server) newHandler() http.Handler {
-	mux := s.newMux()
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w, info := &telemetry.ResponseRecorder{ResponseWriter: rw, Closing: &s.leaving}, wire.ParseRequest(r)
-		if s.cfg.ShutdownRetryAfter {
-			done, ok := s.acceptRequest(rw, r, info)
-			if !ok {
-				limitBodyDrain(rw, r, s.cfg.RequestTimeout)
-				return
-			}
-			defer done()
-		}
-		defer func() {
-			if !w.Detached {
-				limitBodyDrain(rw, r, s.cfg.RequestTimeout)
-			}
-		}()
-		w.OnEnd = s.metrics.Begin(w, info, r.ContentLength)
-		defer w.Release()
-		filters, m := telemetry.FilterTimer{Since: time.Now()}, s.metrics.Security
-		began := filters.Since
-		defer s.endAudit(w, r, info)
-		header := w.Header()
-		id := auditID(r)
-		header.Set("Audit-Id", id)
-		header.Set("Cache-Control", "no-cache, private")
-		if s.cfg.Front.handle(w, r, s.transport.GoAway) {
-			return
-		}
-		limit, invalid := timeoutOf(info, s.cfg.RequestTimeout)
-		if invalid != nil {
-			s.refuseUnauthenticated(w, r, info, id, invalid.ErrStatus.Message, invalid)
-			return
-		}
-		user, err := s.access.authenticate(r)
-		took := filters.EndFilter(m.Authentication)
-		m.AuthenticatedAs(r, &user, err, took)
-		if err != nil {
-			s.log.Debug("a request is not authenticated", "path", r.URL.Path, "err", err)
-			s.refuseUnauthenticated(w, r, info, id, failedCredentials(r), apierrors.NewUnauthorized("Unauthorized"))
-			return
-		}
-		ctx := s.traced(w, r, info, id, &user, began, filters.Since)
-		filters.Span = w.Span
-		ctx, err = s.beginAudit(ctx, w, r, info, id, user, took)
-		if err != nil {
-			respondInternalError(w, r, err)
-			return
-		}
-		w.AddRemarks(user.Remarks)
-		ctx, cancel := s.withDeadline(ctx, rw, info, limit)
-		defer func() { s.metrics.Expired(ctx, w, info); cancel() }()
-		filters.EndStage("audit", m.Record)
-		if user, err = s.impersonator.apply(ctx, r, user, info); err != nil {
-			filters.EndStage("constrainedimpersonation", nil)
-			respondForbidden(w, r, err)
-			return
-		}
-		filters.EndStage("constrainedimpersonation", m.Impersonation)
-		if !s.flow.enter(ctx, w, info, user) {
-			filters.EndStage("priorityandfairness", nil)
-			return
-		}
-		filters.EndStage("priorityandfairness", m.Flow)
-		w.Audit.Spent(audit.Queue, w.Queued)
-		switch refusal, failure := s.authorizeRequest(ctx, wire.RequestAttributes(user, info)); {
-		case failure != nil:
-			filters.EndStage("authorization", nil)
-			respondInternalError(w, r, failure)
-			return
-		case refusal != nil:
-			filters.EndStage("authorization", nil)
-			respondForbidden(w, r, refusal)
-			return
-		}
-		filters.EndStage("authorization", m.Authorization)
-		s.route(mux, w, r.WithContext(auth.WithUser(ctx, user)), info, user)
-	})
+// beforeUser sets the headers that do not depend on the user, and answers CORS preflights.
+func (c *chain) beforeUser(x *exchange) bool {
+	return !c.cfg.Front.handle(x.w, x.r, c.transport.GoAway)
+}
+
+// limitTime reads how long the request may take.
+func (c *chain) limitTime(x *exchange) bool {
+	limit, invalid := timeoutOf(x.info, c.cfg.RequestTimeout)
+	if invalid != nil {
+		c.refuseUnauthenticated(x, invalid.ErrStatus.Message, invalid)
+		return false
+	}
+	x.limit = limit
+	return true
+}
+
+// authenticate finds the user. Its time counts for refused requests, too.
+func (c *chain) authenticate(x *exchange) bool {
+	m := c.metrics.Security
+	var err error
+	x.user, err = c.access.authenticate(x.r)
+	x.authenticating = time.Since(x.began)
+	m.AuthenticatedAs(x.r, &x.user, err, x.authenticating)
+	if err != nil {
+		m.Authentication.Observe(x.authenticating.Seconds())
+		c.log.Debug("a request is not authenticated", "path", x.r.URL.Path, "err", err)
+		c.refuseUnauthenticated(x, failedCredentials(x.r), apierrors.NewUnauthorized("Unauthorized"))
+		return false
+	}
+	return true
+}
+
+// trace begins the request's span.
+func (c *chain) trace(x *exchange) bool {
+	x.ctx = c.traced(x.w, x.r, x.info, x.id, &x.user, x.began, x.timer.Since)
+	x.timer.Span = x.w.Span
+	return true
+}
+
+// audit begins the request's audit record, and with it the request's time.
+func (c *chain) audit(x *exchange) bool {
+	ctx, err := c.beginAudit(x)
+	if err != nil {
+		respondInternalError(x.w, x.r, err)
+		return false
+	}
+	x.w.AddRemarks(x.user.Remarks)
+	x.ctx, x.cancel = c.withDeadline(ctx, x.w.ResponseWriter, x.info, x.limit)
+	return true
+}
+
+// impersonate replaces the user by the one that the request's headers name.
+func (c *chain) impersonate(x *exchange) bool {
+	user, err := c.impersonator.apply(x.ctx, x.r, x.user, x.info)
+	if err != nil {
+		respondForbidden(x.w, x.r, err)
+		return false
+	}
+	x.user = user
+	return true
+}
+
+// waitForSeats waits until flow control lets the request in.
+func (c *chain) waitForSeats(x *exchange) bool {
+	if !c.flow.enter(x.ctx, x.w, x.info, x.user) {
+		return false
+	}
+	x.w.Audit.Spent(audit.Queue, x.w.Queued)
+	return true
+}
+
+// authorize asks whether the user may make the request.
+func (c *chain) authorize(x *exchange) bool {
+	refusal, failure := c.authorizeRequest(x.ctx, wire.RequestAttributes(x.user, x.info))
+	switch {
+	case failure != nil:
+		respondInternalError(x.w, x.r, failure)
+	case refusal != nil:
+		respondForbidden(x.w, x.r, refusal)
+	}
+	return failure == nil && refusal == nil
+}
+
+// serve hands an authorized request to the handler of its path.
+func (c *chain) serve(x *exchange) bool {
+	r := x.r.WithContext(auth.WithUser(x.ctx, x.user))
+	if remote, ok := c.remotes.Find(x.info.Path); ok {
+		remote.Serve(x.w, r, x.user)
+		return true
+	}
+	if x.info.IsResource {
+		c.resources.Serve(x.w, r, x.info, x.user)
+		return true
+	}
+	c.metrics.Served(x.w, x.info)
+	c.mux.ServeHTTP(x.w, r)
+	return true
 }
 
 // respondForbidden answers a request that the user may not make. As upstream, only these refusals have the
@@ -113,50 +130,36 @@ func respondInternalError(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err), http.StatusInternalServerError)
 }
 
-// route hands an authorized request to the handler of its path.
-func (s *Server) route(mux *http.ServeMux, w *telemetry.ResponseRecorder, r *http.Request, info *wire.RequestInfo, user auth.User) {
-	if remote, ok := s.remotes.Find(info.Path); ok {
-		remote.Serve(w, r, user)
-		return
-	}
-	if info.IsResource {
-		s.resources.Serve(w, r, info, user)
-		return
-	}
-	s.metrics.Served(w, info)
-	mux.ServeHTTP(w, r)
-}
-
 // beginAudit begins the request's audit record, if the policy wants one. It fails if the record cannot
 // be written as configured.
-func (s *Server) beginAudit(ctx context.Context, w *telemetry.ResponseRecorder, r *http.Request, info *wire.RequestInfo, id string, user auth.User, authentication time.Duration) (context.Context, error) {
-	if s.cfg.Audit == nil {
-		return ctx, nil
+func (c *chain) beginAudit(x *exchange) (context.Context, error) {
+	if c.cfg.Audit == nil {
+		return x.ctx, nil
 	}
-	a := wire.RequestAttributes(user, info)
-	rec := s.cfg.Audit.Begin(id, &a, r)
-	rec.Authenticated(authentication)
+	a := wire.RequestAttributes(x.user, x.info)
+	rec := c.cfg.Audit.Begin(x.id, &a, x.r)
+	rec.Authenticated(x.authenticating)
 	if err := rec.Received(); err != nil {
 		return nil, err
 	}
-	w.Audit = rec
-	if rec != nil && info.LongRunning() {
+	x.w.Audit = rec
+	if rec != nil && x.info.LongRunning() {
 		rec.LivesLong()
-		w.OnBegin = func(code int) { rec.Stage(auditv1.StageResponseStarted, code) }
+		x.w.OnBegin = func(code int) { rec.Stage(auditv1.StageResponseStarted, code) }
 	}
-	return audit.With(ctx, rec), nil
+	return audit.With(x.ctx, rec), nil
 }
 
 // refuseUnauthenticated answers a request before its user is known. The message goes to the audit log in case the
 // client accepts no known format.
-func (s *Server) refuseUnauthenticated(w *telemetry.ResponseRecorder, r *http.Request, info *wire.RequestInfo, id, message string, refusal *apierrors.StatusError) {
-	a := wire.RequestAttributes(auth.User{}, info)
-	w.Audit = s.cfg.Audit.Begin(id, &a, r)
-	w.Audit.Status(&metav1.Status{Message: message})
-	wire.RespondError(w, wire.ErrorFormat(r), refusal)
+func (c *chain) refuseUnauthenticated(x *exchange, message string, refusal *apierrors.StatusError) {
+	a := wire.RequestAttributes(auth.User{}, x.info)
+	x.w.Audit = c.cfg.Audit.Begin(x.id, &a, x.r)
+	x.w.Audit.Status(&metav1.Status{Message: message})
+	wire.RespondError(x.w, wire.ErrorFormat(x.r), refusal)
 	// Upstream records only this stage.
-	w.Audit.Stage(auditv1.StageResponseStarted, int(refusal.ErrStatus.Code))
-	w.Audit = nil
+	x.w.Audit.Stage(auditv1.StageResponseStarted, int(refusal.ErrStatus.Code))
+	x.w.Audit = nil
 }
 
 // failedCredentials returns upstream's message with the kinds of credentials that failed.
@@ -183,14 +186,14 @@ func failedCredentials(r *http.Request) string {
 // authorizeRequest authorizes a request and counts and records the outcome. failure is set if an
 // authorizer failed and none allowed the request. Its error is never sent as a Status, whatever its
 // type: a missing webhook must not look like a missing object.
-func (s *Server) authorizeRequest(ctx context.Context, a auth.Attributes) (refusal *apierrors.StatusError, failure error) {
+func (c *chain) authorizeRequest(ctx context.Context, a auth.Attributes) (refusal *apierrors.StatusError, failure error) {
 	since := time.Now()
-	decision, reason, err := s.access.Authorizer().Authorize(ctx, a)
+	decision, reason, err := c.access.Authorizer().Authorize(ctx, a)
 	took := time.Since(since)
 	rec := audit.From(ctx)
 	rec.Spent(audit.Authorization, took)
 	if decision == auth.Allow {
-		s.metrics.Security.Allowed.Observe(took)
+		c.metrics.Security.Allowed.Observe(took)
 		rec.Annotate("authorization.k8s.io/decision", "allow")
 		rec.Annotate("authorization.k8s.io/reason", reason)
 		return nil, nil
@@ -202,7 +205,7 @@ func (s *Server) authorizeRequest(ctx context.Context, a auth.Attributes) (refus
 	case decision == auth.Deny:
 		result = "denied"
 	}
-	s.metrics.Security.AuthorizedAs(result, took)
+	c.metrics.Security.AuthorizedAs(result, took)
 	if err != nil { // no authorizer allowed it, but the failed one might have
 		rec.Annotate("authorization.k8s.io/reason", "internal error")
 		return nil, err
@@ -219,9 +222,9 @@ func auditID(r *http.Request) string {
 	return uuid.NewString()
 }
 
-// endAudit ends the request's audit record. A panic is answered with 500 and logged.
+// endRequest ends the request's audit record. A panic is answered with 500 and logged.
 // http.ErrAbortHandler passes, because a proxy uses it to break off.
-func (s *Server) endAudit(w *telemetry.ResponseRecorder, r *http.Request, info *wire.RequestInfo) {
+func (c *chain) endRequest(w *telemetry.ResponseRecorder, r *http.Request, info *wire.RequestInfo) {
 	v := recover()
 	if v == nil && w.Detached {
 		return
@@ -230,12 +233,12 @@ func (s *Server) endAudit(w *telemetry.ResponseRecorder, r *http.Request, info *
 	if v == nil || v == http.ErrAbortHandler {
 		w.Audit.Stage(auditv1.StageResponseComplete, max(w.Code, http.StatusOK))
 		if v != nil {
-			s.metrics.Aborted(info)
+			c.metrics.Aborted(info)
 			panic(v)
 		}
 		return
 	}
-	s.log.Error("panic while serving", "method", r.Method, "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	c.log.Error("panic while serving", "method", r.Method, "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
 	wire.RespondError(w, wire.ErrorFormat(r), apierrors.NewInternalError(fmt.Errorf("this request caused apiserver to panic. Look in the logs for details")))
 	w.Audit.Stage(auditv1.StagePanic, http.StatusInternalServerError)
 }

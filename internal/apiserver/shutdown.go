@@ -141,11 +141,11 @@ const shuttingDownMessage = "The apiserver is shutting down, please try again la
 
 // acceptRequest accepts a request, or answers it with Retry-After if the server accepts no more. The
 // shutdown waits until done is called, except for long-running requests.
-func (s *Server) acceptRequest(w http.ResponseWriter, r *http.Request, info *wire.RequestInfo) (done func(), ok bool) {
+func (c *chain) acceptRequest(w http.ResponseWriter, r *http.Request, info *wire.RequestInfo) (done func(), ok bool) {
 	// Count before reading leaving: a shutdown that sets it later then waits for this request.
-	s.inProgress.Add(1)
-	done = func() { s.inProgress.Add(-1) }
-	if !s.leaving.Load() || exemptFromShutdown(r) {
+	c.inProgress.Add(1)
+	done = func() { c.inProgress.Add(-1) }
+	if !c.leaving.Load() || exemptFromShutdown(r) {
 		if info.LongRunning() {
 			done()
 			done = func() {}

@@ -16,11 +16,11 @@ import (
 
 // traced begins the span of an authenticated request (KEP-647). It depends on the user whether the
 // span continues the client's trace.
-func (s *Server) traced(w *telemetry.ResponseRecorder, r *http.Request, info *wire.RequestInfo, id string, user *auth.User, began, authenticated time.Time) context.Context {
-	if s.cfg.Tracer == nil {
+func (c *chain) traced(w *telemetry.ResponseRecorder, r *http.Request, info *wire.RequestInfo, id string, user *auth.User, began, authenticated time.Time) context.Context {
+	if c.cfg.Tracer == nil {
 		return trace.Received(r.Context(), r.Header)
 	}
-	ctx, span := s.cfg.Tracer.Serve(r.Context(), r, spanName(r.Method, info), maySample(user), began, trace.Text("audit-id", id))
+	ctx, span := c.cfg.Tracer.Serve(r.Context(), r, spanName(r.Method, info), maySample(user), began, trace.Text("audit-id", id))
 	if !span.On() {
 		return ctx
 	}
