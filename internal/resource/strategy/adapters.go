@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// on adapts a function of one Go type to the signature in Strategy. An object of another type is a
+// On adapts a function of one Go type to the signature in Strategy. An object of another type is a
 // programming error: it panics.
 func On[T runtime.Object](f func(T)) func(runtime.Object) {
 	return func(obj runtime.Object) { f(obj.(T)) }
@@ -31,7 +31,7 @@ func Warns[T runtime.Object](f func(T) []string) func(obj, old runtime.Object) [
 	return func(obj, _ runtime.Object) []string { return f(obj.(T)) }
 }
 
-// WarnsOfNew is warns for creates alone.
+// WarnsOfNew is Warns for creates alone.
 func WarnsOfNew[T runtime.Object](f func(T) []string) func(obj, old runtime.Object) []string {
 	return func(obj, old runtime.Object) []string {
 		if old != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/columns"
 )
 
-// ShowAny is show for rows that need only metadata.
+// ShowAny is Show for rows that need only metadata.
 func ShowAny(s *Strategy, specs []metav1.TableColumnDefinition, row func(obj metav1.Object, now metav1.Time) []any) *Strategy {
 	s.Columns = specs
 	s.Row = func(obj runtime.Object, now metav1.Time) []any { return row(obj.(metav1.Object), now) }
