@@ -14,7 +14,7 @@ import (
 	psload "k8s.io/pod-security-admission/admission/api/load"
 	"sigs.k8s.io/yaml"
 
-	rules "github.com/knarr-project/knarr/internal/resource"
+	"github.com/knarr-project/knarr/internal/resource/pods"
 )
 
 // Files are the settings of plugins that have settings.
@@ -188,8 +188,8 @@ func tolerationSettings(raw []byte) (settings Tolerations, err error) {
 		return settings, err
 	}
 	at := field.NewPath("podtolerationrestriction")
-	errs := rules.ValidateTolerations(settings.Default, at.Child("default"))
-	return settings, append(errs, rules.ValidateTolerations(settings.Allowed, at.Child("whitelist"))...).ToAggregate()
+	errs := pods.ValidateTolerations(settings.Default, at.Child("default"))
+	return settings, append(errs, pods.ValidateTolerations(settings.Allowed, at.Child("whitelist"))...).ToAggregate()
 }
 
 // webhookCredentials returns the file that a WebhookAdmissionConfiguration names.

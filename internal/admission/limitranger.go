@@ -13,7 +13,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/knarr-project/knarr/internal/client"
-	rules "github.com/knarr-project/knarr/internal/resource"
+	"github.com/knarr-project/knarr/internal/resource/pods"
 )
 
 const limitRangerAnnotation = "kubernetes.io/limit-ranger"
@@ -42,7 +42,7 @@ func (p limitRanger) Admit(_ context.Context, a *Attributes) error {
 	for _, limit := range limits {
 		applyDefaults(limit, pod)
 	}
-	rules.DefaultPodLevelRequests(pod) // the defaults may raise the containers' requests
+	pods.DefaultPodLevelRequests(pod) // the defaults may raise the containers' requests
 	return nil
 }
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/knarr-project/knarr/internal/client"
-	"github.com/knarr-project/knarr/internal/resource"
+	"github.com/knarr-project/knarr/internal/resource/pods"
 )
 
 // clusterDefault is the key of the selector for namespaces without one of their own.
@@ -139,7 +139,7 @@ func (p podTolerations) Admit(ctx context.Context, a *Attributes) error {
 	if len(extra) > 0 {
 		pod.Spec.Tolerations = widest(append(slices.Clone(pod.Spec.Tolerations), extra...))
 	}
-	if resource.QOSClass(pod) != corev1.PodQOSBestEffort {
+	if pods.QOSClass(pod) != corev1.PodQOSBestEffort {
 		pressure := corev1.Toleration{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 		pod.Spec.Tolerations = widest(append(slices.Clone(pod.Spec.Tolerations), pressure))
 	}

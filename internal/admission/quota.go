@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/knarr-project/knarr/internal/client"
-	rules "github.com/knarr-project/knarr/internal/resource"
+	"github.com/knarr-project/knarr/internal/resource/core"
 )
 
 // resourceQuota charges a write to the quotas of its namespace before it admits the write.
@@ -74,11 +74,11 @@ func changesUsage(obj runtime.Object) bool {
 // delta returns the write's additional usage.
 func (p resourceQuota) delta(a *Attributes) corev1.ResourceList {
 	now := metav1.NewTime(p.now())
-	used := rules.QuotaUsage(a.groupResource(), a.Object, now)
+	used := core.QuotaUsage(a.groupResource(), a.Object, now)
 	if a.Operation == Create || a.OldObject == nil {
 		return used
 	}
-	for name, before := range rules.QuotaUsage(a.groupResource(), a.OldObject, now) {
+	for name, before := range core.QuotaUsage(a.groupResource(), a.OldObject, now) {
 		after := used[name]
 		after.Sub(before)
 		used[name] = after
@@ -113,7 +113,7 @@ func (p resourceQuota) charge(ctx context.Context, a *Attributes, quota *corev1.
 // next returns the quota with the delta added to its usage; nil if the quota does not bound the
 // write's resources.
 func (p resourceQuota) next(a *Attributes, quota *corev1.ResourceQuota, delta corev1.ResourceList) (*corev1.ResourceQuota, error) {
-	if !rules.QuotaConcerns(quota, a.Object) {
+	if !core.QuotaConcerns(quota, a.Object) {
 		return nil, nil
 	}
 	hard := quota.Status.Hard
@@ -121,7 +121,7 @@ func (p resourceQuota) next(a *Attributes, quota *corev1.ResourceQuota, delta co
 		hard = quota.Spec.Hard
 	}
 	if pod, ok := a.Object.(*corev1.Pod); ok && a.Operation == Create {
-		if missing := rules.QuotaMissing(pod, slices.Collect(maps.Keys(hard))); len(missing) > 0 {
+		if missing := core.QuotaMissing(pod, slices.Collect(maps.Keys(hard))); len(missing) > 0 {
 			return nil, a.forbid(fmt.Errorf("failed quota: %s: must specify %s", quota.Name, strings.Join(missing, "; ")))
 		}
 	}

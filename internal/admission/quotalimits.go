@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	rules "github.com/knarr-project/knarr/internal/resource"
+	"github.com/knarr-project/knarr/internal/resource/core"
 )
 
 // LimitedResource is a resource that only namespaces with a quota for it may use
@@ -38,19 +38,19 @@ func (p resourceQuota) restrict(a *Attributes, quotas []*corev1.ResourceQuota, d
 			}
 		}
 		for _, scope := range l.MatchScopes {
-			if rules.QuotaInScope(scope, a.Object) {
+			if core.QuotaInScope(scope, a.Object) {
 				scopes = append(scopes, scope)
 			}
 		}
 	}
 	for _, quota := range quotas {
-		if rules.QuotaConcerns(quota, a.Object) {
+		if core.QuotaConcerns(quota, a.Object) {
 			for name := range quota.Status.Hard {
 				delete(limited, name)
 			}
 		}
-		for _, own := range rules.QuotaScopes(quota) {
-			if rules.QuotaInScope(own, a.Object) {
+		for _, own := range core.QuotaScopes(quota) {
+			if core.QuotaInScope(own, a.Object) {
 				scopes = slices.DeleteFunc(scopes, func(s corev1.ScopedResourceSelectorRequirement) bool { return s.ScopeName == own.ScopeName })
 			}
 		}

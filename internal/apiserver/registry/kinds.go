@@ -11,21 +11,21 @@ import (
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/api"
-	"github.com/knarr-project/knarr/internal/resource"
+	"github.com/knarr-project/knarr/internal/resource/pods"
 )
 
 // RefusePrivileged reports privileged containers together with other field errors, as upstream
 // does. Writes to status and scale are not checked.
 func (es *Kinds) RefusePrivileged() {
 	for _, r := range es.registries {
-		if !resource.MakesPods(r.Kind.New()) {
+		if !pods.MakesPods(r.Kind.New()) {
 			continue
 		}
 		r.Hooks.Validate = func(_ context.Context, a *admission.Attributes) (field.ErrorList, error) {
 			if a.Subresource == "status" || a.Subresource == "scale" {
 				return nil, nil
 			}
-			return resource.Privileged(a.Object), nil
+			return pods.Privileged(a.Object), nil
 		}
 	}
 }

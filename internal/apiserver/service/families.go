@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/knarr-project/knarr/internal/resource"
+	"github.com/knarr-project/knarr/internal/resource/core"
 )
 
 // resolveFamilies sets ipFamilyPolicy and ipFamilies of a Service with addresses (KEP-563). The
@@ -19,7 +19,7 @@ func (s *Allocator) resolveFamilies(svc, old *corev1.Service) field.ErrorList {
 		return nil
 	}
 	defaultFamilyPolicy(svc, old)
-	if errs := resource.ValidateServiceAddresses(svc, old); len(errs) > 0 {
+	if errs := core.ValidateServiceAddresses(svc, old); len(errs) > 0 {
 		return errs
 	}
 	errs := resolveSecondFamily(svc, old)

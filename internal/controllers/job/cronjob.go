@@ -19,7 +19,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/controller"
-	rules "github.com/knarr-project/knarr/internal/resource"
+	"github.com/knarr-project/knarr/internal/resource/batch"
 )
 
 // CronJob creates Jobs on a schedule.
@@ -238,7 +238,7 @@ func (t *cronRound) schedule() (cron.Schedule, bool) {
 		}
 		text = "TZ=" + *zone + " " + text
 	}
-	schedule, err := rules.ParseSchedule(text)
+	schedule, err := batch.ParseSchedule(text)
 	if err != nil {
 		t.event(corev1.EventTypeWarning, "UnparseableSchedule", "Schedule", "unparseable schedule: %q : %s", t.cron.Spec.Schedule, err)
 		return nil, false

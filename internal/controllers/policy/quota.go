@@ -22,7 +22,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/controller"
-	rules "github.com/knarr-project/knarr/internal/resource"
+	"github.com/knarr-project/knarr/internal/resource/core"
 )
 
 // ResourceQuota maintains status.used of ResourceQuotas. Admission adds the usage of each write.
@@ -94,7 +94,7 @@ func (c *quotas) reconcile(ctx context.Context, key controller.Key) (controller.
 	used := corev1.ResourceList{}
 	byKind := map[schema.GroupResource][]corev1.ResourceName{}
 	for name := range q.Spec.Hard {
-		if gr, ok := rules.QuotaKind(name); ok {
+		if gr, ok := core.QuotaKind(name); ok {
 			byKind[gr] = append(byKind[gr], name)
 		}
 	}
@@ -136,10 +136,10 @@ func (c *quotas) reconcile(ctx context.Context, key controller.Key) (controller.
 func (c *quotas) sum(q *corev1.ResourceQuota, gr schema.GroupResource, view client.View, used corev1.ResourceList) {
 	now := metav1.Now()
 	for _, obj := range view.List(q.Namespace, nil) {
-		if !rules.QuotaConcerns(q, obj) {
+		if !core.QuotaConcerns(q, obj) {
 			continue
 		}
-		for name, value := range rules.QuotaUsage(gr, obj, now) {
+		for name, value := range core.QuotaUsage(gr, obj, now) {
 			if have, bounded := used[name]; bounded {
 				have.Add(value)
 				used[name] = have
@@ -224,7 +224,7 @@ func usageChanged(gr schema.GroupResource, e client.Event) bool {
 	now := metav1.Now()
 	switch e.Object.(type) {
 	case *corev1.Pod, *corev1.Service, *corev1.PersistentVolumeClaim:
-		return !equality.Semantic.DeepEqual(rules.QuotaUsage(gr, e.Old, now), rules.QuotaUsage(gr, e.Object, now)) || scopeChanged(e.Old, e.Object)
+		return !equality.Semantic.DeepEqual(core.QuotaUsage(gr, e.Old, now), core.QuotaUsage(gr, e.Object, now)) || scopeChanged(e.Old, e.Object)
 	}
 	return false
 }

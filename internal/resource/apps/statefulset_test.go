@@ -1,0 +1,114 @@
+package apps_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	rules "github.com/knarr-project/knarr/internal/resource"
+	"github.com/knarr-project/knarr/internal/resource/resourcetest"
+)
+
+func TestErrorsOfNewStatefulSetsComeInOrder(t *testing.T) {
+	cases := []struct {
+		name, manifest string
+		want           []string
+	}{
+		{"a stateful set", workload("StatefulSet", ", serviceName: s"), nil},
+		{"a stateful set with an odd policy", workload("StatefulSet", ", podManagementPolicy: Odd, updateStrategy: {type: OnDelete, rollingUpdate: {partition: -1}}"),
+			[]string{"spec.podManagementPolicy: Invalid value: \"Odd\": must be 'OrderedReady' or 'Parallel'",
+				`spec.updateStrategy.rollingUpdate: Invalid value: {"partition":-1}: only allowed for updateStrategy 'RollingUpdate'`}},
+		{"a stateful set that starts below zero", workload("StatefulSet", ", ordinals: {start: -1}, persistentVolumeClaimRetentionPolicy: {whenScaled: Burn}"),
+			[]string{`spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value: "Burn": supported values: "Retain", "Delete"`,
+				"spec.ordinals.start: Invalid value: -1: must be greater than or equal to 0"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			obj, s := resourcetest.Read(t, rules.For, c.manifest)
+			if s.PrepareCreate != nil {
+				s.PrepareCreate(obj)
+			}
+			var got []string
+			for _, err := range s.ValidateCreate(obj) {
+				got = append(got, err.Error())
+			}
+			if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
+				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(c.want, "\n  "))
+			}
+		})
+	}
+}
+
+func TestErrorsOfUpdatesOfStatefulSetsComeInOrder(t *testing.T) {
+	cases := []struct {
+		name, old, obj string
+		want           []string
+	}{
+		{"a stateful set scales", workload("StatefulSet", ""), workload("StatefulSet", ", replicas: 3, minReadySeconds: 2"), nil},
+		{"a stateful set's service stays", workload("StatefulSet", ", serviceName: s"), workload("StatefulSet", ", serviceName: t"),
+			[]string{"spec: Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			old, s := resourcetest.Read(t, rules.For, c.old)
+			if s.PrepareCreate != nil {
+				s.PrepareCreate(old)
+			}
+			obj, _ := resourcetest.Read(t, rules.For, c.obj)
+			if s.PrepareCreate != nil {
+				s.PrepareCreate(obj) // clients send the generated labels back
+			}
+			if s.PrepareUpdate != nil {
+				s.PrepareUpdate(obj, old)
+			}
+			var got []string
+			for _, err := range s.ValidateUpdate(obj, old) {
+				got = append(got, err.Error())
+			}
+			if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
+				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(c.want, "\n  "))
+			}
+		})
+	}
+}
+
+func TestNewStatefulSetsAreValidated(t *testing.T) {
+	cases := []struct {
+		name, manifest string
+		want           []string
+	}{
+		{"a set that keeps all its revisions", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {revisionHistoryLimit: -1, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}\n", nil},
+		{"two claims of one name bring one volume", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}, volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}, {metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]}\n", nil},
+		{"a claim comes in place of a volume of its name", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}], volumes: [{name: d, emptyDir: {}}, {name: e, emptyDir: {}}, {name: e, emptyDir: {}}]}}, volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]}\n", []string{`spec.template.spec.volumes[2].name: Duplicate value: "e"`}},
+		{"a StatefulSet without containers", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: []}}}\n", []string{"spec.template.spec.containers: Required value"}},
+		{"a StatefulSet mounts what its claims bring", workload("StatefulSet", ", volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]"), nil},
+		{"the pods of a StatefulSet have names of their own", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {hostname: a.b, containers: [{name: c, image: i}]}}}\n", nil},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			obj, s := resourcetest.Read(t, rules.For, c.manifest)
+			resourcetest.Expect(t, s.ValidateCreate(obj), c.want...)
+		})
+	}
+}
+
+func TestWarningsOfStatefulSets(t *testing.T) {
+	cases := []struct {
+		name, manifest string
+		want           []string
+	}{
+		{"a set that keeps all its revisions", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {revisionHistoryLimit: -1, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}, volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1500m}}}}]}\n", []string{
+			`spec.volumeClaimTemplates[0].resources.requests[storage]: fractional byte value "1500m" is invalid, must be an integer`, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			obj, s := resourcetest.Read(t, rules.For, c.manifest)
+			if s.Default != nil {
+				s.Default(obj)
+			}
+			if got := s.Warnings(obj, nil); !slices.Equal(got, c.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
+	}
+}

@@ -1,0 +1,144 @@
+package storage_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	rules "github.com/knarr-project/knarr/internal/resource"
+	"github.com/knarr-project/knarr/internal/resource/resourcetest"
+)
+
+func TestFieldsOfNewPersistentVolumesAreValidated(t *testing.T) {
+	meta := func(kind string) string {
+		versions := map[string]string{"Ingress": "networking.k8s.io/v1", "IngressClass": "networking.k8s.io/v1", "NetworkPolicy": "networking.k8s.io/v1", "ServiceCIDR": "networking.k8s.io/v1", "IPAddress": "networking.k8s.io/v1", "PodDisruptionBudget": "policy/v1"}
+		version := versions[kind]
+		if version == "" {
+			version = "v1"
+		}
+		return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: x}\n", version, kind)
+	}
+	cases := []struct {
+		name, kind, body string
+		want             []string
+	}{
+		{"a volume of no kind", "PersistentVolume", "spec: {accessModes: [ReadWriteOnce], capacity: {storage: 1Gi}}", []string{"spec: Required value: must specify a volume type"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			obj, s := resourcetest.Read(t, rules.For, meta(c.kind)+c.body)
+			resourcetest.Expect(t, s.ValidateCreate(obj), c.want...)
+		})
+	}
+}
+
+func TestNewPersistentVolumesAreValidated(t *testing.T) {
+	pv := func(spec string) string {
+		return "apiVersion: v1\nkind: PersistentVolume\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], " + spec + "}\n"
+	}
+	const iscsi = "iscsi: {targetPortal: a, lun: 0, iqn: "
+	cases := []struct {
+		name, manifest string
+		want           []string
+	}{
+		{"a volume of two kinds is the one that is looked at first", "apiVersion: v1\nkind: PersistentVolume\nspec: {capacity: {storage: '-1'}, accessModes: [ReadWriteOnce], nfs: {server: a, path: /b}, flocker: {}}\n", []string{
+			"spec.capacity[storage]: Invalid value: -1: must be a valid resource quantity", "spec.capacity[storage]: Invalid value:", "spec.flocker: Required value: one of datasetName and datasetUUID is required", "spec.nfs: Forbidden: may not specify more than 1 volume type"}},
+		{"options of a volume that has none", strings.Replace(pv("hostPath: {path: /a}"), "spec", "metadata: {annotations: {volume.beta.kubernetes.io/mount-options: a}}\nspec", 1), []string{"metadata.annotations.volume.beta.kubernetes.io/mount-options: Forbidden: may not specify mount options for this volume type"}},
+		{"options of a volume that has some", strings.Replace(pv("nfs: {server: a, path: /b}"), "spec", "metadata: {annotations: {volume.beta.kubernetes.io/mount-options: a}}\nspec", 1), nil},
+		{"a volume's target and its other end of no form", pv(iscsi + "a, initiatorName: b}"), []string{`spec.iscsi.iqn: Invalid value: "a": must be valid format`, `spec.iscsi.initiatorname: Invalid value: "b": must be valid format`}},
+		{"a volume's secret without a name", pv(iscsi + "'iqn.2001-04.com.example:a', secretRef: {}}"), []string{"spec.iscsi.secretRef.name: Required value"}},
+		{"a part of a disk that is none", pv("awsElasticBlockStore: {volumeID: a, partition: 256}"), []string{"spec.awsElasticBlockStore.partition: Invalid value: 256: must be between 1 and 255, inclusive"}},
+		{"two ways to a disk, and no unit", pv("fc: {targetWWNs: [a], wwids: [b]}"), []string{"spec.fc.targetWWNs: Invalid value", "spec.fc.lun: Required value: lun is required if targetWWNs is specified"}},
+		{"a registry of two ports", pv("quobyte: {registry: 'a:1:2', volume: b}"), []string{`spec.quobyte.registry: Invalid value: "a:1:2": must be a host:port pair or multiple pairs separated by commas`}},
+		{"a volume's secret without a namespace", pv("storageos: {volumeName: a, secretRef: {name: b}}"), []string{"spec.storageos.secretRef.namespace: Required value"}},
+		{"endpoints in no namespace", pv("glusterfs: {endpoints: a, path: b, endpointsNamespace: ''}"), []string{`spec.glusterfs.endpointsNamespace: Invalid value: "": if the endpointnamespace is set, it must be a valid namespace name`}},
+		{"two kinds of volume, of which one is told oddly", pv("csi: {driver: a, volumeHandle: b}, local: {path: /a}, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}, cephfs: {monitors: [a]}"), []string{"spec.csi: Forbidden: may not specify more than 1 volume type", "spec.local: Forbidden: may not specify more than 1 volume type"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			obj, s := resourcetest.Read(t, rules.For, c.manifest)
+			resourcetest.Expect(t, s.ValidateCreate(obj), c.want...)
+		})
+	}
+}
+
+func TestNewPersistentVolumesAreValidatedWithTheirMetadata(t *testing.T) {
+	cases := []struct {
+		name, manifest string
+		want           []string
+	}{
+		{"a volume has what it has, in whatever parts", "apiVersion: v1\nkind: PersistentVolume\nspec: {capacity: {storage: 1Gi, a/b: 1500m}, accessModes: [ReadWriteOnce], hostPath: {path: /a}}\n", []string{`spec.capacity: Unsupported value: {`}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			obj, s := resourcetest.Read(t, rules.For, c.manifest)
+			resourcetest.Expect(t, s.ValidateNew(obj, obj.(metav1.Object).GetNamespace() != ""), c.want...)
+		})
+	}
+}
+
+func TestUpdatesOfPersistentVolumesAreValidated(t *testing.T) {
+	csi := func(rest string) string {
+		return "apiVersion: v1\nkind: PersistentVolume\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], csi: {driver: a, volumeHandle: b, " + rest + "}}\n"
+	}
+	cases := []struct {
+		name, old, obj string
+		want           []string
+	}{
+		{"a volume gets a secret of the node", csi(""), csi("nodeExpandSecretRef: {name: a, namespace: b}"), []string{"spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation"}},
+		{"a volume gets a secret of the controller", csi(""), csi("controllerExpandSecretRef: {name: a, namespace: b}"), nil},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			old, s := resourcetest.Read(t, rules.For, c.old)
+			obj, _ := resourcetest.Read(t, rules.For, c.obj)
+			resourcetest.Expect(t, s.ValidateUpdate(obj, old), c.want...)
+		})
+	}
+}
+
+func TestUpdatesOfPersistentVolumesKeepFields(t *testing.T) {
+	cases := []struct {
+		name, before, after string
+		want                []string
+	}{
+		{"a volume's source", "{apiVersion: v1, kind: PersistentVolume, metadata: {name: x}, spec: {accessModes: [ReadWriteOnce], capacity: {storage: 1Gi}, hostPath: {path: /a}}}", "{apiVersion: v1, kind: PersistentVolume, metadata: {name: x}, spec: {accessModes: [ReadWriteOnce], capacity: {storage: 1Gi}, hostPath: {path: /b}}}",
+			[]string{"spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation\n"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			old, s := resourcetest.Read(t, rules.For, "---\n"+c.before)
+			obj, _ := resourcetest.Read(t, rules.For, "---\n"+c.after)
+			resourcetest.Expect(t, s.ValidateUpdate(obj, old), c.want...)
+		})
+	}
+}
+
+func TestWarningsOfPersistentVolumes(t *testing.T) {
+	volume := func(spec string) string {
+		return "apiVersion: v1\nkind: PersistentVolume\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], " + spec + "}\n"
+	}
+	cases := []struct {
+		name, manifest string
+		want           []string
+	}{
+		{"a volume of an old kind at an old label, recycled", volume("glusterfs: {endpoints: a, path: b}, persistentVolumeReclaimPolicy: Recycle, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: beta.kubernetes.io/os, operator: Exists}]}]}}"), []string{
+			"spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.",
+			`spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].key: beta.kubernetes.io/os is deprecated since v1.14; use "kubernetes.io/os" instead`, "spec.glusterfs: deprecated in v1.25, non-functional in v1.26+"}},
+		{"a volume of a kind that is not told of here", volume("quobyte: {registry: 'a:1', volume: b}"), nil},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			obj, s := resourcetest.Read(t, rules.For, c.manifest)
+			if s.Default != nil {
+				s.Default(obj)
+			}
+			if got := s.Warnings(obj, nil); !slices.Equal(got, c.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
+	}
+}
