@@ -11,56 +11,64 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 )
 
-// Conn is a connection between the library and TLS. The library reads from one goroutine and writes from one at a time.
+// Conn is a connection between the library and TLS. The library reads from one goroutine, and
+// writes from one at a time.
 type Conn struct {
 	*tls.Conn
-	wire  *socket.Conn // below TLS; nil: nothing can be taken
-	group *taskpool.Group
-	pool  *taskpool.Pool
+	socket *socket.Conn // below TLS; nil: no stream can be detached
+	group  *taskpool.Group
+	pool   *taskpool.Pool
 
-	in  incoming // of the goroutine that reads
-	out outgoing // of who has the turn to write
+	in  incoming // belongs to the goroutine that reads
+	out outgoing // belongs to whoever has the turn to write
 
-	mu      sync.Mutex // guards what follows
-	streams map[uint32]*Stream
-	taken   int
+	mu       sync.Mutex // guards what follows
+	streams  map[uint32]*Stream
+	detached int // how many streams are
 	windows
 	turns
 	closed bool
-	away   bool // the library knows, or says, that the connection will end: it closes it when its own streams have ended
-	// idle is after how much time without streams the connection is to be given up, by the timer; 0: never.
+	// goingAway: one end has announced the end of the connection. The library closes it when the
+	// streams that it knows have ended.
+	goingAway bool
+	// idle is the time without streams after which timer ends the connection; 0: never.
 	idle  time.Duration
 	timer *time.Timer
-	// patience is how long a client may take over what is written in a turn.
-	patience time.Duration
-	// leaving: that time has come, and the one who reads is to tell the library.
-	leaving bool
+	// idleExpired: that time is over, and the reading goroutine is to tell the library.
+	idleExpired bool
+	// writeTimeout is how long a client may take to receive what is written in a turn.
+	writeTimeout time.Duration
 }
 
-func newConn(under *tls.Conn, wire *socket.Conn, pool *taskpool.Pool, idle, patience time.Duration) *Conn {
-	c := &Conn{Conn: under, wire: wire, pool: pool, idle: idle, patience: patience, streams: map[uint32]*Stream{}}
-	c.in.pass = len(http2.ClientPreface)
-	c.windows = windows{initial: initialWindow, real: initialWindow}
+func newConn(
+	under *tls.Conn, socket *socket.Conn, pool *taskpool.Pool, idle, writeTimeout time.Duration,
+) *Conn {
+	c := &Conn{
+		Conn: under, socket: socket, pool: pool, idle: idle, writeTimeout: writeTimeout,
+		streams: map[uint32]*Stream{},
+	}
+	c.in.passThrough = len(http2.ClientPreface)
+	c.windows = windows{initial: initialWindow, window: initialWindow}
 	c.free.L = &c.mu
 	c.group = pool.NewGroup(c.turn)
 	if idle > 0 {
-		c.timer = time.AfterFunc(idle, c.idled)
+		c.timer = time.AfterFunc(idle, c.expireIdle)
 	}
 	return c
 }
 
-// Close hangs up every stream that was taken.
+// Close hangs up all detached streams.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if !c.closed {
 		c.closed = true
 		for _, st := range c.streams {
-			c.gone(st)
+			c.hangUp(st)
 		}
 		if c.timer != nil {
 			c.timer.Stop()
 		}
-		c.handed, c.busy = false, false // whoever writes is told by TLS
+		c.groupsTurn, c.busy = false, false // the next write gets an error from TLS
 		c.free.Broadcast()
 		c.group.Wake()
 	}
@@ -68,24 +76,27 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// mostStreams is how many streams of a connection are known, more than the library allows. What is beyond that can not be taken, no more.
-const mostStreams = 4 * mostTaken
+// maxStreams is how many streams a Conn tracks, more than the library allows. Further streams
+// cannot be detached, nothing else.
+const maxStreams = 4 * maxDetached
 
-// opened notes a stream that the client has opened, with its request; asked tells whether that has ended.
-func (c *Conn) opened(id uint32, asked bool) {
+// openStream tracks a stream that the client has opened. complete says whether its request has
+// ended.
+func (c *Conn) openStream(id uint32, complete bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, again := c.streams[id]; again || c.away || c.closed || len(c.streams) >= mostStreams { // again: trailers
+	_, known := c.streams[id] // this header block is trailers
+	if known || c.goingAway || c.closed || len(c.streams) >= maxStreams {
 		return
 	}
 	if len(c.streams) == 0 && c.timer != nil {
 		c.timer.Stop()
 	}
-	c.streams[id] = &Stream{conn: c, id: id, window: c.initial, asked: asked}
+	c.streams[id] = &Stream{conn: c, id: id, window: c.initial, complete: complete}
 }
 
-// over forgets a stream. mu is held.
-func (c *Conn) over(st *Stream) {
+// forget ends the tracking of a stream. mu is held.
+func (c *Conn) forget(st *Stream) {
 	if c.streams[st.id] != st {
 		return
 	}
@@ -94,31 +105,31 @@ func (c *Conn) over(st *Stream) {
 		st.blocked = false
 		c.blocked--
 	}
-	if st.state != theirs {
-		c.taken--
+	if st.state != inHandler {
+		c.detached--
 	}
 	if len(c.streams) == 0 && c.timer != nil && !c.closed {
 		c.timer.Reset(c.idle)
 	}
 }
 
-// gone tells the taker of a stream that there is nobody any more who would read it. mu is held.
-func (c *Conn) gone(st *Stream) {
-	taken := st.state != theirs
-	c.over(st)
+// hangUp ends a stream that the client does not read any more. mu is held.
+func (c *Conn) hangUp(st *Stream) {
+	wasDetached := st.state != inHandler
+	c.forget(st)
 	st.state = ended
-	if taken {
+	if wasDetached {
 		st.hungUp()
 	}
 }
 
-// idled wakes the one who reads.
-func (c *Conn) idled() {
+// expireIdle wakes the reading goroutine when the connection has been idle for long.
+func (c *Conn) expireIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.streams) > 0 || c.closed {
 		return
 	}
-	c.leaving = true
+	c.idleExpired = true
 	_ = c.SetReadDeadline(time.Unix(1, 0))
 }

@@ -1,11 +1,17 @@
-// Package h2 serves HTTP/2 on connections that keep the answers that go on for hours.
+// Package h2 serves HTTP/2 on connections that keep long responses after their handlers have
+// returned.
 //
-// HTTP/2 itself is golang.org/x/net/http2's: it reads requests, keeps the rules, calls handlers. But an answer lasts, there, as long as its handler runs: a goroutine with its stack, the
-// request, a buffer, 20 KB for a watch that says nothing. So a Conn lies between the library and TLS, and sees the frames of both directions (RFC 9113). An answer that has
-// begun can be taken (Stream.Take): its handler returns, the library ends the stream and forgets it, but that end is not sent. From then on the stream is its taker's: a task of the
-// connection's group (package deliver), which writes DATA frames between the library's, and at last the end. The connection's window of flow control is everybody's: what the library
-// writes beyond it, not knowing what others have sent, waits.
+// golang.org/x/net/http2, "the library", does HTTP/2 itself: it reads requests, enforces the rules
+// and calls handlers. There, a response lasts as long as its handler runs. For an idle watch that
+// is 20 KB: a goroutine with its stack, the request and a buffer. So a Conn lies between the
+// library and TLS, and sees the frames of both directions (RFC 9113).
 //
-// In: connections after their handshake. Out: the same, served. What is taken, and what is written then, is the taker's to know.
+// A response that has begun can be detached (Stream.Detach): its handler returns, the library ends
+// the stream and forgets it, but the Conn does not send that end. From then on the caller of Detach
+// owns the stream. A task of the connection's group (package taskpool) writes DATA frames between
+// the library's frames, and at last the end. Both share the connection's flow-control window: what
+// the library writes beyond the window waits, because it does not know what others have sent.
+//
+// In: connections after their handshake. Out: the same connections, served, and detached streams.
 // Decision record: docs/adr/0031-answers-outlive-their-handlers.md.
 package h2

@@ -22,9 +22,9 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 )
 
-// taker has taken an answer, and writes to it what it is given.
-type taker struct {
-	answer *Stream
+// writer writes a detached response.
+type writer struct {
+	stream *Stream
 	pool   *taskpool.Pool
 	task   taskpool.Task
 	gone   chan struct{}
@@ -35,89 +35,91 @@ type taker struct {
 	lost bool
 }
 
-// take answers with a header, and takes the answer; nil when it can not be taken.
-func take(pool *taskpool.Pool, w http.ResponseWriter, r *http.Request) *taker {
+// detach writes a header and detaches the response. It returns nil if it cannot be detached.
+func detach(pool *taskpool.Pool, w http.ResponseWriter, r *http.Request) *writer {
 	w.WriteHeader(http.StatusOK)
 	_ = http.NewResponseController(w).Flush()
-	tk := &taker{answer: Answer(r.Context(), w), pool: pool, gone: make(chan struct{})}
-	if tk.answer == nil {
+	wr := &writer{stream: StreamOf(r.Context(), w), pool: pool, gone: make(chan struct{})}
+	if wr.stream == nil {
 		return nil
 	}
-	tk.task = tk.answer.Task(tk.turn)
-	if !tk.answer.Take(&tk.task, tk.hungUp) {
+	wr.task = wr.stream.Task(wr.turn)
+	if !wr.stream.Detach(&wr.task, wr.hungUp) {
 		return nil
 	}
-	return tk
+	return wr
 }
 
-func (tk *taker) hungUp() {
-	go func() { // the group's lock is not for those who are called
-		tk.mu.Lock()
-		tk.lost = true
-		tk.mu.Unlock()
-		close(tk.gone)
-		tk.pool.Wake(&tk.task)
+func (wr *writer) hungUp() {
+	go func() { // the caller holds a lock that turn needs
+		wr.mu.Lock()
+		wr.lost = true
+		wr.mu.Unlock()
+		close(wr.gone)
+		wr.pool.Wake(&wr.task)
 	}()
 }
 
-// write gives the taker something to write; nothing ends the answer.
-func (tk *taker) write(b []byte) {
-	tk.mu.Lock()
-	tk.todo, tk.end = append(tk.todo, b...), len(b) == 0
-	tk.mu.Unlock()
-	tk.pool.Wake(&tk.task)
+// write gives the writer more to write. No bytes end the response.
+func (wr *writer) write(b []byte) {
+	wr.mu.Lock()
+	wr.todo, wr.end = append(wr.todo, b...), len(b) == 0
+	wr.mu.Unlock()
+	wr.pool.Wake(&wr.task)
 }
 
-func (tk *taker) turn() time.Duration {
-	tk.mu.Lock()
-	defer tk.mu.Unlock()
-	for !tk.lost {
-		room := tk.answer.Room()
+func (wr *writer) turn() time.Duration {
+	wr.mu.Lock()
+	defer wr.mu.Unlock()
+	for !wr.lost {
+		room := wr.stream.Room()
 		switch {
 		case room == 0:
 			return taskpool.Idle
-		case len(tk.todo) == 0 && !tk.end:
+		case len(wr.todo) == 0 && !wr.end:
 			return taskpool.Idle
-		case len(tk.todo) == 0:
-			tk.answer.End()
+		case len(wr.todo) == 0:
+			wr.stream.End()
 			return taskpool.Ended
 		}
-		n := min(len(tk.todo), 1000) // also when there is less room
-		_, _ = tk.answer.Write(tk.todo[:n])
-		tk.todo = tk.todo[n:]
+		n := min(len(wr.todo), 1000) // even if there is less room
+		_, _ = wr.stream.Write(wr.todo[:n])
+		wr.todo = wr.todo[n:]
 	}
-	tk.answer.End()
+	wr.stream.End()
 	return taskpool.Ended
 }
 
 // late is what the handler of /late waits for.
 var late = make(chan struct{})
 
-// serving is a server of HTTP/2 whose path /take is taken and given to the channel; /echo gives back what it is sent, and /none says that an answer could not be taken.
-func serving(t testing.TB, idle time.Duration) (address string, trust *tls.Config, takers chan *taker) {
+// serving starts a server of HTTP/2. The responses of /detach and /late are detached and sent to
+// the channel; nil there means that a response could not be detached. /much is a large response,
+// and /echo sends its body back.
+func serving(t testing.TB, idle time.Duration) (address string, trust *tls.Config, writers chan *writer) {
 	t.Helper()
 	pool := taskpool.NewPool()
-	takers = make(chan *taker, 100)
+	writers = make(chan *writer, 100)
 	mux := http.NewServeMux()
-	mux.HandleFunc("/take", func(w http.ResponseWriter, r *http.Request) { takers <- take(pool, w, r) })
+	mux.HandleFunc("/detach", func(w http.ResponseWriter, r *http.Request) { writers <- detach(pool, w, r) })
 	mux.HandleFunc("/late", func(w http.ResponseWriter, r *http.Request) {
 		<-late
-		takers <- take(pool, w, r)
+		writers <- detach(pool, w, r)
 	})
 	mux.HandleFunc("/much", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bytes.Repeat([]byte{'m'}, much)) })
 	mux.HandleFunc("/refused", func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(w).Flush()
-		answer := Answer(r.Context(), w)
-		answer.End()
-		if task := answer.Task(nil); answer.Take(&task, nil) {
-			t.Error("it is taken though nobody wants it any more")
+		stream := StreamOf(r.Context(), w)
+		stream.End()
+		if task := stream.Task(nil); stream.Detach(&task, nil) {
+			t.Error("a response is detached after its end")
 		}
 	})
 	mux.HandleFunc("/away", func(_ http.ResponseWriter, r *http.Request) { GoAway(r.Context()) })
 	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 	pair := httptest.NewTLSServer(nil)
-	pair.Close() // only its certificate is wanted
+	pair.Close() // the tests need only its certificate
 	server := &http.Server{Handler: mux, ConnContext: socket.Context, IdleTimeout: idle, TLSConfig: &tls.Config{Certificates: pair.TLS.Certificates}}
 	if err := Configure(server, pool, time.Minute); err != nil {
 		t.Fatal(err)
@@ -132,7 +134,7 @@ func serving(t testing.TB, idle time.Duration) (address string, trust *tls.Confi
 		_ = server.Close()
 		<-served
 	})
-	return listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}, takers
+	return listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}, writers
 }
 
 func clientOf(t testing.TB, trust *tls.Config) *http.Client {
@@ -157,62 +159,63 @@ func get(ctx context.Context, client *http.Client, url string) (io.ReadCloser, e
 	return resp.Body, nil
 }
 
-func TestAnAnswerIsTaken(t *testing.T) {
-	address, trust, takers := serving(t, time.Minute)
+func TestAResponseIsDetached(t *testing.T) {
+	address, trust, writers := serving(t, time.Minute)
 	client := clientOf(t, trust)
-	body, err := get(t.Context(), client, "https://"+address+"/take")
+	body, err := get(t.Context(), client, "https://"+address+"/detach")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tk := <-takers
-	if tk == nil {
-		t.Fatal("it can not be taken: does the library look different?")
+	wr := <-writers
+	if wr == nil {
+		t.Fatal("it cannot be detached: does CheckLayout fail?")
 	}
-	tk.write([]byte("one "))
-	tk.write([]byte("two"))
-	tk.write(nil)
+	wr.write([]byte("one "))
+	wr.write([]byte("two"))
+	wr.write(nil)
 	if got, err := io.ReadAll(body); err != nil || string(got) != "one two" {
 		t.Errorf("%q %v", got, err)
 	}
 }
 
-// TestEverybodyOnAConnectionGetsWhatIsTheirs has answers of handlers, of any size, between those that were taken, some of which are given up.
-func TestEverybodyOnAConnectionGetsWhatIsTheirs(t *testing.T) {
-	address, trust, takers := serving(t, time.Minute)
+// Some of the detached responses are given up, and handlers write responses of all sizes between
+// them.
+func TestEachStreamOfAConnectionGetsItsOwnBytes(t *testing.T) {
+	address, trust, writers := serving(t, time.Minute)
 	client := clientOf(t, trust)
 	const each = 300_000
 	var all sync.WaitGroup
 	defer all.Wait()
 	for i := range 20 {
 		ctx, cancel := context.WithCancel(t.Context())
-		t.Cleanup(cancel) // when all have got theirs
-		body, err := get(ctx, client, "https://"+address+"/take")
+		t.Cleanup(cancel) // after the bodies are read
+		body, err := get(ctx, client, "https://"+address+"/detach")
 		if err != nil {
 			t.Fatal(err)
 		}
-		tk := <-takers
-		if tk == nil {
-			t.Fatal("not taken")
+		wr := <-writers
+		if wr == nil {
+			t.Fatal("not detached")
 		}
-		if i%5 == 4 { // hangs up in between
+		if i%5 == 4 { // this client hangs up
 			all.Go(func() {
-				tk.write(bytes.Repeat([]byte{byte(i)}, each))
+				wr.write(bytes.Repeat([]byte{byte(i)}, each))
 				_, _ = io.ReadFull(body, make([]byte, 1000))
 				cancel()
-				<-tk.gone
+				<-wr.gone
 			})
 			continue
 		}
 		all.Go(func() {
 			for range 10 {
-				tk.write(bytes.Repeat([]byte{byte(i)}, each/10))
+				wr.write(bytes.Repeat([]byte{byte(i)}, each/10))
 			}
-			tk.write(nil)
+			wr.write(nil)
 		})
 		all.Go(func() {
 			got, err := io.ReadAll(body)
 			if err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(i)}, each)) {
-				t.Errorf("stream %d got %d bytes, not all of them its own; %v", i, len(got), err)
+				t.Errorf("stream %d got %d bytes, not all of them its own: %v", i, len(got), err)
 			}
 		})
 	}
@@ -232,40 +235,40 @@ func TestEverybodyOnAConnectionGetsWhatIsTheirs(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatBreaksHangsUpItsStreams(t *testing.T) {
-	c, tk := taking(t, 1<<20)
+func TestABrokenConnectionHangsUpItsStreams(t *testing.T) {
+	c, wr := detachOne(t, 1<<20)
 	_ = c.conn.Close()
-	<-tk.gone
+	<-wr.gone
 }
 
-func TestAConnectionIsIdleWhenNothingOfItIsTaken(t *testing.T) {
-	c, tk := taking(t, 1<<20)
-	of := tk.answer.conn
-	of.mu.Lock()
-	of.idle = time.Millisecond // from now on: a slow machine may need a while until here
-	of.mu.Unlock()
-	for id := uint32(3); id < 13; id += 2 { // others come and go
+func TestAConnectionIsIdleWhenNoStreamIsDetached(t *testing.T) {
+	c, wr := detachOne(t, 1<<20)
+	conn := wr.stream.conn
+	conn.mu.Lock()
+	conn.idle = time.Millisecond // not before: on a slow machine the test takes longer to get here
+	conn.mu.Unlock()
+	for id := uint32(3); id < 13; id += 2 { // other streams open and end
 		c.ask(id, "/nothing")
 		c.until(func(f http2.Frame) bool {
 			return f.Header().StreamID == id && f.Header().Flags.Has(http2.FlagDataEndStream)
 		})
 	}
-	tk.write([]byte("still there"))
+	wr.write([]byte("still there"))
 	c.until(func(f http2.Frame) bool {
 		data, ok := f.(*http2.DataFrame)
 		return ok && string(data.Data()) == "still there"
 	})
-	tk.write(nil)
+	wr.write(nil)
 	c.until(func(f http2.Frame) bool {
 		away, ok := f.(*http2.GoAwayFrame)
 		return ok && away.ErrCode == http2.ErrCodeNo
 	})
 	if _, err := c.ReadFrame(); err != io.EOF {
-		t.Errorf("the connection goes on: %v", err)
+		t.Errorf("the connection stays open: %v", err)
 	}
 }
 
-// raw is a client that keeps its windows as small as it likes.
+// raw is a client that sets its windows itself.
 type raw struct {
 	*http2.Framer
 	t    *testing.T
@@ -283,28 +286,28 @@ func dial(t *testing.T, address string, trust *tls.Config) *raw {
 	return &raw{http2.NewFramer(conn, conn), t, conn}
 }
 
-// wide is what a client adds to a connection's window so that its streams can be taken.
+// wide is what a client adds to the connection window so that streams can be detached.
 const wide = 8 << 20
 
-// greeted is a client of a server of its own; stream and more are as for greet.
-func greeted(t *testing.T, stream, more uint32) (c *raw, takers chan *taker) {
+// greeted starts a server and a client of it; stream and more are as for greet.
+func greeted(t *testing.T, stream, more uint32) (c *raw, writers chan *writer) {
 	t.Helper()
-	address, trust, takers := serving(t, time.Minute)
+	address, trust, writers := serving(t, time.Minute)
 	c = dial(t, address, trust)
 	c.greet(stream, more)
-	return c, takers
+	return c, writers
 }
 
-// taking is one whose stream 1, with such a window, has been taken.
-func taking(t *testing.T, stream uint32) (*raw, *taker) {
+// detachOne does so too, and detaches stream 1, which has the window.
+func detachOne(t *testing.T, stream uint32) (*raw, *writer) {
 	t.Helper()
-	c, takers := greeted(t, stream, wide)
-	c.ask(1, "/take")
-	tk := <-takers
-	if tk == nil {
-		t.Fatal("not taken")
+	c, writers := greeted(t, stream, wide)
+	c.ask(1, "/detach")
+	wr := <-writers
+	if wr == nil {
+		t.Fatal("not detached")
 	}
-	return c, tk
+	return c, wr
 }
 
 func (c *raw) must(err error) {
@@ -314,7 +317,8 @@ func (c *raw) must(err error) {
 	}
 }
 
-// greet begins the connection; stream is each stream's window, more what that of the connection gets beyond the usual.
+// greet begins the connection. stream is the window of each stream; more is added to the window of
+// the connection.
 func (c *raw) greet(stream, more uint32) {
 	c.t.Helper()
 	c.must(c.hello(stream, more))
@@ -333,11 +337,11 @@ func (c *raw) hello(stream, more uint32) error {
 
 func (c *raw) ask(id uint32, path string) {
 	c.t.Helper()
-	c.askFor(id, path, true)
+	c.request(id, path, true)
 }
 
-// askFor asks; whole: that is all of the request.
-func (c *raw) askFor(id uint32, path string, whole bool) {
+// request sends a request; whole says whether it ends there.
+func (c *raw) request(id uint32, path string, whole bool) {
 	c.t.Helper()
 	var block bytes.Buffer
 	fields := hpack.NewEncoder(&block)
@@ -347,7 +351,7 @@ func (c *raw) askFor(id uint32, path string, whole bool) {
 	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndStream: whole, EndHeaders: true}))
 }
 
-// until reads frames up to the one that is wanted.
+// until reads frames until wanted returns true.
 func (c *raw) until(wanted func(http2.Frame) bool) {
 	c.t.Helper()
 	for {
@@ -359,11 +363,11 @@ func (c *raw) until(wanted func(http2.Frame) bool) {
 	}
 }
 
-func TestNothingIsSentBeyondAWindow(t *testing.T) {
-	c, tk := taking(t, 10)
+func TestNoByteIsSentBeyondAWindow(t *testing.T) {
+	c, wr := detachOne(t, 10)
 	want := []byte("a watch's event that does not fit into any window")
-	tk.write(want)
-	tk.write(nil)
+	wr.write(want)
+	wr.write(nil)
 	var got []byte
 	for window := 10; ; {
 		f, err := c.ReadFrame()
@@ -389,9 +393,9 @@ func TestNothingIsSentBeyondAWindow(t *testing.T) {
 	}
 }
 
-func TestAWindowThatIsChangedHoldsForStreamsThatAreTaken(t *testing.T) {
-	c, tk := taking(t, 0)
-	tk.write([]byte("twelve bytes"))
+func TestANewInitialWindowHoldsForDetachedStreams(t *testing.T) {
+	c, wr := detachOne(t, 0)
+	wr.write([]byte("twelve bytes"))
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 12}))
 	c.until(func(f http2.Frame) bool {
 		data, ok := f.(*http2.DataFrame)
@@ -399,27 +403,27 @@ func TestAWindowThatIsChangedHoldsForStreamsThatAreTaken(t *testing.T) {
 	})
 }
 
-func TestAnAnswerOnASmallConnectionStaysItsHandlers(t *testing.T) {
-	c, takers := greeted(t, 1<<20, 0)
-	c.ask(1, "/take")
-	if tk := <-takers; tk != nil {
-		t.Error("it was taken")
+func TestAResponseStaysWithItsHandlerIfTheWindowIsSmall(t *testing.T) {
+	c, writers := greeted(t, 1<<20, 0)
+	c.ask(1, "/detach")
+	if wr := <-writers; wr != nil {
+		t.Error("it was detached")
 	}
 	c.until(func(f http2.Frame) bool { return f.Header().Flags.Has(http2.FlagDataEndStream) })
 }
 
-func TestAStreamEndedHalfWayThroughAnEventIsBrokenOff(t *testing.T) {
-	c, tk := taking(t, 5)
-	tk.write([]byte("too long"))
+func TestAStreamThatEndsWithinAnEventIsReset(t *testing.T) {
+	c, wr := detachOne(t, 5)
+	wr.write([]byte("too long"))
 	c.until(func(f http2.Frame) bool { return f.Header().Type == http2.FrameData })
-	tk.hungUp() // as when the watch's time is over
+	wr.hungUp() // as at the end of the watch's time
 	c.until(func(f http2.Frame) bool {
 		reset, ok := f.(*http2.RSTStreamFrame)
 		return ok && reset.ErrCode == http2.ErrCodeInternal
 	})
 }
 
-// TestFramesPassUnchangedHoweverTheyAreCut is about both directions of what concerns only the library.
+// The frames of this test, in both directions, concern only the library.
 func TestFramesPassUnchangedHoweverTheyAreCut(t *testing.T) {
 	var frames bytes.Buffer
 	framer := http2.NewFramer(&frames, nil)
@@ -434,13 +438,13 @@ func TestFramesPassUnchangedHoweverTheyAreCut(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		mine, other := tlsPair(t)
 		c := newConn(mine, nil, taskpool.NewPool(), 0, time.Minute)
-		c.real = 1 << 30
+		c.window = 1 << 30
 		sent := append([]byte(http2.ClientPreface), frames.Bytes()...)
 		go func() {
 			cut(random, frames.Bytes(), func(b []byte) { _, _ = c.Write(b) })
 		}()
 		if got := read(t, other, frames.Len()); !bytes.Equal(got, frames.Bytes()) {
-			t.Fatalf("seed %d: written otherwise", seed)
+			t.Fatalf("seed %d: other bytes were written", seed)
 		}
 		go func() { _, _ = other.Write(sent) }()
 		got := make([]byte, 0, len(sent))
@@ -452,7 +456,7 @@ func TestFramesPassUnchangedHoweverTheyAreCut(t *testing.T) {
 			got = got[:len(got)+n]
 		}
 		if !bytes.Equal(got, sent) {
-			t.Fatalf("seed %d: read otherwise", seed)
+			t.Fatalf("seed %d: other bytes were read", seed)
 		}
 	}
 }
@@ -477,7 +481,7 @@ func read(t *testing.T, from io.Reader, n int) []byte {
 func tlsPair(t *testing.T) (server, client *tls.Conn) {
 	t.Helper()
 	pair := httptest.NewTLSServer(nil)
-	pair.Close() // only its certificate is wanted
+	pair.Close() // the tests need only its certificate
 	a, b := net.Pipe()
 	server, client = tls.Server(a, &tls.Config{Certificates: pair.TLS.Certificates}), tls.Client(b, &tls.Config{InsecureSkipVerify: true})
 	t.Cleanup(func() { _, _ = a.Close(), b.Close() })

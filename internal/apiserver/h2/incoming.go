@@ -12,12 +12,12 @@ import (
 
 const (
 	frameHeader = 9
-	// largestFrame is what may be sent to everybody.
+	// largestFrame is the payload that every receiver accepts (RFC 9113, 4.2).
 	largestFrame  = 16 << 10
 	initialWindow = 65535
 )
 
-// header is a frame's: RFC 9113, 4.1.
+// header is a frame's header (RFC 9113, 4.1).
 type header struct {
 	length int
 	kind   http2.FrameType
@@ -27,7 +27,8 @@ type header struct {
 
 func parseHeader(b []byte) header {
 	return header{
-		length: int(b[0])<<16 | int(b[1])<<8 | int(b[2]), kind: http2.FrameType(b[3]), flags: http2.Flags(b[4]),
+		length: int(b[0])<<16 | int(b[1])<<8 | int(b[2]),
+		kind:   http2.FrameType(b[3]), flags: http2.Flags(b[4]),
 		stream: binary.BigEndian.Uint32(b[5:]) &^ (1 << 31),
 	}
 }
@@ -37,17 +38,18 @@ func appendHeader(b []byte, h header) []byte {
 	return binary.BigEndian.AppendUint32(b, h.stream)
 }
 
-// incoming is how far the client's frames have been read.
+// incoming is the state of reading the client's frames.
 type incoming struct {
-	pass  int    // bytes that the library gets as they are
-	frame []byte // what has been read of the one that is looked at
-	feed  []byte // what the library gets next
-	// block is the stream whose header is being read; asked: that is all of its request.
-	block       uint32
-	asked, last bool // last: the header ends with this frame
+	passThrough int    // how many bytes the library gets unread
+	frame       []byte // what has been read of the frame that is examined
+	feed        []byte // what the library gets next
+	// opening is the stream whose header block is being read; 0: none is.
+	opening    uint32
+	endStream  bool // the request ends with that header block
+	endHeaders bool // the header block ends with this frame
 }
 
-// Read gives the library what the client has sent, but for what is about streams that it does not have any more.
+// Read gives the library what the client has sent, without what concerns detached streams only.
 func (c *Conn) Read(p []byte) (int, error) {
 	in := &c.in
 	for len(p) > 0 {
@@ -56,10 +58,10 @@ func (c *Conn) Read(p []byte) (int, error) {
 			n := copy(p, in.feed)
 			in.feed = in.feed[n:]
 			return n, nil
-		case in.pass > 0:
-			n, err := c.receive(p[:min(len(p), in.pass)])
-			if in.pass -= n; in.pass == 0 {
-				c.readBlock()
+		case in.passThrough > 0:
+			n, err := c.receive(p[:min(len(p), in.passThrough)])
+			if in.passThrough -= n; in.passThrough == 0 {
+				c.finishHeaders()
 			}
 			return n, err
 		}
@@ -70,15 +72,16 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return 0, nil
 }
 
-// readBlock notes the stream whose header the library has now.
-func (c *Conn) readBlock() {
-	if in := &c.in; in.block != 0 && in.last {
-		c.opened(in.block, in.asked)
-		in.block = 0
+// finishHeaders tracks the stream whose header block the library has now.
+func (c *Conn) finishHeaders() {
+	if in := &c.in; in.opening != 0 && in.endHeaders {
+		c.openStream(in.opening, in.endStream)
+		in.opening = 0
 	}
 }
 
-// readFrame reads a frame's header, and the rest of those that are looked at, until the library is to be given something.
+// readFrame reads the header of a frame, and the payload if the frame is examined. It returns when
+// there is something for the library.
 func (c *Conn) readFrame() error {
 	in := &c.in
 	want := frameHeader
@@ -93,15 +96,17 @@ func (c *Conn) readFrame() error {
 		h := parseHeader(in.frame)
 		switch {
 		case !examined(h):
-			in.pass = h.length
+			in.passThrough = h.length
 			switch h.kind {
 			case http2.FrameHeaders:
-				in.block, in.asked, in.last = h.stream, h.flags.Has(http2.FlagHeadersEndStream), h.flags.Has(http2.FlagHeadersEndHeaders)
+				in.opening = h.stream
+				in.endStream = h.flags.Has(http2.FlagHeadersEndStream)
+				in.endHeaders = h.flags.Has(http2.FlagHeadersEndHeaders)
 			case http2.FrameContinuation:
-				in.last = h.flags.Has(http2.FlagContinuationEndHeaders)
+				in.endHeaders = h.flags.Has(http2.FlagContinuationEndHeaders)
 			}
 			if h.length == 0 {
-				c.readBlock()
+				c.finishHeaders()
 			}
 		case want < frameHeader+h.length:
 			want += h.length
@@ -115,7 +120,8 @@ func (c *Conn) readFrame() error {
 	}
 }
 
-// examined tells whether a frame is looked at as a whole. What is longer than it may be is for the library to refuse.
+// examined says whether a frame's payload is read here. The library refuses payloads that are too
+// long.
 func examined(h header) bool {
 	switch h.kind {
 	case http2.FrameWindowUpdate, http2.FrameRSTStream:
@@ -126,7 +132,7 @@ func examined(h header) bool {
 	return false
 }
 
-// received takes note of what a frame from the client says, and tells whether the library is to have it.
+// received notes what a frame from the client says, and returns whether the library gets the frame.
 func (c *Conn) received(h header, payload []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,13 +143,13 @@ func (c *Conn) received(h header, payload []byte) bool {
 			c.settings(payload)
 		}
 	case http2.FrameGoAway:
-		if c.taken > 0 {
-			return false // the library would close a connection that it takes for unused
+		if c.detached > 0 {
+			return false // the library would take the connection for unused, and close it
 		}
-		c.away = true
+		c.goingAway = true
 	case http2.FrameRSTStream:
 		if st != nil && examined(h) {
-			c.gone(st)
+			c.hangUp(st)
 		}
 	case http2.FrameWindowUpdate:
 		if !examined(h) {
@@ -151,19 +157,20 @@ func (c *Conn) received(h header, payload []byte) bool {
 		}
 		more := int64(binary.BigEndian.Uint32(payload) &^ (1 << 31))
 		if h.stream == 0 && more > 0 {
-			more = c.widened(more)
+			more = c.widen(more)
 			binary.BigEndian.PutUint32(payload, uint32(more))
 			return more > 0
 		}
 		if st != nil {
 			st.widen(more)
-			return st.state == theirs || st.state == taken
+			return st.state == inHandler || st.state == detaching
 		}
 	}
 	return true
 }
 
-// settings: the window that streams begin with is changed for those that there are as well (RFC 9113, 6.9.2).
+// settings applies a new initial window, which changes the windows of open streams as well
+// (RFC 9113, 6.9.2).
 func (c *Conn) settings(payload []byte) {
 	size := c.initial
 	for ; len(payload) >= 6; payload = payload[6:] {
@@ -180,32 +187,34 @@ func (c *Conn) settings(payload []byte) {
 	c.initial = size
 }
 
-// receive reads, though the time for idle connections may come meanwhile: then it gives nothing.
+// receive reads from TLS. If the idle timeout ends meanwhile, it returns 0 bytes and no error.
 func (c *Conn) receive(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && c.giveUp() {
+	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && c.endIdle() {
 		return 0, nil
 	}
 	return n, err
 }
 
-// giveUp lets the library end the connection the way it would itself: as if the client had said that it will ask for nothing more. Of a client that has sent half a frame, or half a
-// request, the library is told that its time is over, by the error.
-func (c *Conn) giveUp() bool {
+// endIdle lets the library end an idle connection in its own way, as if the client had announced
+// that it will send no more requests. If the client has sent half a frame or half a request,
+// endIdle returns false, and the library gets the timeout as an error.
+func (c *Conn) endIdle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.leaving {
+	if !c.idleExpired {
 		return false
 	}
-	c.leaving = false
-	if len(c.streams) == 0 && (c.in.pass > 0 || len(c.in.frame) > 0 || c.in.block != 0) {
+	c.idleExpired = false
+	if len(c.streams) == 0 && (c.in.passThrough > 0 || len(c.in.frame) > 0 || c.in.opening != 0) {
 		return false
 	}
 	_ = c.SetReadDeadline(time.Time{})
 	if len(c.streams) > 0 || c.closed {
 		return true
 	}
-	c.away = true
-	c.in.feed = append(appendHeader(nil, header{length: 8, kind: http2.FrameGoAway}), make([]byte, 8)...) // no stream, no error
+	c.goingAway = true
+	c.in.feed = appendHeader(nil, header{length: 8, kind: http2.FrameGoAway})
+	c.in.feed = append(c.in.feed, make([]byte, 8)...) // no stream, no error
 	return true
 }

@@ -12,27 +12,27 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 )
 
-// much is more than a client's window below.
+// much is more than the windows of the clients below.
 const much = 3 << 20
 
-// TestNobodyIsKeptWaitingByAnyClientsWindow: clients say that they take more when half of the connection's window is used up, or all of it.
-func TestNobodyIsKeptWaitingByAnyClientsWindow(t *testing.T) {
+// Clients grant more when half of the connection's window is used up, or all of it.
+func TestAllStreamsAdvanceHoweverTheClientGrantsWindows(t *testing.T) {
 	for name, usedUp := range map[string]float64{"half": 0.5, "all": 1} {
-		for asked, others := range map[string]int{"only what was taken": 0, "beside handlers' answers": 3} {
+		for asked, others := range map[string]int{"detached streams alone": 0, "beside responses of handlers": 3} {
 			t.Run(fmt.Sprintf("%s of it, %s", name, asked), func(t *testing.T) {
 				const window = 65535 + 1<<20
-				c, takers := greeted(t, 1<<30, window-65535)
+				c, writers := greeted(t, 1<<30, window-65535)
 				want := map[uint32]byte{}
 				for i := range 2 {
 					id := uint32(2*i + 1)
-					c.ask(id, "/take")
-					tk := <-takers
-					if tk == nil {
-						t.Fatal("not taken")
+					c.ask(id, "/detach")
+					wr := <-writers
+					if wr == nil {
+						t.Fatal("not detached")
 					}
 					want[id] = byte('a' + i)
-					tk.write(bytes.Repeat([]byte{want[id]}, much))
-					tk.write(nil)
+					wr.write(bytes.Repeat([]byte{want[id]}, much))
+					wr.write(nil)
 				}
 				for i := range others {
 					id := uint32(2*i + 5)
@@ -52,7 +52,7 @@ func TestNobodyIsKeptWaitingByAnyClientsWindow(t *testing.T) {
 						t.Fatalf("%d bytes too many", -left)
 					}
 					if len(bytes.Trim(data.Data(), string(want[id]))) > 0 {
-						t.Fatalf("stream %d got another's bytes", id)
+						t.Fatalf("stream %d got bytes of another", id)
 					}
 					if got[id] += len(data.Data()); data.StreamEnded() {
 						if got[id] != much {
@@ -70,17 +70,17 @@ func TestNobodyIsKeptWaitingByAnyClientsWindow(t *testing.T) {
 	}
 }
 
-// reading is a Conn that reads frames as the library would, and its client.
+// reading returns a Conn that reads frames like the library, and its client.
 func reading(t *testing.T) (c *Conn, client *http2.Framer, done chan struct{}) {
 	t.Helper()
 	mine, other := tlsPair(t)
 	c = newConn(mine, nil, taskpool.NewPool(), 0, time.Minute)
-	c.in.pass = 0 // no preface
+	c.in.passThrough = 0 // the test sends no preface
 	done = make(chan struct{})
 	ping := frameHeader + 8
-	go func() {
+	go func() { // until a ping
 		defer close(done)
-		for last := []byte(nil); len(last) < ping || http2.FrameType(last[len(last)-ping+3]) != http2.FramePing; { // ends with a ping
+		for last := []byte(nil); len(last) < ping || http2.FrameType(last[len(last)-ping+3]) != http2.FramePing; {
 			b := make([]byte, 1000)
 			n, err := c.Read(b)
 			if err != nil {
@@ -93,15 +93,15 @@ func reading(t *testing.T) (c *Conn, client *http2.Framer, done chan struct{}) {
 	return c, http2.NewFramer(other, other), done
 }
 
-func TestAConnectionKnowsSoManyStreamsAtMost(t *testing.T) {
-	for away, want := range map[bool]int{false: mostStreams, true: 0} {
+func TestAConnectionTracksALimitedNumberOfStreams(t *testing.T) {
+	for away, want := range map[bool]int{false: maxStreams, true: 0} {
 		c, client, done := reading(t)
 		if away {
 			if err := client.WriteGoAway(0, http2.ErrCodeNo, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for i := range 2 * mostStreams {
+		for i := range 2 * maxStreams {
 			if err := client.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: []byte{0x82}, EndHeaders: true}); err != nil {
 				t.Fatal(err)
 			}
@@ -111,18 +111,18 @@ func TestAConnectionKnowsSoManyStreamsAtMost(t *testing.T) {
 		}
 		<-done
 		if n := len(c.streams); n != want {
-			t.Errorf("away %t: %d streams are known, want %d", away, n, want)
+			t.Errorf("going away %t: %d streams are tracked, want %d", away, n, want)
 		}
 	}
 }
 
-func TestAConnectionThatAsksForNothingIsIdle(t *testing.T) {
+func TestAConnectionWithoutAWholeRequestIsIdle(t *testing.T) {
 	header := appendHeader(nil, header{length: 100, kind: http2.FrameHeaders, flags: http2.FlagHeadersEndHeaders, stream: 1})
 	for name, begin := range map[string]func(c *raw) error{
-		"nothing":             func(*raw) error { return nil },
-		"half a frame":        func(c *raw) error { _, err := c.conn.Write(header[:3]); return err },
-		"a header of headers": func(c *raw) error { _, err := c.conn.Write(header); return err },
-		"half a block of headers": func(c *raw) error {
+		"nothing":        func(*raw) error { return nil },
+		"half a frame":   func(c *raw) error { _, err := c.conn.Write(header[:3]); return err },
+		"a frame header": func(c *raw) error { _, err := c.conn.Write(header); return err },
+		"half a header block": func(c *raw) error {
 			return c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}, EndStream: true})
 		},
 	} {
@@ -133,7 +133,7 @@ func TestAConnectionThatAsksForNothingIsIdle(t *testing.T) {
 			err = begin(c)
 		}
 		if err != nil {
-			continue // the server was quicker
+			continue // the idle timeout came first
 		}
 		for err == nil {
 			_, err = c.ReadFrame()
@@ -144,7 +144,7 @@ func TestAConnectionThatAsksForNothingIsIdle(t *testing.T) {
 	}
 }
 
-func TestNothingComesIntoABlockOfHeaders(t *testing.T) {
+func TestNoFrameComesIntoAHeaderBlock(t *testing.T) {
 	mine, other := tlsPair(t)
 	go func() { _, _ = io.Copy(io.Discard, other) }()
 	c := newConn(mine, nil, taskpool.NewPool(), 0, time.Minute)
@@ -161,9 +161,9 @@ func TestNothingComesIntoABlockOfHeaders(t *testing.T) {
 		if _, err := c.Write(appendHeader(nil, header{kind: step.kind, flags: step.flags, stream: 1})); err != nil {
 			t.Fatal(err)
 		}
-		// The group may have had the turn already, by which it was promised one.
+		// The group waits for its turn, or has just got it.
 		c.mu.Lock()
-		may := !c.busy || c.handed
+		may := !c.busy || c.groupsTurn
 		c.mu.Unlock()
 		if may != step.may {
 			t.Errorf("after a %v frame with flags %v others may write: %t", step.kind, step.flags, may)
@@ -171,29 +171,29 @@ func TestNothingComesIntoABlockOfHeaders(t *testing.T) {
 	}
 }
 
-func TestAnAnswerIsNotTakenWhenTheClientHasSaidGoodBye(t *testing.T) {
-	c, takers := greeted(t, 1<<20, wide)
+func TestNoResponseIsDetachedAfterTheClientsGoAway(t *testing.T) {
+	c, writers := greeted(t, 1<<20, wide)
 	c.ask(1, "/late")
 	c.must(c.WriteGoAway(0, http2.ErrCodeNo, nil))
 	c.until(func(f http2.Frame) bool { return f.Header().Type == http2.FrameGoAway })
 	late <- struct{}{}
-	if tk := <-takers; tk != nil {
-		t.Error("it is taken")
+	if wr := <-writers; wr != nil {
+		t.Error("it is detached")
 	}
 	c.until(func(f http2.Frame) bool {
 		return f.Header().StreamID == 1 && f.Header().Flags.Has(http2.FlagDataEndStream)
 	})
 }
 
-func TestAnAnswerIsNotTakenBeforeTheRequestHasEnded(t *testing.T) {
-	c, takers := greeted(t, 1<<20, wide)
-	c.askFor(1, "/take", false)
-	if tk := <-takers; tk != nil {
-		t.Error("it is taken")
+func TestNoResponseIsDetachedBeforeItsRequestHasEnded(t *testing.T) {
+	c, writers := greeted(t, 1<<20, wide)
+	c.request(1, "/detach", false)
+	if wr := <-writers; wr != nil {
+		t.Error("it is detached")
 	}
 }
 
-func TestAnAnswerThatNobodyWantsEndsWithItsHandler(t *testing.T) {
+func TestAResponseThatEndsBeforeDetachEndsWithItsHandler(t *testing.T) {
 	c, _ := greeted(t, 1<<20, wide)
 	c.ask(1, "/refused")
 	c.until(func(f http2.Frame) bool {
@@ -201,15 +201,15 @@ func TestAnAnswerThatNobodyWantsEndsWithItsHandler(t *testing.T) {
 	})
 }
 
-func TestAClientThatIsToGoIsToldOnceAndServedUntilItDoes(t *testing.T) {
-	c, tk := taking(t, 1<<20)
+func TestGoAwayIsSentOnceAndRequestsGoOn(t *testing.T) {
+	c, wr := detachOne(t, 1<<20)
 	away := 0
 	ended := func(id uint32) {
 		t.Helper()
 		c.until(func(f http2.Frame) bool {
 			if said, ok := f.(*http2.GoAwayFrame); ok {
 				if away++; said.LastStreamID != 1<<31-1 || said.ErrCode != http2.ErrCodeNo {
-					t.Errorf("it is told %v", said)
+					t.Errorf("the frame is %v", said)
 				}
 			}
 			return f.Header().StreamID == id && f.Header().Flags.Has(http2.FlagDataEndStream)
@@ -218,16 +218,16 @@ func TestAClientThatIsToGoIsToldOnceAndServedUntilItDoes(t *testing.T) {
 	c.ask(3, "/away")
 	ended(3)
 	if away != 1 {
-		t.Fatalf("told %d times before the answer", away)
+		t.Fatalf("%d frames before the response", away)
 	}
 	c.ask(5, "/away")
 	ended(5)
 	c.ask(7, "/echo")
 	ended(7)
-	tk.write([]byte("still here"))
-	tk.write(nil)
+	wr.write([]byte("still here"))
+	wr.write(nil)
 	ended(1)
 	if away != 1 {
-		t.Errorf("told %d times", away)
+		t.Errorf("%d frames", away)
 	}
 }

@@ -12,114 +12,122 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 )
 
-// outgoing is how far the library's frames have been written.
+// outgoing is the state of writing the library's frames.
 type outgoing struct {
-	pass int // bytes that go as they are
-	head [frameHeader]byte
-	got  int // of head
-	// data is a frame that is larger than the window was: it goes in pieces, and its length is what of them is left.
-	data  header
-	block bool // a header is not complete, and nothing may come between
-	// farewell: the client is to make its next requests over another connection; farewelled: it has been told.
-	farewell   atomic.Bool
-	farewelled bool
-	// plain is what streams that were taken have written in this turn.
-	plain []byte
+	passThrough int // how many bytes go out unread
+	head        [frameHeader]byte
+	got         int // how many bytes of head are there
+	// split is a DATA frame that is larger than the window was. It goes out in pieces, and its
+	// length is what is left of them.
+	split     header
+	inHeaders bool // a header block is incomplete, and no other frame may come between
+	// goAway: the client is to make its next requests over another connection. goAwaySent: it was
+	// told.
+	goAway     atomic.Bool
+	goAwaySent bool
+	// frames is what detached streams have written in this turn.
+	frames []byte
 }
 
-// turns say who writes: the library, from the beginning of a frame to its end, or the group. Guarded by Conn.mu.
+// turns say who writes: the library, from the beginning of a frame to its end, or the group. They
+// are guarded by Conn.mu.
 type turns struct {
-	free     sync.Cond // the library waits for its turn
-	busy     bool      // somebody has the turn
-	half     bool      // it is the library's, which has written half a frame
-	wanted   bool      // the group is to be woken when it can have the turn
-	handed   bool      // it has been, and has the turn
-	draining bool      // somebody waits until the socket has taken what the group wrote
+	free       sync.Cond // the library waits for its turn
+	busy       bool      // the library or the group has the turn
+	midFrame   bool      // the library has the turn, and has written part of a frame
+	groupWaits bool      // the group is woken when it can have the turn
+	groupsTurn bool      // it was woken, and has the turn
+	draining   bool      // a goroutine waits until the socket has taken what the group wrote
 }
 
-// Write sends what the library has written, but for the ends of answers that were taken.
+// Write sends what the library has written, without the ends of detached responses.
 func (c *Conn) Write(p []byte) (int, error) {
-	c.enter()
-	defer c.leave()
-	out, done := &c.out, 0 // up to where p has gone where it is to go
-	if err := c.sayFarewell(); err != nil {
+	c.beginWrite()
+	defer c.endWrite()
+	out, sent := &c.out, 0 // sent is up to where p is dealt with
+	if err := c.writeGoAway(); err != nil {
 		return 0, err
 	}
 	for at := 0; at < len(p); {
-		if out.pass > 0 {
-			n := min(out.pass, len(p)-at)
-			out.pass -= n
+		if out.passThrough > 0 {
+			n := min(out.passThrough, len(p)-at)
+			out.passThrough -= n
 			at += n
 			continue
 		}
-		begin, instead := at, []byte(nil) // instead of what is there from begin to at
+		begin, instead := at, []byte(nil) // instead replaces p[begin:at]
 		switch {
-		case out.data.length > 0:
-			if err := c.pass(p[done:at]); err != nil { // before waiting
+		case out.split.length > 0:
+			if err := c.send(p[sent:at]); err != nil { // before nextPiece waits
 				return 0, err
 			}
-			done, instead = at, c.piece()
+			sent, instead = at, c.nextPiece()
 		default:
 			n := copy(out.head[out.got:], p[at:])
 			out.got += n
 			at += n
 			if out.got == frameHeader {
 				out.got = 0
-				send := c.sends(parseHeader(out.head[:]))
-				if send && n == frameHeader {
-					continue // with what is around it
+				whole := c.sending(parseHeader(out.head[:]))
+				if whole && n == frameHeader {
+					continue // it is sent with the bytes around it
 				}
-				if send {
+				if whole {
 					instead = out.head[:]
 				}
 			}
 		}
-		if err := errors.Join(c.pass(p[done:begin]), c.pass(instead)); err != nil {
+		if err := errors.Join(c.send(p[sent:begin]), c.send(instead)); err != nil {
 			return 0, err
 		}
-		done = at
+		sent = at
 	}
-	if err := c.pass(p[done:]); err != nil {
+	if err := c.send(p[sent:]); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// GoAway asks the client of the request with this context to make its next requests over another connection, which may lead elsewhere. Requests and answers on this one, those that
-// are taken too, go on as if nothing had happened, as do requests that the client has sent before it knows: the frame says so, and the library does not know of it.
-// It is false where there is no HTTP/2.
+// GoAway asks the client of the request with this context to make its next requests over another
+// connection, which may lead to another server. Requests and responses on this connection go on,
+// detached ones too, and so do requests that the client sends before it gets the frame. The library
+// does not know of the frame. GoAway returns false if the request did not come over a Conn.
 func GoAway(ctx context.Context) bool {
 	c, _ := ctx.Value(connKey{}).(*Conn)
 	if c == nil {
 		return false
 	}
-	c.out.farewell.Store(true)
+	c.out.goAway.Store(true)
 	return true
 }
 
-// sayFarewell writes what GoAway wants, once and between frames. The turn is the library's.
-func (c *Conn) sayFarewell() error {
+// writeGoAway writes the frame that GoAway asks for, once and between frames. The library has the
+// turn.
+func (c *Conn) writeGoAway() error {
 	out := &c.out
-	if !out.farewell.Load() || out.pass > 0 || out.got > 0 || out.block || out.data.length > 0 || out.farewelled {
+	between := out.passThrough == 0 && out.got == 0 && !out.inHeaders && out.split.length == 0
+	if !out.goAway.Load() || out.goAwaySent || !between {
 		return nil
 	}
-	out.farewelled = true
+	out.goAwaySent = true
 	frame := appendHeader(nil, header{length: 8, kind: http2.FrameGoAway})
-	return c.pass(append(frame, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0)) // any stream, no error
+	return c.send(append(frame, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0)) // any stream, no error
 }
 
-// piece begins the next piece of a frame that is larger than the window, when there is room for one: with a header of its own.
-func (c *Conn) piece() []byte {
-	next := c.out.data
-	if next.length = c.grant(next.length); next.length < c.out.data.length {
+// nextPiece waits for room in the window, and returns the header of the next piece of the frame
+// that is split.
+func (c *Conn) nextPiece() []byte {
+	next := c.out.split
+	if next.length = c.grant(next.length); next.length < c.out.split.length {
 		next.flags &^= http2.FlagDataEndStream
 	}
-	c.out.data.length -= next.length
-	c.out.pass = next.length
+	c.out.split.length -= next.length
+	c.out.passThrough = next.length
 	return appendHeader(nil, next)
 }
 
-func (c *Conn) pass(p []byte) error {
+// send writes to TLS.
+func (c *Conn) send(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
@@ -127,8 +135,8 @@ func (c *Conn) pass(p []byte) error {
 	return err
 }
 
-// sends takes note of a frame of the library's, and tells whether it is to be sent as it is.
-func (c *Conn) sends(h header) bool {
+// sending notes what a frame of the library says, and returns whether the frame goes out unchanged.
+func (c *Conn) sending(h header) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st := c.streams[h.stream]
@@ -141,92 +149,94 @@ func (c *Conn) sends(h header) bool {
 		}
 	case http2.FrameHeaders:
 		end = h.flags.Has(http2.FlagHeadersEndStream)
-		c.out.block = !h.flags.Has(http2.FlagHeadersEndHeaders)
+		c.out.inHeaders = !h.flags.Has(http2.FlagHeadersEndHeaders)
 	case http2.FrameContinuation:
-		c.out.block = !h.flags.Has(http2.FlagContinuationEndHeaders)
+		c.out.inHeaders = !h.flags.Has(http2.FlagContinuationEndHeaders)
 	case http2.FrameGoAway:
-		c.away = true
+		c.goingAway = true
 	case http2.FrameRSTStream:
 		if st != nil {
-			c.gone(st)
+			c.hangUp(st)
 		}
 	}
 	switch {
 	case st == nil || !end:
-	case st.state == taken && h.kind == http2.FrameData && h.length == 0:
-		st.state = open
+	case st.state == detaching && h.kind == http2.FrameData && h.length == 0:
+		st.state = detached
 		st.wake()
 		return false
-	case st.state == taken: // its handler has written after all
-		c.gone(st)
+	case st.state == detaching: // the handler has written after Detach
+		c.hangUp(st)
 	default:
-		c.over(st)
+		c.forget(st)
 		st.state = ended
 	}
-	if h.kind == http2.FrameData && int64(h.length) > c.real {
-		c.out.data = h // in pieces
+	if h.kind == http2.FrameData && int64(h.length) > c.window {
+		c.out.split = h
 		return false
 	}
 	if h.kind == http2.FrameData {
-		c.real -= int64(h.length)
+		c.window -= int64(h.length)
 	}
-	c.out.pass = h.length
+	c.out.passThrough = h.length
 	return true
 }
 
-// enter waits for the library's turn.
-func (c *Conn) enter() {
+// beginWrite waits until the library can have the turn.
+func (c *Conn) beginWrite() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.busy && !c.half && !c.closed {
+	for c.busy && !c.midFrame && !c.closed {
 		c.free.Wait()
 	}
-	c.busy, c.half = true, false
+	c.busy, c.midFrame = true, false
 }
 
-// leave ends it, unless it is in the middle of a frame. The group comes first then, lest a long list keep it from ever having a turn.
-func (c *Conn) leave() {
+// endWrite ends the library's turn, unless it is within a frame. Then the group comes first, or a
+// long list would never let it have a turn.
+func (c *Conn) endWrite() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.out.pass > 0 || c.out.got > 0 || c.out.block:
-		c.half = true
+	case c.out.passThrough > 0 || c.out.got > 0 || c.out.inHeaders:
+		c.midFrame = true
 	default:
 		c.yield()
 	}
 }
 
-// yield gives the library's turn to the group if it waits. mu is held.
+// yield gives the library's turn to the group if the group waits. mu is held.
 func (c *Conn) yield() {
-	if c.wanted {
-		c.wanted, c.handed = false, true
+	if c.groupWaits {
+		c.groupWaits, c.groupsTurn = false, true
 		c.group.Wake()
 		return
 	}
 	c.busy = false
 }
 
-// begin takes the turn for the group. For a connection that is closed there is none to take, but the tasks have theirs, to end.
-func (c *Conn) begin() (write, run bool) {
+// beginTurn tries to get the turn for the group: write says whether it has it. If the connection is
+// closed, the tasks run without it, so that they can end: run without write.
+func (c *Conn) beginTurn() (write, run bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.closed:
 		return false, true
-	case c.handed:
-		c.handed = false
+	case c.groupsTurn:
+		c.groupsTurn = false
 	case c.draining:
-		return false, false // woken afterwards
+		return false, false // drain wakes the group
 	case c.busy:
-		c.wanted = true
+		c.groupWaits = true
 		return false, false
 	}
 	c.busy = true
 	return true, true
 }
 
-// end gives the turn back.
-func (c *Conn) end(draining bool) {
+// endTurn ends the group's turn.
+func (c *Conn) endTurn(draining bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.busy, c.draining = false, draining
@@ -236,7 +246,7 @@ func (c *Conn) end(draining bool) {
 const (
 	// turnBytes is about how much is written before other connections have their turns.
 	turnBytes = 192 << 10
-	// sealedBytes is about how much is encrypted at once.
+	// sealedBytes is about how much is encrypted at a time.
 	sealedBytes = 4 * largestFrame
 )
 
@@ -245,9 +255,10 @@ type buffers struct{ plain, cipher []byte }
 
 var turnBuffers = sync.Pool{New: func() any { return &buffers{} }}
 
-// turn lets the streams that were taken write. What they have written leaves in one system call, which does not wait.
+// turn lets the detached streams write. What they write leaves in one system call, which does not
+// block.
 func (c *Conn) turn(g *taskpool.Group) time.Duration {
-	write, run := c.begin()
+	write, run := c.beginTurn()
 	if !write {
 		if run {
 			g.Run(func() bool { return false })
@@ -255,30 +266,30 @@ func (c *Conn) turn(g *taskpool.Group) time.Duration {
 		return taskpool.Idle
 	}
 	b := turnBuffers.Get().(*buffers)
-	c.wire.Hold(b.cipher)
-	c.out.plain = b.plain[:0]
+	c.socket.Hold(b.cipher)
+	c.out.frames = b.plain[:0]
 	written := 0
 	var failed error
 	seal := func() {
-		written += len(c.out.plain)
-		failed = errors.Join(failed, c.pass(c.out.plain))
-		c.out.plain = c.out.plain[:0]
+		written += len(c.out.frames)
+		failed = errors.Join(failed, c.send(c.out.frames))
+		c.out.frames = c.out.frames[:0]
 	}
 	more := g.Run(func() bool {
-		if len(c.out.plain) >= sealedBytes {
+		if len(c.out.frames) >= sealedBytes {
 			seal()
 		}
 		return written >= turnBytes || failed != nil
 	})
 	seal()
-	cipher, all, err := c.wire.Push()
-	b.plain, b.cipher, c.out.plain = c.out.plain, cipher, nil
+	cipher, all, err := c.socket.Push()
+	b.plain, b.cipher, c.out.frames = c.out.frames, cipher, nil
 	turnBuffers.Put(b)
 	failed = errors.Join(failed, err)
-	c.end(failed == nil && !all)
+	c.endTurn(failed == nil && !all)
 	switch {
 	case failed != nil:
-		go c.Close() // says good-bye, which may take a while
+		go c.Close() // TLS writes an alert, which may take a while
 	case !all:
 		go c.drain()
 	case more:
@@ -289,11 +300,11 @@ func (c *Conn) turn(g *taskpool.Group) time.Duration {
 
 // drain waits until the socket has taken everything.
 func (c *Conn) drain() {
-	_ = c.wire.SetWriteDeadline(time.Now().Add(c.patience))
-	if c.wire.Drain() != nil {
-		_ = c.Close() // the deadline stays, or its good-bye might wait for ever
+	_ = c.socket.SetWriteDeadline(time.Now().Add(c.writeTimeout))
+	if c.socket.Drain() != nil {
+		_ = c.Close() // the deadline stays: it bounds the alert that TLS writes
 	} else {
-		_ = c.wire.SetWriteDeadline(time.Time{})
+		_ = c.socket.SetWriteDeadline(time.Time{})
 	}
 	c.mu.Lock()
 	c.draining = false

@@ -10,46 +10,54 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 )
 
-// Stream is a request and its answer. Its methods other than Task and Take are for turns of its task.
+// Stream is a request and its response. All methods but Task and Detach are for turns of its task.
 type Stream struct {
 	conn *Conn
 	id   uint32
 
 	// What follows is guarded by conn.mu.
-	state   state
-	asked   bool // the request has ended with its header
-	refused bool // nobody wants it any more
-	window  int64
-	blocked bool
-	task    *taskpool.Task
-	hungUp  func()
-	// left is what has not been sent yet of what was written.
-	left []byte
+	state    state
+	complete bool // the request ended with its header block
+	refused  bool // End came before Detach
+	window   int64
+	blocked  bool
+	task     *taskpool.Task
+	hungUp   func()
+	// unsent is what was written and has not been sent yet.
+	unsent []byte
 }
 
-// state says whose the stream is.
+// state says who owns the stream. States only advance.
 type state uint8
 
 const (
-	theirs  state = iota // the library's
-	taken                // the handler has not returned yet
-	open                 // the taker's
-	closing              // the taker has nothing more to say, but the library's end of the stream is to come
+	// inHandler: the handler writes the response.
+	inHandler state = iota
+	// detaching: Detach was called, but the handler has not returned yet.
+	detaching
+	// detached: the task writes the response.
+	detached
+	// closing: the task has ended the response, but the library has not ended the stream yet.
+	closing
 	ended
 )
 
-// mostTaken is how many streams of a connection can be taken; the library, which does not know of them, allows as many others.
-const mostTaken = 250
+// maxDetached is how many streams of a connection can be detached. The library does not know of
+// them, and allows as many others.
+const maxDetached = 250
 
-// ErrEnded is for those who write to a stream that nobody reads any more.
+// ErrEnded is returned by writes to a stream that the client does not read any more.
 var ErrEnded = errors.New("the stream has ended")
 
-// takeable is the stream if it can be taken.
-func (c *Conn) takeable(id uint32) *Stream {
+// detachable returns the stream if it can be detached, or nil.
+func (c *Conn) detachable(id uint32) *Stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st := c.streams[id]
-	if st == nil || st.state != theirs || !st.asked || c.wire == nil || !c.wide || c.away || c.taken >= mostTaken {
+	if st == nil || st.state != inHandler || !st.complete {
+		return nil
+	}
+	if c.socket == nil || !c.wide || c.goingAway || c.detached >= maxDetached {
 		return nil
 	}
 	return st
@@ -58,69 +66,72 @@ func (c *Conn) takeable(id uint32) *Stream {
 // Task makes the task that is to write to the stream.
 func (st *Stream) Task(turn func() time.Duration) taskpool.Task { return st.conn.group.Task(turn) }
 
-// Take takes the answer out of its request: it goes on when the handler, which must not write any more, has returned. The task is woken when there is room to write that there was not
-// before; hungUp is called when nobody reads any more. It is false when that is so already, the connection is about to end, or End was called. hungUp must not block.
-func (st *Stream) Take(task *taskpool.Task, hungUp func()) bool {
+// Detach detaches the response from its handler, which must not write any more: the response goes
+// on when the handler has returned. The task is woken when there is room to write that there was
+// not before. hungUp is called when the client does not read any more; it must not block. Detach
+// returns false if that is so already, if the connection is about to end, or if End was called.
+func (st *Stream) Detach(task *taskpool.Task, hungUp func()) bool {
 	c := st.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if st.state != theirs || st.refused || c.away || c.closed {
+	if st.state != inHandler || st.refused || c.goingAway || c.closed {
 		return false
 	}
-	st.state, st.task, st.hungUp = taken, task, hungUp
-	c.taken++
+	st.state, st.task, st.hungUp = detaching, task, hungUp
+	c.detached++
 	return true
 }
 
-// Room is how many bytes can be written now. When there is none, the task is woken when there is.
+// Room returns how many bytes can be written now. If 0, the task is woken when there is room.
 func (st *Stream) Room() int {
 	c := st.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if st.state != open {
-		return 0 // woken when it is
+	if st.state != detached {
+		return 0 // the task is woken when the stream is detached
 	}
-	if rest := st.left; rest != nil {
-		st.left = nil
+	if rest := st.unsent; rest != nil {
+		st.unsent = nil
 		if room := st.put(rest); room < len(rest) {
-			st.left = rest[room:]
+			st.unsent = rest[room:]
 		}
 	}
-	if room := min(st.window, c.available()); room > 0 && st.left == nil {
+	if room := min(st.window, c.available()); room > 0 && st.unsent == nil {
 		return int(room)
 	}
 	st.block()
 	return 0
 }
 
-// Write sends b, and keeps what there is no room for.
+// Write sends b, and keeps what the windows have no room for.
 func (st *Stream) Write(b []byte) (int, error) {
 	c := st.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if st.state != open || c.closed {
+	if st.state != detached || c.closed {
 		return 0, ErrEnded
 	}
-	if st.left != nil {
-		st.left = append(st.left, b...)
+	if st.unsent != nil {
+		st.unsent = append(st.unsent, b...)
 		return len(b), nil
 	}
 	if room := st.put(b); room < len(b) {
-		st.left = slices.Clone(b[room:])
+		st.unsent = slices.Clone(b[room:])
 		st.block()
 	}
 	return len(b), nil
 }
 
-// put sends as much of b as there is room for. conn.mu is held.
+// put sends as much of b as the windows have room for. conn.mu is held.
 func (st *Stream) put(b []byte) int {
 	c := st.conn
 	room := int(min(int64(len(b)), max(0, min(st.window, c.available()))))
-	st.window, c.real, c.debt = st.window-int64(room), c.real-int64(room), c.debt+int64(room)
+	st.window -= int64(room)
+	c.window, c.debt = c.window-int64(room), c.debt+int64(room)
 	for at := 0; at < room; at += largestFrame {
 		piece := b[at:min(at+largestFrame, room)]
-		c.out.plain = appendHeader(c.out.plain, header{length: len(piece), kind: http2.FrameData, stream: st.id})
-		c.out.plain = append(c.out.plain, piece...)
+		data := header{length: len(piece), kind: http2.FrameData, stream: st.id}
+		c.out.frames = append(appendHeader(c.out.frames, data), piece...)
 	}
 	return room
 }
@@ -133,32 +144,33 @@ func (st *Stream) block() {
 	}
 }
 
-// End ends the answer: as it should, or as one that was broken off when half an event can not be sent.
+// End ends the response. If part of what was written cannot be sent any more, it resets the stream,
+// so that the client notices.
 func (st *Stream) End() {
 	c := st.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case st.state == theirs:
-		st.refused = true // the library ends it
-	case st.state == taken:
+	case st.state == inHandler:
+		st.refused = true // the library ends the stream
+	case st.state == detaching:
 		st.state = closing
-	case st.state == open && !c.closed:
+	case st.state == detached && !c.closed:
 		end := header{kind: http2.FrameData, flags: http2.FlagDataEndStream, stream: st.id}
-		if st.left != nil {
+		if st.unsent != nil {
 			end = header{kind: http2.FrameRSTStream, length: 4, stream: st.id}
 		}
-		c.out.plain = appendHeader(c.out.plain, end)
-		if st.left != nil {
-			c.out.plain = append(c.out.plain, 0, 0, 0, byte(http2.ErrCodeInternal))
+		c.out.frames = appendHeader(c.out.frames, end)
+		if st.unsent != nil {
+			c.out.frames = append(c.out.frames, 0, 0, 0, byte(http2.ErrCodeInternal))
 		}
-		c.over(st)
+		c.forget(st)
 		st.state = ended
 	}
-	st.left = nil
+	st.unsent = nil
 }
 
-// widen is told that the client takes more. mu is held.
+// widen takes a grant by the client. conn.mu is held.
 func (st *Stream) widen(more int64) {
 	st.window += more
 	if st.blocked && st.window > 0 {
@@ -166,7 +178,7 @@ func (st *Stream) widen(more int64) {
 	}
 }
 
-// wake; mu is held.
+// wake wakes the task. conn.mu is held.
 func (st *Stream) wake() {
 	if st.blocked {
 		st.blocked = false

@@ -96,9 +96,9 @@ func (f *fast) DetachConnection(w http.ResponseWriter, r *http.Request) (Respons
 
 // DetachStream implements Transport.
 func (*fast) DetachStream(w http.ResponseWriter, r *http.Request) Response {
-	answer := h2.Answer(r.Context(), w)
-	if answer == nil {
+	detachable := h2.StreamOf(r.Context(), w)
+	if detachable == nil {
 		return nil
 	}
-	return &stream{answer: answer}
+	return &stream{stream: detachable}
 }

@@ -10,16 +10,16 @@ import (
 
 // stream is a Response over HTTP/2: one stream of a connection that others share.
 type stream struct {
-	answer *h2.Stream
+	stream *h2.Stream
 	sent   bool // in this turn
 }
 
 // Task implements Response.
-func (s *stream) Task(turn func() time.Duration) taskpool.Task { return s.answer.Task(turn) }
+func (s *stream) Task(turn func() time.Duration) taskpool.Task { return s.stream.Task(turn) }
 
 // Start implements Response.
 func (s *stream) Start(task *taskpool.Task, hungUp func()) error {
-	if !s.answer.Take(task, hungUp) {
+	if !s.stream.Detach(task, hungUp) {
 		return net.ErrClosed
 	}
 	return nil
@@ -29,7 +29,7 @@ func (s *stream) Start(task *taskpool.Task, hungUp func()) error {
 func (*stream) Chunked() bool { return false }
 
 // Room implements Response.
-func (s *stream) Room() int { return s.answer.Room() }
+func (s *stream) Room() int { return s.stream.Room() }
 
 // Begin implements Response. The connection has a buffer for all its streams.
 func (s *stream) Begin([]byte) { s.sent = false }
@@ -37,7 +37,7 @@ func (s *stream) Begin([]byte) { s.sent = false }
 // Write implements Response.
 func (s *stream) Write(p []byte) (int, error) {
 	s.sent = true
-	return s.answer.Write(p)
+	return s.stream.Write(p)
 }
 
 // End implements Response.
@@ -48,6 +48,6 @@ func (*stream) SetWriteDeadline(time.Time) {}
 
 // Finish implements Response.
 func (s *stream) Finish(_ bool, done func()) {
-	s.answer.End()
+	s.stream.End()
 	done()
 }
