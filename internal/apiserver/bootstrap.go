@@ -103,7 +103,7 @@ func (b *bootstrapper) createAt(ctx context.Context, at *registry.Place, objs []
 		t := &registry.Transaction{Place: at}
 		for _, obj := range missing {
 			if err := b.addCreation(ctx, t, obj); err != nil {
-				return fmt.Errorf("create the objects that every cluster has: %w", err)
+				return fmt.Errorf("create the bootstrap objects: %w", err)
 			}
 		}
 		// If another server was faster, look again.

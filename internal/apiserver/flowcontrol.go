@@ -129,7 +129,7 @@ func (fc *flowControl) follow(ctx context.Context) {
 		retry := make(<-chan time.Time)
 		again, err := fc.keep(ctx, schemas, levels, told)
 		if err != nil && ctx.Err() == nil {
-			fc.log.Debug("objects of flow control were not written, trying again", "err", err)
+			fc.log.Debug("flow control objects were not written, trying again", "err", err)
 			again = time.Second
 		}
 		if again > 0 {

@@ -28,7 +28,7 @@ func TestStrategicPatchWithIncomparableMergeKeysIsRefused(t *testing.T) {
 	s := newTestServer(t)
 	strategic := []string{"Content-Type", "application/strategic-merge-patch+json"}
 	const maps = "/api/v1/namespaces/default/configmaps"
-	const refused = "the elements of a list can not be told apart"
+	const refused = "the merge keys of list elements cannot be compared"
 	for _, a := range []asked{
 		{"an object with an owner", "POST", maps, `{"metadata":{"name":"a","finalizers":["a.example/b"],"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"a","uid":"u"}]}}`, nil, 201, "", "", ""},
 		{"a list", "PATCH", maps + "/a", `{"metadata":{"ownerReferences":[{"uid":[]}]}}`, strategic, 422, refused, "", ""},

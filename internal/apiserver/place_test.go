@@ -199,9 +199,9 @@ func TestHealthChecksEachStore(t *testing.T) {
 func TestKindsThatCannotHaveTheirOwnStore(t *testing.T) {
 	for given, want := range map[schema.GroupResource]string{
 		{Resource: "services"}: "one transaction", {Resource: "*"}: "one transaction", {Group: "networking.k8s.io", Resource: "ipaddresses"}: "one transaction",
-		{Group: "events.k8s.io", Resource: "events"}: "these objects are those of /events: name that",
-		{Group: "events.k8s.io", Resource: "*"}:      "these objects are those of /events: name that",
-		{Resource: "pod"}:                            "no built-in kind that is stored", {Resource: "bindings"}: "no built-in kind that is stored", {Group: "example.com", Resource: "*"}: "no built-in kind that is stored",
+		{Group: "events.k8s.io", Resource: "events"}: "the same objects as /events: name that resource",
+		{Group: "events.k8s.io", Resource: "*"}:      "the same objects as /events: name that resource",
+		{Resource: "pod"}:                            "not a stored built-in kind", {Resource: "bindings"}: "not a stored built-in kind", {Group: "example.com", Resource: "*"}: "not a stored built-in kind",
 	} {
 		t.Run(given.String(), func(t *testing.T) {
 			db, err := etcd.Open(t.Context(), etcd.Options{DataDir: t.TempDir(), UnsafeNoSync: true, Log: slog.New(slog.DiscardHandler)})

@@ -29,12 +29,12 @@ const reconcileEvery = 10 * time.Second
 // deleted.
 func (b *bootstrapper) keep(ctx context.Context) {
 	if at := b.cfg.Advertise.Addr(); at.IsValid() && !isEndpoint(at) && !b.cfg.ExternalEndpoints {
-		b.log.Warn("the Service kubernetes leads nowhere: pods can not reach this server at the address that it is advertised at", "address", at)
+		b.log.Warn("the Service kubernetes has no endpoints: pods cannot reach this server at its advertised address", "address", at)
 	}
 	for {
 		again := reconcileEvery
 		if err := b.reconcile(ctx); err != nil && ctx.Err() == nil {
-			b.log.Warn("keep the Service kubernetes", "err", err)
+			b.log.Warn("the Service kubernetes was not reconciled", "err", err)
 		}
 		if !b.trustPublished.reached() || !b.tokensTracked.reached() || !b.endpointsKept.reached() {
 			again = time.Second // the server is not ready without them

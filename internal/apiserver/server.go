@@ -428,7 +428,7 @@ func (s *Server) startBackground() {
 func (s *Server) createBootstrapObjects(ctx context.Context) bool {
 	if err := s.boot.create(ctx, append(s.boot.objects(), localServices(s.cfg.Switches)...)); err != nil {
 		if ctx.Err() == nil {
-			s.log.Error("the first objects could not be made; trying again", "err", err)
+			s.log.Error("the bootstrap objects were not created, trying again", "err", err)
 		}
 		return false
 	}
@@ -443,7 +443,7 @@ func (s *Server) Started(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-s.ctx.Done():
-		return errors.New("the API server was closed before the first objects were made")
+		return errors.New("the API server was closed before the bootstrap objects were created")
 	}
 }
 

@@ -46,7 +46,7 @@ func (s *Server) shutDown(server *http.Server, listener net.Listener, connection
 	connections.wait(bounded, s.cfg.ShutdownIdle)
 	// Other errors only say that the listener is already closed.
 	if err := server.Shutdown(bounded); err != nil && bounded.Err() != nil {
-		s.log.Warn("requests are broken off: they did not end in time", "timeout", s.cfg.ShutdownTimeout)
+		s.log.Warn("requests are aborted: they did not end in time", "timeout", s.cfg.ShutdownTimeout)
 		_ = server.Close()
 	}
 }

@@ -72,7 +72,7 @@ func (c *Kinds) Endpoint(gvr schema.GroupVersionResource) (*registry.Endpoint, b
 	}
 	reader, err := c.definitions(c.Ctx)
 	if err != nil {
-		c.Shared.Log.Error("the custom resource definitions can not be read", "err", err)
+		c.Shared.Log.Error("the custom resource definitions cannot be read", "err", err)
 		return nil, false
 	}
 	c.mu.Lock()
@@ -106,7 +106,7 @@ func (c *Kinds) lookUp(reader cache.Reader, gr schema.GroupResource) *CustomKind
 	}
 	crd, err := registry.DefinitionOutline(entry)
 	if err != nil {
-		c.Shared.Log.Error("a custom resource definition can not be read", "name", gr.String(), "err", err)
+		c.Shared.Log.Error("a custom resource definition cannot be read", "name", gr.String(), "err", err)
 		c.forget(gr)
 		return nil
 	}
@@ -161,7 +161,7 @@ func (c *Kinds) refreshAll(reader cache.Reader) {
 func (c *Kinds) followDefinitions(ctx context.Context, changed func(name string)) {
 	for ctx.Err() == nil {
 		if err := c.follow(ctx, changed); err != nil && ctx.Err() == nil {
-			c.Shared.Log.Debug("the custom resource definitions are followed again", "err", err)
+			c.Shared.Log.Debug("the watch of custom resource definitions is restarted", "err", err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Second):

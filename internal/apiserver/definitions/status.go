@@ -45,7 +45,7 @@ func (c *Kinds) Run(ctx context.Context) {
 		}
 		crd, err := c.reconcile(ctx, name, names)
 		if err != nil {
-			c.Shared.Log.Debug("the status of a custom resource definition is tried again", "name", name, "err", err)
+			c.Shared.Log.Debug("the status of a custom resource definition was not written, trying again", "name", name, "err", err)
 			names.addAfter(ctx, name, time.Second)
 			continue
 		}

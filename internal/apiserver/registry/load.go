@@ -94,7 +94,7 @@ func (r *Registry) NeedsReencryption(ctx context.Context, key string) bool {
 	}
 	stale, err := sealed.Stale(ctx, key)
 	if err != nil {
-		r.Shared.Log.Warn("whether an object is encrypted as it should be is not known; it stays as it is", "key", key, "err", err)
+		r.Shared.Log.Warn("cannot check the encryption of an unchanged object, which is not written again", "key", key, "err", err)
 	}
 	return stale && err == nil
 }

@@ -77,7 +77,7 @@ func (s *Shared) Open(home store.Store, others []Override) error {
 
 // checkOverride returns why a resource cannot be stored in a place of its own, or nil.
 func checkOverride(resource schema.GroupResource) error {
-	why := errors.New("no built-in kind that is stored; custom resources lie in the store of --etcd-servers")
+	why := errors.New("not a stored built-in kind; custom resources are stored in --etcd-servers")
 	for _, kind := range api.Kinds() {
 		gr := kind.GroupResource()
 		if kind.Virtual || gr.Group != resource.Group || gr.Resource != resource.Resource && resource.Resource != "*" {
@@ -85,9 +85,9 @@ func checkOverride(resource schema.GroupResource) error {
 		}
 		switch {
 		case slices.Contains(storedTogether, gr):
-			return errors.New("a Service, its addresses and the ranges that they are of are written in one transaction, and stay in the store of --etcd-servers")
+			return errors.New("Services, IPAddresses and ServiceCIDRs are written in one transaction, and stay in --etcd-servers")
 		case kind.Alias.Resource != "":
-			why = fmt.Errorf("these objects are those of %s/%s: name that", kind.Alias.Group, kind.Alias.Resource)
+			why = fmt.Errorf("the same objects as %s/%s: name that resource", kind.Alias.Group, kind.Alias.Resource)
 		default:
 			why = nil
 		}

@@ -89,7 +89,7 @@ func (m *WriteMetrics) Written(subresource string, old, obj runtime.Object) {
 	m.requested.WithLabelValues(signer).Inc()
 	issued, err := cert.ParseCertsPEM(is.Status.Certificate)
 	if err != nil {
-		slog.Warn("how long a certificate holds can not be read", "request", was.Name, "err", err)
+		slog.Warn("the validity of an issued certificate cannot be read", "request", was.Name, "err", err)
 		return
 	}
 	if asked := time.Duration(*was.Spec.ExpirationSeconds) * time.Second; DurationHonored(asked, issued[0].NotAfter.Sub(issued[0].NotBefore)) {

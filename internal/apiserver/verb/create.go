@@ -175,7 +175,7 @@ func (op *Operation) explainFailedCreate(t *registry.Transaction, res store.TxnR
 var errResourceVersionOnCreate = errors.New("resourceVersion should not be set on objects to be created")
 
 // errDependencyChanged reports a concurrent change of something that a write depends on besides its object.
-var errDependencyChanged = errors.New("the objects that the write depends on changed meanwhile")
+var errDependencyChanged = errors.New("objects that the write depends on have changed")
 
 func (op *Operation) alreadyExists(name string, existing runtime.Object) error {
 	err := apierrors.NewAlreadyExists(op.Endpoint.Resource, name)

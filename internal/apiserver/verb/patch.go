@@ -297,7 +297,7 @@ func (op *Operation) strategicPatch(old runtime.Object, p PatchRequest) (runtime
 }
 
 // errMergeKey refuses a patch with a list element whose merge key cannot be compared.
-var errMergeKey = errors.New("the elements of a list can not be told apart")
+var errMergeKey = errors.New("the merge keys of list elements cannot be compared")
 
 // mergeStrategic calls the library's merge. The library compares merge keys and panics if one is a
 // list or an object.

@@ -21,7 +21,7 @@ import (
 func (op *Operation) resourceMetrics(ctx context.Context, req *registry.ListRequest) ([]runtime.Object, error) {
 	objs, failures, err := op.measureUsage(ctx, req.Opts.LabelSelector, req.Fields)
 	for node, err := range failures {
-		op.Endpoint.Shared.Log.Debug("a node's use of resources is not known", "node", node, "err", err)
+		op.Endpoint.Shared.Log.Debug("the resource usage of a node is unknown", "node", node, "err", err)
 	}
 	return objs, err
 }

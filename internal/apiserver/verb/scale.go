@@ -89,7 +89,7 @@ func (op *Operation) applyScale(old *autoscalingv1.Scale, p PatchRequest) (*auto
 	wire.ClearKind(obj)
 	scale, ok := obj.(*autoscalingv1.Scale)
 	if !ok {
-		return nil, fmt.Errorf("apply gave a %T where a Scale was expected", obj)
+		return nil, fmt.Errorf("apply returned a %T, expected a Scale", obj)
 	}
 	return scale, op.checkNames(scale)
 }

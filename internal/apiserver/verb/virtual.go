@@ -178,7 +178,7 @@ func (op *Operation) review(ctx context.Context, obj runtime.Object) (runtime.Ob
 		return o, auth.ReviewLocalAccess(ctx, z, op.Namespace, o)
 	case *authorizationv1.SelfSubjectRulesReview:
 		if reviews.Rules == nil {
-			return nil, apierrors.NewInternalError(errors.New("this API server's authorizer can not list rules"))
+			return nil, apierrors.NewInternalError(errors.New("this API server's authorizer cannot list rules"))
 		}
 		if err := reviews.Rules.ReviewRules(op.User, o); err != nil {
 			return nil, err

@@ -77,7 +77,7 @@ const (
 )
 
 // errFramesDropped means that the member needs frames that were dropped.
-var errFramesDropped = errors.New("frames are gone")
+var errFramesDropped = errors.New("frames were dropped")
 
 // join makes m a member that has seen everything up to revision. If the hub is new, found creates
 // it, and the hub follows the member's cursor, which is at that revision. join fails if frames

@@ -50,7 +50,7 @@ func marshalBetween(obj runtime.Object, around func(size int) (head, tail []byte
 	out := make([]byte, len(head)+size+len(tail))
 	n, err := m.MarshalToSizedBuffer(out[len(head) : len(head)+size])
 	if err == nil && n != size {
-		err = fmt.Errorf("%d bytes, where its size is %d", n, size)
+		err = fmt.Errorf("encoded %d bytes, expected %d", n, size)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encode %T: %w", obj, err)
@@ -182,7 +182,7 @@ func (c *StoredCodec) Decode(data []byte, revision int64) (runtime.Object, error
 		}
 	}
 	if gvk.Kind != c.Hub.Kind {
-		return nil, fmt.Errorf("a %s lies where a %s is expected", gvk.Kind, c.Hub.Kind)
+		return nil, fmt.Errorf("found a %s, expected a %s", gvk.Kind, c.Hub.Kind)
 	}
 	obj, err := Convert(obj, gvk, c.Hub)
 	if err != nil {
