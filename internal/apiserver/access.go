@@ -11,10 +11,10 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// access asks the server's Security. Security may be replaced while the server runs.
+// access delegates to the server's current Security, which Use may replace at any time.
 type access struct{ current atomic.Pointer[Security] }
 
-// authenticate finds out which user makes a request. Without an authenticator, all are anonymous.
+// authenticate returns the user of a request. Without an authenticator, every user is anonymous.
 func (a *access) authenticate(r *http.Request) (auth.User, error) {
 	authenticator := a.current.Load().Authenticator
 	if authenticator == nil {
@@ -30,12 +30,12 @@ func (a *access) authenticate(r *http.Request) (auth.User, error) {
 	return user, nil
 }
 
-// authorize returns the Forbidden error that a user sees when the authorizer refuses.
+// authorize returns nil if the request is allowed, else the Forbidden error for the user.
 func (a *access) authorize(ctx context.Context, attributes auth.Attributes) error {
 	return auth.Check(ctx, a.Authorizer(), attributes)
 }
 
-// Authorizer allows nothing until Security has an authorizer.
+// Authorizer returns an authorizer that allows nothing if Security has none.
 func (a *access) Authorizer() auth.Authorizer {
 	if z := a.current.Load().Authorizer; z != nil {
 		return z
@@ -43,16 +43,16 @@ func (a *access) Authorizer() auth.Authorizer {
 	return auth.Authorizers{}
 }
 
-// Admission is the chain of admission plugins.
+// Admission returns the chain of admission plugins.
 func (a *access) Admission() admission.Chain { return a.current.Load().Admission }
 
-// Reviews are the parts of Security that answer posted reviews and token requests.
+// Reviews returns the parts of Security that answer reviews and token requests.
 func (a *access) Reviews() verb.Reviews {
 	s := a.current.Load()
 	return verb.Reviews{Issuer: s.TokenIssuer, Tokens: s.Tokens, Audiences: s.Audiences, Rules: s.Rules}
 }
 
-// path is the handler of a path beside the API that Security serves.
+// path returns the handler of a path that Security serves besides the API.
 func (a *access) path(path string) (http.Handler, bool) {
 	h, ok := a.current.Load().Paths[path]
 	return h, ok

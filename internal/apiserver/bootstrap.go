@@ -138,8 +138,8 @@ func (b *bootstrapper) missingObjects(ctx context.Context, at *registry.Place, o
 // serviceCIDRManager owns the conditions of ServiceCIDRs, under upstream's name.
 const serviceCIDRManager = "kubernetes-service-cidr-controller"
 
-// recordConditionOwner records that a manager has applied these fields of one condition, and nothing else
-// in the status.
+// recordConditionOwner records that a manager has applied these fields of one condition, and
+// nothing else in the status.
 func recordConditionOwner(obj metav1.Object, now metav1.Time, apiVersion, manager, kind string, fields ...string) error {
 	at := fieldpath.MakePathOrDie("status", "conditions", fieldpath.KeyByFields("type", kind))
 	owned := fieldpath.NewSet(at)

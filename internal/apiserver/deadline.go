@@ -11,8 +11,8 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 )
 
-// withDeadline sets the end of a request: limit or, for a long-running request, the end of the server's
-// streams.
+// withDeadline sets the end of a request: limit or, for a long-running request, the end of the
+// server's streams.
 func (s *Server) withDeadline(ctx context.Context, w http.ResponseWriter, info *wire.RequestInfo, limit time.Duration) (context.Context, context.CancelFunc) {
 	if info.LongRunning() {
 		ctx, cancel := context.WithCancel(ctx)
@@ -53,8 +53,8 @@ func timeoutOf(info *wire.RequestInfo, most time.Duration) (time.Duration, *apie
 	return most, nil
 }
 
-// limitBodyDrain limits the wait for the rest of a body that is no longer needed: over HTTP/1, net/http
-// reads some of it before it sends an early answer.
+// limitBodyDrain limits the wait for the rest of a body that is no longer needed: over HTTP/1,
+// net/http reads some of it before it sends an early answer.
 func limitBodyDrain(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
 		// The next request sets its own deadline.

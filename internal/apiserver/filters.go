@@ -118,20 +118,21 @@ func (c *chain) serve(x *exchange) bool {
 	return true
 }
 
-// respondForbidden answers a request that the user may not make. As upstream, only these refusals have the
-// header X-Content-Type-Options.
+// respondForbidden answers a request that the user may not make. As upstream, only these refusals
+// have the header X-Content-Type-Options.
 func respondForbidden(w *telemetry.ResponseRecorder, r *http.Request, err error) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	wire.RespondError(w, wire.ErrorFormat(r), err)
 }
 
-// respondInternalError answers with the filters' own failure, as plain text whatever the client accepts.
+// respondInternalError answers with the filters' own failure, as plain text whatever the client
+// accepts.
 func respondInternalError(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err), http.StatusInternalServerError)
 }
 
-// beginAudit begins the request's audit record, if the policy wants one. It fails if the record cannot
-// be written as configured.
+// beginAudit begins the request's audit record, if the policy wants one. It fails if the record
+// cannot be written as configured.
 func (c *chain) beginAudit(x *exchange) (context.Context, error) {
 	if c.cfg.Audit == nil {
 		return x.ctx, nil
@@ -150,8 +151,8 @@ func (c *chain) beginAudit(x *exchange) (context.Context, error) {
 	return audit.With(x.ctx, rec), nil
 }
 
-// refuseUnauthenticated answers a request before its user is known. The message goes to the audit log in case the
-// client accepts no known format.
+// refuseUnauthenticated answers a request before its user is known. The message goes to the audit
+// log in case the client accepts no known format.
 func (c *chain) refuseUnauthenticated(x *exchange, message string, refusal *apierrors.StatusError) {
 	a := wire.RequestAttributes(auth.User{}, x.info)
 	x.w.Audit = c.cfg.Audit.Begin(x.id, &a, x.r)

@@ -277,8 +277,8 @@ func (fc *flowControl) applyDefaultsOf(obj client.Object) {
 	}
 }
 
-// autoUpdated reports whether this server maintains the object: by its annotation or, if there is none,
-// because its spec was never changed.
+// autoUpdated reports whether this server maintains the object: by its annotation or, if there is
+// none, because its spec was never changed.
 func autoUpdated(obj metav1.Object) bool {
 	value, ok := obj.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey]
 	if !ok {

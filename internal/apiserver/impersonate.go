@@ -85,10 +85,10 @@ func extraHeaders(h http.Header) map[string][]string {
 	return extra
 }
 
-// authorizeImpersonation checks whether the user may impersonate the wanted one, for this request only or
-// for all requests (the verb impersonate). As upstream, it first tries the mode that was allowed
-// for this user the last time. So users with the verb impersonate never see refusals that name
-// other verbs. The error is that of the first mode.
+// authorizeImpersonation checks whether the user may impersonate the wanted one, for this request
+// only or for all requests (the verb impersonate). As upstream, it first tries the mode that was
+// allowed for this user the last time. So users with the verb impersonate never see refusals that
+// name other verbs. The error is that of the first mode.
 func (im *impersonator) authorizeImpersonation(ctx context.Context, user auth.User, wanted *auth.User, about auth.Attributes) (mode impersonationMode, err error) {
 	modes := append(constrainedModes(&user, wanted), modeUnconstrained)
 	last, _ := im.lastModes.Get(user.Name)

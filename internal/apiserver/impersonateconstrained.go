@@ -40,8 +40,8 @@ func (m impersonationMode) verb() string {
 	return constrainedVerbPrefix + string(m)
 }
 
-// constrainedModes returns the constrained modes for the wanted user. Nodes and service accounts are
-// defined by their names: with chosen groups, UID or extras they can only be impersonated
+// constrainedModes returns the constrained modes for the wanted user. Nodes and service accounts
+// are defined by their names: with chosen groups, UID or extras they can only be impersonated
 // unconstrained.
 func constrainedModes(user, wanted *auth.User) []impersonationMode {
 	bare := wanted.UID == "" && len(wanted.Groups) == 0 && len(wanted.Extra) == 0
@@ -68,7 +68,8 @@ func nodeNameOf(name string) (node string, ok bool) {
 	return node, ok && len(validation.NameIsDNSSubdomain(node, false)) == 0
 }
 
-// tokenIsFromNode reports whether the user is a service account with the token of a pod on the node.
+// tokenIsFromNode reports whether the user is a service account with the token of a pod on the
+// node.
 func tokenIsFromNode(user *auth.User, node string) bool {
 	_, _, account := auth.SplitServiceAccount(user.Name)
 	return account && slices.Equal(user.Extra[token.ExtraNodeName], []string{node})

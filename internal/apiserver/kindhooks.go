@@ -16,8 +16,8 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 )
 
-// hookKinds lists what kinds do besides what their strategies say, because it needs the server's
-// configuration or another part of the server.
+// hookKinds sets the hooks of kinds: steps that need the server's configuration or another part of
+// the server, so that a strategy cannot do them.
 func (s *Server) hookKinds() {
 	es := s.endpoints
 	es.Hook("", "services", func(h *registry.Hooks) { *h = s.services.Hooks() })

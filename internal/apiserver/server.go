@@ -330,7 +330,7 @@ func New(cfg Config) (*Server, error) {
 // Use sets the server's authenticator, authorizer and admission.
 func (s *Server) Use(security Security) { s.access.current.Store(&security) }
 
-// Client gives a component access under an identity of its own.
+// Client returns a client for a component, which acts as the given user.
 func (s *Server) Client(user auth.User) client.Interface { return s.clients.Of(user) }
 
 // Register adds collectors of other packages to the server's metrics.
@@ -372,7 +372,8 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	return nil
 }
 
-// hangUp closes the connections that a closed listener had accepted and the server has not taken.
+// closePending closes the connections that a closed listener had accepted and the server has not
+// taken.
 func closePending(listener net.Listener) {
 	for c, err := listener.Accept(); err == nil; c, err = listener.Accept() {
 		_ = c.Close()
@@ -424,7 +425,8 @@ func (s *Server) startBackground() {
 	})
 }
 
-// createBootstrapObjects creates the objects that every cluster needs and reports whether it succeeded.
+// createBootstrapObjects creates the objects that every cluster needs and reports whether it
+// succeeded.
 func (s *Server) createBootstrapObjects(ctx context.Context) bool {
 	if err := s.boot.create(ctx, append(s.boot.objects(), localServices(s.cfg.Switches)...)); err != nil {
 		if ctx.Err() == nil {

@@ -51,12 +51,12 @@ func (s *Server) shutDown(server *http.Server, listener net.Listener, connection
 	}
 }
 
-// maxWatchEndPause is the longest pause between the ends of two watches: as upstream, at least 200 end per
-// second.
+// maxWatchEndPause is the longest pause between the ends of two watches: as upstream, at least 200
+// end per second.
 const maxWatchEndPause = 5 * time.Millisecond
 
-// endWatchesGradually ends watches spread over a time, so that their clients do not all reconnect to other
-// servers at once. Watches that begin meanwhile end at once, or with the last.
+// endWatchesGradually ends watches spread over a time, so that their clients do not all reconnect
+// to other servers at once. Watches that begin meanwhile end at once, or with the last.
 func (s *Server) endWatchesGradually(over time.Duration) {
 	ends := append(s.watches.Streams.CloseToNew(), s.handled.all()...)
 	if len(ends) == 0 {
@@ -139,8 +139,8 @@ func waitForZero(ctx context.Context, n *atomic.Int64) {
 // shuttingDownMessage is upstream's answer to requests that arrive during shutdown.
 const shuttingDownMessage = "The apiserver is shutting down, please try again later."
 
-// acceptRequest accepts a request, or answers it with Retry-After if the server accepts no more. The
-// shutdown waits until done is called, except for long-running requests.
+// acceptRequest accepts a request, or answers it with Retry-After if the server accepts no more.
+// The shutdown waits until done is called, except for long-running requests.
 func (c *chain) acceptRequest(w http.ResponseWriter, r *http.Request, info *wire.RequestInfo) (done func(), ok bool) {
 	// Count before reading leaving: a shutdown that sets it later then waits for this request.
 	c.inProgress.Add(1)

@@ -30,7 +30,7 @@ const (
 	webhookAgent = "kube-apiserver-admission"
 )
 
-// webhookClient makes the client that asks the webhook of a configuration.
+// webhookClient returns a client for the webhook of a configuration.
 type webhookClient func(*apiextensionsv1.WebhookClientConfig) (*http.Client, error)
 
 // Converter calls the conversion webhook of one definition and keeps connections to it.
@@ -42,6 +42,7 @@ type Converter struct {
 	closed bool
 }
 
+// Call sends a ConversionReview to the webhook of config and returns its answer.
 func (c *Converter) Call(ctx context.Context, config *apiextensionsv1.WebhookClientConfig, request []byte) ([]byte, error) {
 	client, err := c.connect(config)
 	if err != nil {

@@ -29,7 +29,7 @@ type Clients struct {
 	Audit     *audit.Log              // nil records nothing
 }
 
-// of returns a client for a component, which acts as the given user.
+// Of returns a client for a component, which acts as the given user.
 func (s *Clients) Of(user auth.User) client.Interface {
 	local := &localClient{from: s, user: user}
 	return &routedClient{localClient: local, extension: sync.OnceValues(func() (client.Interface, error) {

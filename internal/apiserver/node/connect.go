@@ -37,7 +37,7 @@ type Connector struct {
 	Metrics *telemetry.WriteMetrics
 	Log     *slog.Logger
 	Egress  *egress.Selector // nil connects directly
-	TLS     *tls.Config      // for kubelets; nil is without a client certificate
+	TLS     *tls.Config      // for kubelets; nil sends no client certificate
 	// Addresses are the kinds of nodes' addresses that are tried, in order; nil is addressTypes.
 	Addresses []corev1.NodeAddressType
 	out       transports
@@ -99,8 +99,8 @@ func (c *connection) serveStream(ctx context.Context, find func(context.Context)
 	return nil
 }
 
-// authorizeStream also requires the verb create for a GET, with which WebSockets begin: a user who may
-// only read must not run commands (AuthorizePodWebsocketUpgradeCreatePermission).
+// authorizeStream also requires the verb create for a GET, with which WebSockets begin: a user who
+// may only read must not run commands (AuthorizePodWebsocketUpgradeCreatePermission).
 func (c *connection) authorizeStream(ctx context.Context) error {
 	if c.R.Method != http.MethodGet {
 		return nil

@@ -36,6 +36,7 @@ type transports struct {
 	Proxy      *http.Transport // to pods and services, without a client certificate
 }
 
+// Transports returns the transports, which are created on first use.
 func (n *Connector) Transports() *transports {
 	t := &n.out
 	t.once.Do(func() {

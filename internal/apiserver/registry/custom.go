@@ -21,7 +21,8 @@ type customVersion struct {
 	managers *custom.Kept[*customManagers]
 }
 
-// DefinitionOutline returns a definition without its schemas. The complete one is not kept in memory.
+// DefinitionOutline returns a definition without its schemas. The complete one is not kept in
+// memory.
 func DefinitionOutline(entry *cache.Entry) (*apiextensionsv1.CustomResourceDefinition, error) {
 	obj, err := entry.Derived("outline", func(obj runtime.Object) (runtime.Object, error) {
 		crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
@@ -51,6 +52,7 @@ func ReadDefinition(entry *cache.Entry) func() (*apiextensionsv1.CustomResourceD
 	}
 }
 
+// NewCustomEndpoint returns the endpoint of a version of a custom kind.
 func NewCustomEndpoint(s *Shared, v *custom.Version) *Endpoint {
 	kind := v.Kind()
 	r := &Registry{

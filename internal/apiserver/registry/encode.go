@@ -22,6 +22,7 @@ func (e *Endpoint) jsonOf(entry *cache.Entry) ([]byte, error) {
 	return e.JSONWith((*cache.Entry).EncodedBy, entry)
 }
 
+// JSONWith is jsonOf with a choice of whether the entry keeps the encoding.
 func (e *Endpoint) JSONWith(by EncodingFunc, entry *cache.Entry) ([]byte, error) {
 	return by(entry, e.JSONForm, func() ([]byte, error) {
 		if e.Custom != nil {
@@ -41,6 +42,7 @@ func (e *Endpoint) protobufOf(entry *cache.Entry) ([]byte, error) {
 	return e.ProtobufWith((*cache.Entry).EncodedBy, entry)
 }
 
+// ProtobufWith is protobufOf with a choice of whether the entry keeps the encoding.
 func (e *Endpoint) ProtobufWith(by EncodingFunc, entry *cache.Entry) ([]byte, error) {
 	return by(entry, e.ProtobufForm, func() ([]byte, error) {
 		obj, err := entry.Peek()

@@ -54,6 +54,7 @@ type Kinds struct {
 	dynamic []kindProvider
 }
 
+// NewKinds returns the kinds of the table, without those that on turns off.
 func NewKinds(s *Shared, on *api.Switches) *Kinds {
 	table := api.Kinds()
 	es := &Kinds{
@@ -87,20 +88,21 @@ func NewKinds(s *Shared, on *api.Switches) *Kinds {
 	return es
 }
 
-// Hook sets what one kind does besides, within its writes.
+// Hook changes the hooks of a built-in kind, which run within its writes.
 func (es *Kinds) Hook(group, resource string, set func(*Hooks)) {
 	if r := es.Registry(group, resource); r != nil {
 		set(&r.Hooks)
 	}
 }
 
-// Join adds kinds that are found while the server runs.
+// Join adds a provider of kinds that appear while the server runs.
 func (es *Kinds) Join(p kindProvider) {
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	es.dynamic = append(es.dynamic, p)
 }
 
+// Find returns the endpoint of a resource, built-in or dynamic.
 func (es *Kinds) Find(gvr schema.GroupVersionResource) (*Endpoint, bool) {
 	if e, ok := es.Builtin[gvr]; ok {
 		return e, true
@@ -137,8 +139,8 @@ func (es *Kinds) FindServed(gvr schema.GroupVersionResource) (*Endpoint, bool) {
 	return es.Find(gvr)
 }
 
-// HasBuiltInVersion reports whether a built-in kind is served in the group version. Custom kinds cannot add to
-// such a group version.
+// HasBuiltInVersion reports whether a built-in kind is served in the group version. Custom kinds
+// cannot add to such a group version.
 func (es *Kinds) HasBuiltInVersion(gv schema.GroupVersion) bool { return es.versions[gv] }
 
 // HasBuiltInPrefix reports whether a built-in kind stores its objects under the prefix.

@@ -16,8 +16,9 @@ type ListBody struct {
 	items      listItems
 }
 
-// laneMinBytes is the size in bytes from which a list uses one of the server's lanes. Smaller lists end
-// before they delay others, and a lane would cost them two fifths of their throughput on two CPUs.
+// laneMinBytes is the size in bytes from which a list uses one of the server's lanes. Smaller lists
+// end before they delay others, and a lane would cost them two fifths of their throughput on two
+// CPUs.
 const laneMinBytes = 32 << 20
 
 // listItems are encoded from their entries piece by piece while they are written, unless all is
@@ -46,6 +47,7 @@ var pieceBuffers = sync.Pool{New: func() any { b := make([]byte, 0, pieceBytes+p
 // wholeBody returns a body that is one document.
 func wholeBody(doc []byte, err error) (*ListBody, error) { return &ListBody{head: doc}, err }
 
+// Size returns the size of the body in bytes.
 func (l *ListBody) Size() int { return len(l.head) + l.items.size + len(l.tail) }
 
 // items returns the page's items in a form. A page of all objects shares them with other requests.
@@ -79,8 +81,8 @@ func (e *Endpoint) items(p *Page, name string, form itemForm) (listItems, error)
 	return listItems{size: len(plain), shared: all, lanes: items.lanes}, nil
 }
 
-// A list of a kind with many objects takes turns with other lists after each objectsPerTurn objects.
-// A page or a small namespace ends within its first turn.
+// A list of a kind with many objects takes turns with other lists after each objectsPerTurn
+// objects. A page or a small namespace ends within its first turn.
 const (
 	ManyObjects    = 10000
 	objectsPerTurn = 500

@@ -83,8 +83,8 @@ func (r *Registry) WaitVisible(ctx context.Context, revision int64) {
 	}
 }
 
-// NeedsReencryption reports whether an unchanged object must be written again because the store would now
-// encrypt it with another key.
+// NeedsReencryption reports whether an unchanged object must be written again because the store
+// would now encrypt it with another key.
 func (r *Registry) NeedsReencryption(ctx context.Context, key string) bool {
 	sealed, ok := r.Place.Raw.(interface {
 		Stale(ctx context.Context, key string) (bool, error)
@@ -108,7 +108,8 @@ func (r *Registry) ExplainDecodeError(ctx context.Context, key string, stored []
 	return err
 }
 
-// ExplainListError is undecrypted for a list. It names the first entry that could not be decrypted.
+// ExplainListError is ExplainDecodeError for a list. It names the first entry that could not be
+// decrypted.
 func (r *Registry) ExplainListError(ctx context.Context, entries []*cache.Entry, err error) error {
 	for _, e := range entries {
 		if why := r.decryptError(ctx, e.Key, e.Stored()); why != nil {

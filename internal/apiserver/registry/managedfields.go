@@ -41,6 +41,7 @@ type managerKey struct {
 	subresource string
 }
 
+// FieldManager is apimachinery's field manager.
 type FieldManager = *managedfields.FieldManager
 
 // TypeConverter has the schemas of the built-in kinds. Parsing them takes a while, so it is done on
@@ -78,6 +79,7 @@ func (e *Endpoint) Manager(subresource string) (FieldManager, error) {
 // failing that, one that deduces types from the values.
 func (e *Endpoint) TypeConverter() managedfields.TypeConverter { return TypeConverterFor(e.GVK) }
 
+// TypeConverterFor returns the type converter for a built-in kind.
 func TypeConverterFor(gvk schema.GroupVersionKind) managedfields.TypeConverter {
 	obj, err := api.Scheme.New(gvk)
 	if err != nil {

@@ -43,6 +43,7 @@ type watchStats struct {
 // watchBuckets are upstream's, in bytes.
 var watchBuckets = [...]float64{1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072}
 
+// Sent counts an event of size bytes.
 func (w *watchStats) Sent(size int) {
 	w.bytes.Add(uint64(size))
 	w.buckets[watchBucket(size)].Add(1)
@@ -198,6 +199,7 @@ func (r *Registry) collect(ch chan<- prometheus.Metric, reader cache.Reader) {
 	counter(descInit, r.Reads.Initial.Load())
 }
 
+// FrameMark is the end of a frame in a block, and the frame's revision.
 type FrameMark struct {
 	End      int
 	Revision int64

@@ -15,7 +15,8 @@ type Page struct {
 	Revision  int64
 	Next      string // continue token
 	Remaining *int64
-	// CompletePrefix is a prefix if the page has all objects below it; empty if some may be missing.
+	// CompletePrefix is a prefix if the page has all objects below it; empty if some may be
+	// missing.
 	CompletePrefix string
 	// Changed is the revision of the kind's newest change.
 	Changed int64

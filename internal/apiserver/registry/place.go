@@ -16,6 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
+// Condition reports whether the store answers.
 func (p *Place) Condition(ctx context.Context) corev1.ComponentCondition {
 	if _, err := p.Store.Revision(ctx); err != nil {
 		return corev1.ComponentCondition{Status: corev1.ConditionFalse, Error: err.Error()}

@@ -50,6 +50,7 @@ func (r *Registry) waitFor(ctx context.Context, reader cache.Reader, revision in
 	return reader.WaitFor(ctx, revision)
 }
 
+// ParseRevision parses a resourceVersion.
 func ParseRevision(resourceVersion string) (int64, error) {
 	revision, err := strconv.ParseUint(resourceVersion, 10, 63)
 	if err != nil {
@@ -58,6 +59,7 @@ func ParseRevision(resourceVersion string) (int64, error) {
 	return int64(revision), nil
 }
 
+// BadRevision returns upstream's answer to an invalid resourceVersion.
 func BadRevision(err error) error {
 	return apierrors.NewBadRequest("invalid resource version: " + err.Error())
 }

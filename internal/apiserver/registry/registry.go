@@ -152,8 +152,8 @@ func (r *Registry) ReadForm(obj runtime.Object, stored []byte, revision int64) (
 	return r.Decode(stored, revision) // a conversion may have dropped fields
 }
 
-// DryRunForm returns the answer to a dry run: the object as it would come out of the store, with its
-// current resourceVersion, if any.
+// DryRunForm returns the answer to a dry run: the object as it would come out of the store, with
+// its current resourceVersion, if any.
 func (r *Registry) DryRunForm(obj runtime.Object) (runtime.Object, error) {
 	if r.Custom == nil || r.Kind.StorageVersion == "" {
 		return obj, nil
@@ -169,6 +169,7 @@ func (r *Registry) DryRunForm(obj runtime.Object) (runtime.Object, error) {
 	return out, err
 }
 
+// ApplyDefaults sets the kind's defaults.
 func (r *Registry) ApplyDefaults(obj runtime.Object) {
 	if r.Strategy.Default != nil {
 		r.Strategy.Default(obj)
@@ -266,6 +267,7 @@ type Endpoint struct {
 	Watched                watchStats
 }
 
+// New returns the endpoint of a registry in a version.
 func New(r *Registry, version string) *Endpoint {
 	gv := schema.GroupVersion{Group: r.Kind.Kind.Group, Version: version}
 	return &Endpoint{
@@ -289,12 +291,13 @@ func (e *Endpoint) ToHub(obj runtime.Object) (runtime.Object, error) {
 	return out, nil
 }
 
-// LogPanic logs a panic in work that goes on after its request's handler has returned.
+// LogPanic logs a panic in work that continues after its request's handler has returned.
 func (e *Endpoint) LogPanic(what string, v any) {
 	e.Shared.Log.Error(what, "resource", e.GVR.String(), "panic", v, "stack", string(debug.Stack()))
 }
 
-// IsOwnKind reports whether an object is of the kind that the endpoint serves, not of a subresource's.
+// IsOwnKind reports whether an object is of the kind that the endpoint serves, not of a
+// subresource's.
 func (e *Endpoint) IsOwnKind(obj runtime.Object) bool {
 	if _, ok := obj.(runtime.Unstructured); ok {
 		return obj.GetObjectKind().GroupVersionKind().Kind == e.GVK.Kind

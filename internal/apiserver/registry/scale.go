@@ -85,8 +85,8 @@ func (e *Endpoint) SetReplicas(obj runtime.Object, n int32) error {
 	return nil
 }
 
-// ScaleAttributes replaces the workload by its Scale in the attributes, because admission decides on the
-// Scale.
+// ScaleAttributes replaces the workload by its Scale in the attributes, because admission decides
+// on the Scale.
 func (e *Endpoint) ScaleAttributes(a *admission.Attributes) error {
 	after, err := e.ScaleOf(a.Object)
 	if err != nil {

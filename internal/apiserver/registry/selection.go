@@ -82,6 +82,7 @@ func (e *Endpoint) selectable(name, value string) (string, string, error) {
 	return "", "", apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", name))
 }
 
+// Matches reports whether the selectors match an entry.
 func (r *ListRequest) Matches(e *cache.Entry) (bool, error) {
 	if !r.Labels.Empty() && !r.Labels.Matches(&e.Labels) {
 		return false, nil

@@ -27,7 +27,7 @@ type Shared struct {
 	EventTTL, LeaseReuse time.Duration
 }
 
-// Now is the time to the second, as metadata has it.
+// Now returns the current time, truncated to seconds as in metadata.
 func (s *Shared) Now() metav1.Time {
 	return metav1.NewTime(s.Clock().Truncate(time.Second))
 }

@@ -23,8 +23,8 @@ type listForm struct{ form, prefix string }
 const (
 	// maxSharedForms is the largest number of forms that are tracked at a time.
 	maxSharedForms = 32
-	// MinSharedInterval is the shortest interval at which a form's items are built: slow clients may
-	// still be reading the last ones.
+	// MinSharedInterval is the shortest interval at which a form's items are built: slow clients
+	// may still be reading the last ones.
 	MinSharedInterval = time.Second
 	// maxSharedBytes limits items that are built to be compressed once for all, in bytes.
 	// Uncompressed lists are shared only below laneMinBytes: larger ones save little, and so much
@@ -32,6 +32,7 @@ const (
 	maxSharedBytes = 256 << 20
 )
 
+// SharedList is the state of one form of a kind's lists.
 type SharedList struct {
 	mu         sync.Mutex // not held while items are built
 	lastListed int64      // state of the last list

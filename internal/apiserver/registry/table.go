@@ -77,6 +77,7 @@ func (e *Endpoint) columns() []metav1.TableColumnDefinition {
 		{Name: createdAt, Type: "date", Description: objectMetaDocs["creationTimestamp"]}}
 }
 
+// Cells returns the table cells of an object.
 func (e *Endpoint) Cells(obj runtime.Object, now metav1.Time) []any {
 	if e.Strategy.Row != nil {
 		return e.Strategy.Row(obj, now)

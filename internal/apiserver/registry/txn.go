@@ -13,12 +13,13 @@ import (
 // Transaction is the transaction that a write builds: the object itself and the additions of hooks.
 type Transaction struct {
 	Of    *Registry // the kind of the object
-	Place *Place    // where all that it writes lies
+	Place *Place    // the store of all its keys
 	// DryRun transactions are built and not committed.
 	DryRun bool
 	// KeepsOwners is for a write that fails rather than lose managedFields: a server-side apply.
 	KeepsOwners bool
-	// Refresh brings up to date what hooks made further conditions from; nil if there are none.
+	// Refresh waits until the caches that hooks read for their conditions are as new as the given
+	// revision; nil if no hook added conditions.
 	Refresh    func(ctx context.Context, revision int64)
 	Conditions []store.Condition
 	Ops        []store.Op
@@ -30,11 +31,13 @@ type Transaction struct {
 	DryRunErr error
 }
 
+// Add adds an operation with its condition.
 func (t *Transaction) Add(c store.Condition, op store.Op) {
 	t.Conditions = append(t.Conditions, c)
 	t.Ops = append(t.Ops, op)
 }
 
+// Fail undoes the allocations of a transaction that was not committed.
 func (t *Transaction) Fail() {
 	for _, fn := range t.onFailure {
 		fn()
@@ -67,10 +70,10 @@ func (t *Transaction) Put(c store.Condition, obj runtime.Object, stored []byte, 
 	t.object = obj
 }
 
-// dropManagedFields shrinks an object that is too large for the store by dropping its managedFields,
-// which the writer did not send and which can be larger than the fields themselves if names are
-// long. It reports whether there was anything to drop. An apply depends on managedFields and is
-// refused instead.
+// dropManagedFields shrinks an object that is too large for the store by dropping its
+// managedFields, which the writer did not send and which can be larger than the fields themselves
+// if names are long. It reports whether there was anything to drop. An apply depends on
+// managedFields and is refused instead.
 func (t *Transaction) dropManagedFields() bool {
 	if t.object == nil || t.KeepsOwners || len(wire.Accessor(t.object).GetManagedFields()) == 0 {
 		return false

@@ -100,8 +100,8 @@ func (rs *Handler) Serve(w *telemetry.ResponseRecorder, r *http.Request, info *w
 	wire.RespondError(w, wire.ErrorFormat(r), err)
 }
 
-// watchFormatError returns the error for a watch in an unsupported format. Errors in its options come
-// first.
+// watchFormatError returns the error for a watch in an unsupported format. Errors in its options
+// come first.
 func (c *Call) watchFormatError(form error) error {
 	req, err := c.listRequest()
 	if err != nil {
@@ -246,8 +246,8 @@ func (c *Call) respondList(body *registry.ListBody) error {
 	return abortOn(body.SendTo(c.W))
 }
 
-// abortOn aborts the connection of an answer that could not be finished, so that the client does not
-// take the part for the whole. Usually the client has already gone.
+// abortOn aborts the connection of an answer that could not be finished, so that the client does
+// not take the part for the whole. Usually the client has already gone.
 func abortOn(err error) error {
 	if err != nil {
 		panic(http.ErrAbortHandler)

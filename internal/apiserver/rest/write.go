@@ -76,6 +76,7 @@ func (c *Call) setOptions(opts runtime.Object, dryRun []string, manager string) 
 	c.FieldManager = registry.ManagerOrAgent(manager, c.R.UserAgent())
 }
 
+// InvalidOptions returns the error for invalid options of the given kind.
 func InvalidOptions(kind string, errs field.ErrorList) error {
 	return api.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
 }

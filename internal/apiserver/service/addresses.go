@@ -50,7 +50,7 @@ func (r AddressRange) size() uint64 {
 	return 1 << bits
 }
 
-// at returns the address at an offset from the first one.
+// At returns the address at an offset from the first one.
 func (r AddressRange) At(offset uint64) netip.Addr {
 	base := r.Masked().Addr()
 	n := new(big.Int).SetBytes(base.AsSlice())

@@ -78,8 +78,8 @@ func defaultFamilyPolicy(svc, old *corev1.Service) {
 	svc.Spec.IPFamilyPolicy = &policy
 }
 
-// resolveSecondFamily applies a change of policy. SingleStack releases the second address and family
-// if they are unchanged, and contradicts two new ones. The other policies release none.
+// resolveSecondFamily applies a change of policy. SingleStack releases the second address and
+// family if they are unchanged, and contradicts two new ones. The other policies release none.
 func resolveSecondFamily(svc, old *corev1.Service) (errs field.ErrorList) {
 	spec, at := &svc.Spec, field.NewPath("spec", "ipFamilyPolicy")
 	wrong := func(text string) { errs = append(errs, field.Invalid(at, *spec.IPFamilyPolicy, text)) }

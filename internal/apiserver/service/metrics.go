@@ -75,8 +75,8 @@ var (
 	descPortsFree      = prometheus.NewDesc(portMetrics+"available_ports", "Gauge measuring the number of available NodePorts for Services", nil, nil)
 )
 
-// AllocatedMetrics report how much of the ranges is taken. They read the store, so they include other
-// servers' allocations.
+// AllocatedMetrics report how much of the ranges is taken. They read the store, so they include
+// other servers' allocations.
 type AllocatedMetrics struct{ Services *Allocator }
 
 // Describe implements prometheus.Collector.
@@ -126,8 +126,8 @@ func (s *Allocator) allocatedIn(ctx context.Context, in AddressRange) (n uint64,
 	return n, nil
 }
 
-// usableCount returns the number of usable addresses of a range: all but the network's own and, for IPv4,
-// the last one.
+// usableCount returns the number of usable addresses of a range: all but the network's own and, for
+// IPv4, the last one.
 func (r AddressRange) usableCount() uint64 {
 	if familyOf(r.Addr()) == corev1.IPv4Protocol {
 		return r.size() - 2

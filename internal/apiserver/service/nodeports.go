@@ -147,7 +147,8 @@ func (b *portBitmap) assignNew(svc *corev1.Service) *field.Error {
 	return nil
 }
 
-// requestedNodePort returns the first node port that is set for a port of this number, 0 if none is.
+// requestedNodePort returns the first node port that is set for a port of this number, 0 if none
+// is.
 func requestedNodePort(svc *corev1.Service, number int32) int32 {
 	for _, p := range svc.Spec.Ports {
 		if p.Port == number && p.NodePort != 0 {
@@ -202,7 +203,7 @@ type portBitmap struct {
 	bits       *big.Int
 	revision   int64
 	changed    bool
-	onAllocate func(scope string, err error) // called with the result of each allocation; may be nil
+	onAllocate func(scope string, err error) // gets the result of each allocation; may be nil
 }
 
 func (b *portBitmap) allocated(scope string, err error) {

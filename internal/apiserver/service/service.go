@@ -28,9 +28,9 @@ type PortRange struct{ Base, Size int }
 type Allocator struct {
 	Kinds   *registry.Kinds
 	Metrics *allocationMetrics
-	// CIDRs are where cluster IPs come from: one range, or two of different families.
+	// CIDRs are the ranges of cluster IPs: one, or two of different families.
 	CIDRs []netip.Prefix
-	// Ports are where node ports come from.
+	// Ports is the range of node ports.
 	Ports PortRange
 	// Owned records in a new object's managedFields that the API server has set its fields.
 	Owned func(kind *registry.Endpoint, obj runtime.Object) runtime.Object
@@ -55,7 +55,7 @@ func (s *Allocator) Hooks() registry.Hooks {
 	}
 }
 
-// refresh waits until the cache of addresses has what stood in a transaction's way.
+// refresh waits until the cache of addresses has the changes that made a transaction fail.
 func (s *Allocator) refresh(ctx context.Context, revision int64) {
 	if r := s.Kinds.Registry("networking.k8s.io", "ipaddresses"); r != nil {
 		r.WaitVisible(ctx, revision)

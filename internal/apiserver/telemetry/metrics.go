@@ -46,9 +46,10 @@ type Metrics struct {
 	Others *requestSeries
 }
 
+// MaxSeries is the largest number of label sets of requests; more share one series.
 const MaxSeries = 10000
 
-// The constructors of collectors, by name, help and labels.
+// NewCounter returns a vector of counters with the given name, help and labels.
 func NewCounter(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
@@ -57,6 +58,7 @@ func newGauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 }
 
+// NewHistogram returns a vector of histograms with the given name, help, buckets and labels.
 func NewHistogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
@@ -64,6 +66,7 @@ func NewHistogram(name, help string, buckets []float64, labels ...string) *prome
 // requestSeconds are upstream's buckets of request durations; service times omit the first two.
 var requestSeconds = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
 
+// NewMetrics creates the metrics of a server.
 func NewMetrics() *Metrics {
 	labels := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
 	inflight := newGauge("apiserver_current_inflight_requests",
@@ -116,6 +119,7 @@ func NewMetrics() *Metrics {
 	return m
 }
 
+// Handler serves /metrics.
 func (m *Metrics) Handler() http.Handler {
 	return zpages.Metrics(m.Registry)
 }

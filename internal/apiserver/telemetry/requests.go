@@ -98,7 +98,7 @@ func shapeOf(info *wire.RequestInfo) requestLabels {
 	return s
 }
 
-// of returns the series of a request's shape.
+// SeriesOf returns the series of a request's labels.
 func (m *Metrics) SeriesOf(info *wire.RequestInfo) *requestSeries {
 	s := shapeOf(info)
 	if found, ok := m.series.Load(s); ok {

@@ -57,6 +57,7 @@ func (w *ResponseRecorder) Release() {
 	w.OnEnd()
 }
 
+// WriteHeader implements http.ResponseWriter.
 func (w *ResponseRecorder) WriteHeader(code int) {
 	w.begin(code)
 	w.ResponseWriter.WriteHeader(code)
@@ -75,6 +76,7 @@ func (w *ResponseRecorder) begin(code int) {
 	}
 }
 
+// Write implements http.ResponseWriter.
 func (w *ResponseRecorder) Write(b []byte) (int, error) {
 	w.begin(http.StatusOK)
 	var since time.Time
@@ -123,6 +125,7 @@ func (w *ResponseRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 
+// Flush implements http.Flusher.
 func (w *ResponseRecorder) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
 // Record is the audit record of the request; nil when there is none.

@@ -126,8 +126,8 @@ type FilterTimer struct {
 	Span  trace.Span // of the request
 }
 
-// EndStage is lap for a filter with a span. If the filter refuses the request, filter is nil: the span
-// is recorded, but not the metric, as upstream.
+// EndStage is EndFilter for a filter with a span. If the filter refuses the request, filter is nil:
+// the span is recorded, but not the metric, as upstream.
 func (l *FilterTimer) EndStage(name string, filter prometheus.Observer) {
 	began := l.Since
 	if filter != nil {

@@ -112,7 +112,7 @@ type storeUse struct {
 	durations prometheus.Observer
 }
 
-// of returns the series of a key's kind.
+// seriesOf returns the series of a key's kind.
 func (m *StoreMetrics) seriesOf(key string) *storeSeries {
 	name := kindOfKey(key)
 	m.mu.RLock()
@@ -150,8 +150,8 @@ func kindOfKey(key string) string {
 	return rest[:len(first)+1+len(resource)]
 }
 
-// isBuiltIn are the built-in kinds by that part of their keys. The part is often an older name of the
-// kind, and seldom has its group.
+// builtIn are the built-in kinds by that part of their keys. The part is often an older name of
+// the kind, and seldom has its group.
 var builtIn = sync.OnceValue(func() map[string]schema.GroupResource {
 	kinds := map[string]schema.GroupResource{}
 	for _, kind := range api.Kinds() {

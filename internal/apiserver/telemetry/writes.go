@@ -97,8 +97,8 @@ func (m *WriteMetrics) Written(subresource string, old, obj runtime.Object) {
 	}
 }
 
-// DurationHonored reports whether the given duration is close to the requested one: signers may backdate
-// certificates a little.
+// DurationHonored reports whether the given duration is close to the requested one: signers may
+// backdate certificates a little.
 func DurationHonored(asked, given time.Duration) bool {
 	return (asked - given).Abs() < 5*time.Minute+asked/20
 }

@@ -154,8 +154,8 @@ func (op *Operation) createOnce(ctx context.Context, obj runtime.Object) (runtim
 	return r.ReadForm(obj, t.Stored(), res.Revision)
 }
 
-// explainFailedCreate explains a failed condition of a create: the object exists, or a hook's allocation
-// was taken.
+// explainFailedCreate explains a failed condition of a create: the object exists, or a hook's
+// allocation was taken.
 func (op *Operation) explainFailedCreate(t *registry.Transaction, res store.TxnResult, key string) error {
 	for i, c := range t.Conditions {
 		if c.Key != key || res.Current[i] == nil {
@@ -174,7 +174,8 @@ func (op *Operation) explainFailedCreate(t *registry.Transaction, res store.TxnR
 // errResourceVersionOnCreate refuses a resourceVersion on a create: a new object has none yet.
 var errResourceVersionOnCreate = errors.New("resourceVersion should not be set on objects to be created")
 
-// errDependencyChanged reports a concurrent change of something that a write depends on besides its object.
+// errDependencyChanged reports a concurrent change of something that a write depends on besides its
+// object.
 var errDependencyChanged = errors.New("objects that the write depends on have changed")
 
 func (op *Operation) alreadyExists(name string, existing runtime.Object) error {

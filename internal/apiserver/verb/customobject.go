@@ -89,8 +89,8 @@ func (op *Operation) notHandled(err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", op.GVK.Kind, op.GVK.Version, op.GVK.Kind, err))
 }
 
-// copyOfCustom is take for a custom resource, for which a caller in the process may use a Go type of
-// its own.
+// copyOfCustom is CopyOf for a custom resource, for which a caller in the process may use a Go type
+// of its own.
 func (op *Operation) copyOfCustom(obj runtime.Object) (runtime.Object, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {

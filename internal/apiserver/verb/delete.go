@@ -43,8 +43,8 @@ func (op *Operation) Delete(ctx context.Context, opts *metav1.DeleteOptions) (ou
 	return out, gone, nil
 }
 
-// warnAboutOrphans warns about jobs that are deleted without a propagation policy, because their pods
-// stay.
+// warnAboutOrphans warns about jobs that are deleted without a propagation policy, because their
+// pods stay.
 func (op *Operation) warnAboutOrphans(opts *metav1.DeleteOptions) {
 	if op.Endpoint.Resource == jobs && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
 		op.Warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning")
@@ -110,8 +110,8 @@ func (op *Operation) admitDeletion(ctx context.Context, obj runtime.Object, opts
 	return op.ValidateAdmission(ctx, a)
 }
 
-// hasOwnDeletion reports whether the kind has its own deletion: namespaces and definitions of custom
-// resources.
+// hasOwnDeletion reports whether the kind has its own deletion: namespaces and definitions of
+// custom resources.
 func (op *Operation) hasOwnDeletion() bool {
 	return op.Endpoint.Hooks.MarkDeleted != nil || op.Endpoint.Resource == namespaces
 }

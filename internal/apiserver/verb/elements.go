@@ -9,8 +9,9 @@ import (
 	"github.com/knarr-project/knarr/internal/api/bounds"
 )
 
-// checkElementBounds refuses an object with a list or map that is too large for the field manager. size
-// is that of the object's document: most are too short to have so many elements, and need no check.
+// checkElementBounds refuses an object with a list or map that is too large for the field manager.
+// size is that of the object's document: most are too short to have so many elements, and need no
+// check.
 func (op *Operation) checkElementBounds(size int, content map[string]any) error {
 	if size < 2*bounds.MaxElements { // an element and its separator take two bytes
 		return nil

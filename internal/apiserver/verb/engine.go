@@ -13,24 +13,25 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// Engine is what all operations of one server have in common.
+// Engine has the parts of a server that its operations share.
 type Engine struct {
 	Kinds  *registry.Kinds
 	Access Access
 	// Meter measures nodes and pods.
 	Meter *usage.Meter
-	// Components gives the ComponentStatuses whose names are wanted.
+	// Components returns the ComponentStatuses whose names are wanted.
 	Components func(ctx context.Context, wanted func(name string) bool) []runtime.Object
 }
 
-// Access is who may do what, as operations ask for it.
+// Access authorizes operations, and has the admission plugins that they run.
 type Access interface {
 	Authorizer() auth.Authorizer
 	Admission() admission.Chain
 	Reviews() Reviews
 }
 
-// Reviews answer what is posted to be answered, not kept: token requests, token reviews, rules reviews.
+// Reviews answer objects that are posted and not stored: token requests, token reviews and rules
+// reviews.
 type Reviews struct {
 	Issuer    TokenIssuer
 	Tokens    auth.TokenAuthenticator
@@ -38,17 +39,17 @@ type Reviews struct {
 	Rules     RulesReviewer
 }
 
-// TokenIssuer makes service account tokens.
+// TokenIssuer issues service account tokens.
 type TokenIssuer interface {
 	Issue(ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 }
 
-// RulesReviewer fills in what a user may do in a namespace.
+// RulesReviewer fills in the rules of a user in a namespace.
 type RulesReviewer interface {
 	ReviewRules(user auth.User, review *authorizationv1.SelfSubjectRulesReview) error
 }
 
-// InternalOperation is an operation of the server itself on one of its own kinds.
+// InternalOperation returns an operation of the server itself on a built-in kind.
 func (en *Engine) InternalOperation(e *registry.Endpoint, namespace, name string) *Operation {
 	return &Operation{
 		Engine: en, Endpoint: e, User: auth.Component(auth.UserAPIServer, auth.GroupMasters), Verb: "update",
@@ -56,7 +57,7 @@ func (en *Engine) InternalOperation(e *registry.Endpoint, namespace, name string
 	}
 }
 
-// Authorize returns the Forbidden error that a user sees when the authorizer refuses.
+// Authorize returns nil if a is allowed, else the Forbidden error for the user.
 func (en *Engine) Authorize(ctx context.Context, a auth.Attributes) error {
 	return auth.Check(ctx, en.Access.Authorizer(), a)
 }

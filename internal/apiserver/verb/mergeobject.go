@@ -136,8 +136,8 @@ func replaceValue(to reflect.Value, patch any) bool {
 	return true
 }
 
-// hasCustomUnmarshaler reports whether a type has its own JSON decoding (a time, a quantity), so that
-// nothing can be merged into it.
+// hasCustomUnmarshaler reports whether a type has its own JSON decoding (a time, a quantity), so
+// that nothing can be merged into it.
 func hasCustomUnmarshaler(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(jsonUnmarshaler) || p.Implements(textUnmarshaler)
@@ -151,7 +151,7 @@ var (
 	structFields sync.Map // reflect.Type → map[string][]int
 )
 
-// FieldsOf returns a struct's fields by their JSON names, including those of inlined structs. Kind
+// fieldsOf returns a struct's fields by their JSON names, including those of inlined structs. Kind
 // and apiVersion are not among them: patches of those use the document.
 func fieldsOf(t reflect.Type) map[string][]int {
 	if found, ok := structFields.Load(t); ok {

@@ -174,6 +174,7 @@ func (op *Operation) keepNamespace(acc metav1.Object) error {
 	return nil
 }
 
+// ValidateAdmission runs the validating plugins.
 func (op *Operation) ValidateAdmission(ctx context.Context, a *admission.Attributes) error {
 	connectAudit(ctx, a)
 	ctx, span := trace.Start(ctx, "Validating admission")

@@ -35,8 +35,8 @@ type PatchRequest struct {
 	duplicates []error // fields that the patch itself sets twice
 }
 
-// duplicateFields returns the fields that a merge patch sets twice. The patched document does not show
-// them any more.
+// duplicateFields returns the fields that a merge patch sets twice. The patched document does not
+// show them any more.
 func duplicateFields(p PatchRequest) []error {
 	if p.Validation == metav1.FieldValidationIgnore {
 		return nil
@@ -194,8 +194,8 @@ type jsonPatchOp struct {
 	Value any    `json:"value"`
 }
 
-// strictJSONPatchErrors returns the unknown and duplicate fields of a JSON patch's operations. Messages
-// name upstream's type.
+// strictJSONPatchErrors returns the unknown and duplicate fields of a JSON patch's operations.
+// Messages name upstream's type.
 func strictJSONPatchErrors(p PatchRequest) (problems []error, err error) {
 	if p.Validation == metav1.FieldValidationIgnore {
 		return nil, nil
@@ -232,6 +232,7 @@ func unprocessable(err error) error {
 	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 }
 
+// ApplyMergePatch applies a JSON merge patch (RFC 7386) to a document.
 func ApplyMergePatch(doc []byte, p PatchRequest) ([]byte, error) {
 	if p.Validation != metav1.FieldValidationIgnore {
 		var v map[string]any

@@ -25,9 +25,9 @@ import (
 // errModified is the cause of a Conflict, in upstream's words, which clients show.
 var errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
 
-// changeFunc returns the wanted state of a stored object. old is shared and read-only. It is nil if the
-// object does not exist; then the change creates it, if that is allowed. A change runs again on a
-// newer state if the write conflicts with another.
+// changeFunc returns the wanted state of a stored object. old is shared and read-only. It is nil if
+// the object does not exist; then the change creates it, if that is allowed. A change runs again on
+// a newer state if the write conflicts with another.
 type changeFunc func(ctx context.Context, old runtime.Object) (runtime.Object, error)
 
 // Update writes the state that fn returns for the named object. created reports that the object did
@@ -55,9 +55,9 @@ func (op *Operation) Update(ctx context.Context, allowCreate bool, fn changeFunc
 	return out, created, nil
 }
 
-// withRetries calls once with the named object's state. It repeats the call with next, if once found
-// that the object had changed, and with the newest state if once failed on a state that may have
-// been stale.
+// withRetries calls once with the named object's state. It repeats the call with next, if once
+// found that the object had changed, and with the newest state if once failed on a state that may
+// have been stale.
 func (op *Operation) withRetries(ctx context.Context, key string, once func(c registry.StoredState, fresh bool) (next *registry.StoredState, err error)) error {
 	r := op.Endpoint.Registry
 	c, fresh, err := r.Load(ctx, key, op.DryRun)

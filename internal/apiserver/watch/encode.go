@@ -24,6 +24,7 @@ type EventEncoder struct {
 	rows bool
 }
 
+// NewEventEncoder returns an encoder for the events of an endpoint in a format.
 func NewEventEncoder(e *registry.Endpoint, f wire.Format) EventEncoder {
 	head := wire.WithTypeMeta(nil, e.GVK, []byte("{}"))
 	return EventEncoder{E: e, f: f, head: append(head[:len(head)-1], ',')}

@@ -21,8 +21,8 @@ type frames struct {
 	// w exists from the first event to the next flush, because most watches are idle most of the
 	// time.
 	w *bufio.Writer
-	// patience, if set, extends the client's deadline for the next piece, of about turnBytes; left
-	// is the rest of the current piece.
+	// extendDeadline, if set, extends the client's deadline for the next piece, of about turnBytes;
+	// left is the rest of the current piece.
 	extendDeadline func()
 	pieceLeft      int
 }
@@ -30,6 +30,7 @@ type frames struct {
 // frameBuffers are for watches that are sending.
 var frameBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 32*1024) }}
 
+// NewFrames returns a sink that writes events to w.
 func NewFrames(e *registry.Endpoint, f wire.Format, w http.ResponseWriter) *frames {
 	return &frames{EventEncoder: NewEventEncoder(e, f), out: w, flushHTTP: http.NewResponseController(w).Flush}
 }

@@ -174,7 +174,7 @@ func (s *Server) newStream(w *telemetry.ResponseRecorder, f wire.Format, wt *Wat
 	}
 	st.Task = out.Task(st.Turn)
 	st.Member.Task = &st.Task
-	// Begin sets the time: once added, the stream may have turns and may end.
+	// The method begin sets the time: once added, the stream may have turns and may end.
 	st.Timer = time.AfterFunc(math.MaxInt64, func() {
 		st.timerFired.Store(true)
 		st.Wake()
@@ -194,9 +194,10 @@ func (st *WatchStream) begin() {
 	st.Wake()
 }
 
+// Wake gives the stream a turn.
 func (st *WatchStream) Wake() { st.Server.Pool.Wake(&st.Task) }
 
-// hangUp ends the stream.
+// Stop ends the stream.
 func (st *WatchStream) Stop() {
 	st.clientGone.Store(true)
 	st.Wake()
@@ -277,8 +278,8 @@ func (st *WatchStream) serve() time.Duration {
 	return taskpool.Idle
 }
 
-// waitForRoom is a turn in which nothing can be written. A client that reads nothing keeps its watch
-// until its end, and a little longer for the final bytes.
+// waitForRoom is a turn in which nothing can be written. A client that reads nothing keeps its
+// watch until its end, and a little longer for the final bytes.
 func (st *WatchStream) waitForRoom() time.Duration {
 	last := time.Until(st.End.Add(wire.CloseGrace(st.Server.Timeout)))
 	if last <= 0 {
@@ -291,8 +292,8 @@ func (st *WatchStream) waitForRoom() time.Duration {
 	return taskpool.Idle // woken when there is room
 }
 
-// extendDeadline gives the client RequestTimeout for the next writes: a client that reads slowly still
-// gets everything.
+// extendDeadline gives the client RequestTimeout for the next writes: a client that reads slowly
+// still gets everything.
 func (st *WatchStream) extendDeadline() {
 	st.Out.SetWriteDeadline(time.Now().Add(st.Server.Timeout))
 }

@@ -51,7 +51,7 @@ type eventSink interface {
 // Server serves all watches of one server.
 type Server struct {
 	Log *slog.Logger
-	// Timeout is how long a request may take that is no watch.
+	// Timeout is the longest duration of a request that is no watch.
 	Timeout time.Duration
 	// Least is the shortest time after which a watch without timeoutSeconds ends.
 	Least     time.Duration
@@ -60,7 +60,7 @@ type Server struct {
 	Pool      *taskpool.Pool
 	Hubs      hubs
 	Streams   streams
-	// wg counts the goroutines and streams that the server's end waits for.
+	// Wg counts the goroutines and streams that the shutdown waits for.
 	Wg *sync.WaitGroup
 	// Leaving is set when the server takes no new connections.
 	Leaving *atomic.Bool
@@ -79,10 +79,10 @@ type Watcher struct {
 	Cursor   *cache.Cursor
 	// OnInitialSent is called when the initial events are sent; afterwards a watch costs little.
 	OnInitialSent func()
-	// limitClient ends the client's connection when ctx does. The function that it returns is called
-	// after the watch.
+	// limitClient ends the client's connection when ctx does. The function that it returns is
+	// called after the watch.
 	limitClient func(ctx context.Context) (release func())
-	// settle, if set, takes a watch that has caught up out of its request. It reports success; then
+	// detach, if set, takes a watch that has caught up out of its request. It reports success; then
 	// the watcher belongs to the taker.
 	detach   func(end time.Time) bool
 	detached bool

@@ -79,7 +79,7 @@ func EnvelopeAround(gvk schema.GroupVersionKind, size int) (head, tail []byte) {
 	head = append(head, 0x12, byte(len(kind)))
 	head = append(head, kind...)
 	head = append(head, 0x12)
-	// contentEncoding and ContentType, empty
+	// contentEncoding and contentType, empty
 	return binary.AppendUvarint(head, uint64(size)), []byte{0x1a, 0x00, 0x22, 0x00}
 }
 
@@ -132,6 +132,7 @@ type StoredCodec struct {
 	JSON   bool // upstream stores the kind as JSON
 }
 
+// Encode implements the codec of a registry.
 func (c *StoredCodec) Encode(obj runtime.Object) ([]byte, error) {
 	obj, err := Convert(obj, c.Hub, c.Stored)
 	if err != nil {

@@ -35,6 +35,7 @@ func encodeStart(start, prefix string, revision int64) string {
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
+// DecodeContinue returns the key to continue from and the revision of a continue token.
 func DecodeContinue(token, prefix string) (from string, revision int64, err error) {
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {

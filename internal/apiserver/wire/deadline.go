@@ -10,9 +10,9 @@ import (
 // a minute, at least a second.
 func CloseGrace(timeout time.Duration) time.Duration { return max(time.Second, timeout/12) }
 
-// SetDeadlines prepares the end of a request. end stops reading from the client at once, and writing a
-// little later, so that a slow client does not hold the request's seats, memory and goroutine any
-// longer. release is called after the response; then end does nothing.
+// SetDeadlines prepares the end of a request. end stops reading from the client at once, and
+// writing a little later, so that a slow client does not hold the request's seats, memory and
+// goroutine any longer. release is called after the response; then end does nothing.
 func SetDeadlines(w http.ResponseWriter, timeout time.Duration) (end, release func()) {
 	var mu sync.Mutex // guards the following variables; held while deadlines are set
 	var answered, late bool

@@ -15,6 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
+// ErrNoCredentials means that a request has no credentials, as opposed to bad ones.
 var ErrNoCredentials = errors.New("no credentials")
 
 // StatusKind is the kind of a Status on the wire: v1, not meta.k8s.io/v1.
@@ -73,7 +74,8 @@ func RespondError(w http.ResponseWriter, f Format, err error) {
 	Respond(w, int(status.Code), f, body)
 }
 
-// InternalServerError returns err as upstream answers errors without a reason: a 500 with the bare message.
+// InternalServerError returns err as upstream answers errors without a reason: a 500 with the bare
+// message.
 func InternalServerError(err error) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}}
 }
@@ -97,6 +99,7 @@ func NotFoundPath(w http.ResponseWriter) {
 	_, _ = w.Write([]byte("404 page not found\n"))
 }
 
+// IsStatus reports whether err has a Status.
 func IsStatus(err error) bool {
 	var s apierrors.APIStatus
 	return errors.As(err, &s)

@@ -24,6 +24,8 @@ var gzipWriters = sync.Pool{New: func() any {
 	return w
 }}
 
+// Compress compresses a body if it is large and the client accepts gzip; otherwise it reports
+// false.
 func Compress(r *http.Request, body []byte) ([]byte, bool) {
 	if len(body) < GzipMinBytes || !AcceptsGzip(r) {
 		return nil, false
@@ -37,6 +39,7 @@ func Compress(r *http.Request, body []byte) ([]byte, bool) {
 	return out.Bytes(), err == nil
 }
 
+// AcceptsGzip reports whether the client accepts gzip.
 func AcceptsGzip(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
 }

@@ -14,7 +14,7 @@ import (
 // Format is the form of a response that a client accepts.
 type Format struct {
 	Media string // MediaJSON, MediaYAML or MediaProtobuf
-	// as is empty for the object itself, else "Table", "PartialObjectMetadata" or, for a list of
+	// As is empty for the object itself, else "Table", "PartialObjectMetadata" or, for a list of
 	// the latter, "PartialObjectMetadataList".
 	As            string
 	AsVersion     string
@@ -26,8 +26,10 @@ type Format struct {
 	fallback bool
 }
 
+// Table reports whether the client wants a Table.
 func (f Format) Table() bool { return f.As == "Table" }
 
+// Metadata reports whether the client wants metadata only.
 func (f Format) Metadata() bool { return strings.HasPrefix(f.As, "PartialObjectMetadata") }
 
 // ContentType returns the Content-Type header.
@@ -38,6 +40,7 @@ func (f Format) ContentType() string {
 	return f.Media
 }
 
+// JSONFormat is plain JSON.
 var JSONFormat = Format{Media: MediaJSON}
 
 // AllowedTransforms are the forms in which an object can be requested.
@@ -181,6 +184,7 @@ func NegotiateCustom(r *http.Request, may AllowedTransforms, stream bool) (Forma
 	return f, nil
 }
 
+// StreamMedia are the media types of watches.
 const StreamMedia = MediaJSON + ";stream=watch, " + MediaProtobuf + ";stream=watch"
 
 // AcceptsAny reports whether an Accept header names one of the media types literally, whatever its
@@ -212,6 +216,7 @@ func ErrorFormat(r *http.Request) Format {
 	return f
 }
 
+// NotAcceptableText returns a 406 with the given text.
 func NotAcceptableText(text string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotAcceptable,
 		Reason: metav1.StatusReasonNotAcceptable, Message: text}}

@@ -12,6 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
+// RequestAttributes describes a user's request for authorization and audit.
 func RequestAttributes(user auth.User, info *RequestInfo) auth.Attributes {
 	if !info.IsResource {
 		return auth.Attributes{User: user, Verb: info.Verb, Path: info.Path}
@@ -116,7 +117,7 @@ func ParseRequest(r *http.Request) *RequestInfo {
 	return info
 }
 
-// setNamespace removes namespaces/NAME from parts, unless the path is that of the namespace
+// takeNamespace removes namespaces/NAME from parts, unless the path is that of the namespace
 // itself, its status or finalize.
 func (i *RequestInfo) takeNamespace(parts []string) []string {
 	if parts[0] != "namespaces" || len(parts) < 2 {
@@ -183,6 +184,7 @@ func NameFromSelector(raw string) string {
 	return ""
 }
 
+// SplitPath returns the parts of a path, without leading and trailing slashes.
 func SplitPath(path string) []string {
 	path = strings.Trim(path, "/")
 	if path == "" {
@@ -200,6 +202,7 @@ func watchRequested(query url.Values) bool {
 	return no != "false" && no != "0"
 }
 
+// IsTrue reports whether a query value means true.
 func IsTrue(v string) bool {
 	return v == "true" || v == "1" || v == "True" || v == "TRUE" || v == "t" || v == "T"
 }

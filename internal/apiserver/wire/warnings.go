@@ -55,6 +55,7 @@ func (w *Warnings) shorten() {
 	}
 }
 
+// Headers returns the Warning headers.
 func (w *Warnings) Headers() []string {
 	var out []string
 	for _, text := range w.texts {
