@@ -176,8 +176,8 @@ func (r *election) release() {
 	ctx, cancel := context.WithTimeout(context.Background(), r.RetryPeriod)
 	defer cancel()
 	lease := r.observed.DeepCopy()
-	now, one, nobody := metav1.NowMicro(), int32(1), ""
-	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime, lease.Spec.AcquireTime = &nobody, &one, &now, &now
+	now, one, none := metav1.NowMicro(), int32(1), ""
+	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime, lease.Spec.AcquireTime = &none, &one, &now, &now
 	if _, err := client.Update(ctx, r.Client, lease); err != nil {
 		slog.Warn("cannot release the leader lease", "lease", r.Namespace+"/"+r.Name, "error", err)
 	}

@@ -44,7 +44,7 @@ func (s *Service) keySet() *keySet {
 	for _, known := range present.All {
 		k, err := newKey(known.Public)
 		if err != nil {
-			slog.Warn("a key of the external signer is of no use", "component", "auth", "kid", known.ID, "error", err)
+			slog.Warn("ignoring a key of the external signer", "component", "auth", "kid", known.ID, "error", err)
 			continue
 		}
 		k.id, k.unpublished = known.ID, known.Unpublished

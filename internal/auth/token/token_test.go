@@ -242,7 +242,7 @@ func TestMetricsCountRememberedSignatures(t *testing.T) {
 	}
 	use(w)
 	use(stranger)
-	_, _, _, _ = w.AuthenticateToken(t.Context(), "of somebody else", w.Audiences)
+	_, _, _, _ = w.AuthenticateToken(t.Context(), "of another issuer", w.Audiences)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(w.Collectors()...)
 	families, err := registry.Gather()

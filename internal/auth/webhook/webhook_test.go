@@ -289,7 +289,7 @@ func TestWebhooksAreDialedThroughEgress(t *testing.T) {
 	nowhere := func(_ context.Context, network, address string) (net.Conn, error) {
 		dialed <- network + " " + address
 		stop()
-		return nil, errors.New("nobody there")
+		return nil, errors.New("connection refused")
 	}
 	kubeconfig := file(t, "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a}}]\nclusters: [{name: a, cluster: {server: 'https://hook.example.com'}}]\n")
 	chain := NewChain(Authorizers{})

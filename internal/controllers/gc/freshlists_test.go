@@ -141,7 +141,7 @@ func TestOrphaningWaitsForAKindThatCannotBeListed(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		refused++
-		return nil, apierrors.NewServiceUnavailable("whoever serves them is away")
+		return nil, apierrors.NewServiceUnavailable("their server is away")
 	})
 	a := configMap(c, "orphaning", nil)
 	controllertest.Create(c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "dependent", OwnerReferences: []metav1.OwnerReference{owner(a, false)}}})

@@ -62,7 +62,7 @@ func (s *stale) List(ctx context.Context, res schema.GroupVersionResource, names
 		away := s.away
 		s.mu.Unlock()
 		if away {
-			return nil, apierrors.NewServiceUnavailable("whoever serves them is away")
+			return nil, apierrors.NewServiceUnavailable("their server is away")
 		}
 	}
 	return s.Interface.List(ctx, res, namespace, opts)
@@ -261,7 +261,7 @@ func TestRegressionAnOwnerWaitsForADependentMissingInTheCache(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.listed == 0 {
-			return "nobody listed Secrets"
+			return "Secrets were not listed"
 		}
 		return ""
 	})

@@ -45,8 +45,8 @@ func NewInjected(modify func(*controlplane.Config)) (r *Injected, ok bool) {
 	}()
 	config := &controlplane.Config{}
 	generic := &genericapiserver.Config{LoopbackClientConfig: &rest.Config{BearerToken: inProcess}}
-	nobody := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, nil })
-	generic.Authentication.Authenticator = nobody
+	none := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, nil })
+	generic.Authentication.Authenticator = none
 	silent := &silentAuthorizer{}
 	generic.Authorization.Authorizer = silent
 	config.ControlPlane.Generic = generic
