@@ -45,8 +45,8 @@ func (r *remote) waitShown(ctx context.Context, res schema.GroupVersionResource,
 		matches := scope.matches(obj, acc)
 		r.waitUntil(ctx, v, acc.GetNamespace(), acc.GetName(), func(e *cache.Entry) bool {
 			if e == nil {
-				// A matching object is still to come, or already gone. In that case the view has
-				// reached a newer revision.
+				// A missing object that matches is still to come, or already deleted. After a
+				// deletion the view has reached a newer revision.
 				return !matches
 			}
 			return e.Revision >= revision

@@ -19,8 +19,9 @@ import (
 // keptSelectors is the number of compiled selectors to keep, as upstream.
 const keptSelectors = 10
 
-// devices is the cluster's dynamic resources, with decisions on top that are not written yet. As in
-// storage, its Views are opened for the first pod with a resource claim. Safe for concurrent use.
+// devices shows the cluster's dynamic resources as if the decisions that are not written yet were.
+// As in storage, its Views are opened for the first pod with a resource claim. Safe for concurrent
+// use.
 type devices struct {
 	opened    lazyViews
 	wakePods  wakeFunc

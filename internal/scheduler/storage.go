@@ -22,9 +22,9 @@ const (
 	byNode  = "scheduler-node"
 )
 
-// storage is the cluster's volumes, with decisions on top that are not written yet. Its Views are
-// opened for the first pod with a claim: a cluster without volumes does not pay for them. Safe for
-// concurrent use.
+// storage shows the cluster's volumes as if the decisions that are not written yet were. Its Views
+// are opened for the first pod with a claim: a cluster without volumes does not pay for them. Safe
+// for concurrent use.
 type storage struct {
 	opened   lazyViews
 	wakePods wakeFunc
@@ -142,7 +142,7 @@ func (s *storage) next() <-chan struct{} {
 	return s.changed
 }
 
-// assume shows these objects instead of the API server's, until forget.
+// assume shows these objects instead of the API server's versions, until forget.
 func (s *storage) assume(volumes []*corev1.PersistentVolume, claims []*corev1.PersistentVolumeClaim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,8 +154,8 @@ func (s *storage) assume(volumes []*corev1.PersistentVolume, claims []*corev1.Pe
 	}
 }
 
-// forget ends the assumption of these objects: they are written, or never will be. Objects that
-// another pod has assumed since then stay.
+// forget ends the assumption of these objects, which are written or never will be. It keeps objects
+// that another pod has assumed since then.
 func (s *storage) forget(volumes []*corev1.PersistentVolume, claims []*corev1.PersistentVolumeClaim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

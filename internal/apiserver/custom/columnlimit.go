@@ -7,22 +7,21 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// maxFound is the maximum number of values that a column's path may find before the first one is
-// shown.
+// maxFound limits the values that a column's path may find. Only the first is shown, but the
+// library finds all of them.
 const maxFound = 1_000_000
 
-// growth tells how often a path can find a value: through repeated descents (..a..b), or through
-// repeated names ([0,0][0,0]). The library finds all values before the first is shown. Their number
-// is exponential in the path's length.
+// growth measures how often a path can find a value. Repeated descents (..a..b) and repeated names
+// ([0,0][0,0]) multiply the values: their number grows exponentially with the path's length.
 type growth struct {
 	descents int
 	named    float64 // times
 }
 
-// growthOf estimates a path's growth, and may overestimate it. Brackets can nest in filters, and
-// texts and keys may have brackets that close nothing. So it multiplies the numbers of names
-// between any two brackets. A list of names contains no ]. A [ in it divides it into factors whose
-// product is not less than its length. The library reads ['.a'] like ..a.
+// growthOf does not parse the path, and may overestimate its growth. It multiplies the numbers of
+// names between any two brackets, whatever these mean. This is never too little: a list of names
+// contains no ], and a [ in it splits it into factors whose product is at least its length. The
+// library reads ['.a'] like ..a, so it counts as a descent.
 func growthOf(path string) growth {
 	g := growth{descents: strings.Count(path, "..") + strings.Count(path, "'."), named: 1}
 	names := 1.0
@@ -52,8 +51,8 @@ func (g growth) exceedsLimit(object any) bool {
 }
 
 // loops reports whether a path has {range}. The library repeats the body of a range without an end,
-// and each such range doubles the work. It also truncates the path at the last loop, so later uses
-// of the same path find other values, or race.
+// so each range doubles the work. It also truncates the path after a loop: the next use of the path
+// finds other values, or races.
 func loops(node jsonpath.Node) bool {
 	switch node := node.(type) {
 	case *jsonpath.IdentifierNode:

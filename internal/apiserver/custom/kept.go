@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Kept makes a value at its first use and forgets it after 30 to 60 s without use: of a thousand
+// Kept makes a value at its first use, and forgets it after 30 to 60 s without use. Of a thousand
 // definitions, only those in use cost the memory of their compiled schemas and rules. Safe for
 // concurrent use.
 //
-// A client that installs a thousand definitions uses each compiled value once. All of them together
-// would take gigabytes, and the few objects that survive among them would keep a part of the memory
-// for good. So a value that was not used on two occasions is a newcomer, and the oldest newcomer is
-// forgotten when there are too many. A value that is used again within a minute is not a newcomer.
-// So a value in use is made at most twice, however many there are.
+// A client that installs a thousand definitions uses each compiled value once. Together they would
+// take gigabytes, and the few surviving objects among them would keep a part of this memory for
+// good. So a value is a newcomer until it is used on a second occasion. The process keeps
+// mostNewcomers of them and forgets the oldest. A value that is made again within a minute is not a
+// newcomer: a value in use is made at most twice.
 type Kept[T any] struct {
 	make func() T
 
@@ -30,10 +30,10 @@ func NewKept[T any](fn func() T) *Kept[T] { return &Kept[T]{make: fn} }
 
 const (
 	keptCheck = 30 * time.Second
-	// occasion is the maximum duration of the uses by one request.
+	// occasion is the time within which all uses count as one.
 	occasion = time.Second
-	// mostNewcomers is the number for some twenty definitions with three values each. Large ones
-	// take about 40 MB.
+	// mostNewcomers is enough for some twenty definitions, which have three values each. If these
+	// are large, they take about 40 MB.
 	mostNewcomers = 64
 )
 
@@ -90,7 +90,7 @@ func (k *Kept[T]) forget() {
 	}
 }
 
-// arrivals has the latest newcomers of the process; some of them are newcomers no more.
+// arrivals has the latest newcomers of the process. Some of them may have become regular values.
 var arrivals queue
 
 type queue struct {
@@ -99,7 +99,7 @@ type queue struct {
 	next int
 }
 
-// add returns the value that has to give way; nil if there is none.
+// add returns the value to forget; nil if there is none.
 func (q *queue) add(k interface{ forget() }) (oldest interface{ forget() }) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

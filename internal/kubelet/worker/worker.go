@@ -92,8 +92,8 @@ type Worker struct {
 	deleted       bool // the API has confirmed the deletion
 	// unpublished is the time since when the API's status is out of date on purpose.
 	unpublished time.Time
-	// overwritten means that the API's status is not the published one. republished is the time of
-	// the last correction.
+	// overwritten means that another writer has changed the API's status. republished is the time
+	// of the last correction.
 	overwritten bool
 	republished time.Time
 
