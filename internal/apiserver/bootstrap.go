@@ -24,7 +24,8 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// bootstrapper creates the objects that every cluster has, and keeps those that lead to this server.
+// bootstrapper creates the objects that every cluster has, and keeps those that lead to this
+// server.
 type bootstrapper struct {
 	cfg    *Config
 	kinds  *registry.Kinds

@@ -262,8 +262,8 @@ func find(conditions []corev1.PodCondition, t corev1.PodConditionType) *corev1.P
 const exitTerminated = 143
 
 // Terminated is the status of a deleted pod whose containers have ended. With the restart policy
-// Always the containers have succeeded. With any other policy they were interrupted and have failed,
-// so that a Job does not count the pod as a success.
+// Always the containers have succeeded. With any other policy they were interrupted and have
+// failed, so that a Job does not count the pod as a success.
 func Terminated(pod *corev1.Pod, now time.Time) corev1.PodStatus {
 	s := *pod.Status.DeepCopy()
 	if s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed {

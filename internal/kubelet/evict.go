@@ -49,8 +49,8 @@ func (k *Kubelet) evict(pod *corev1.Pod, message string, grace int64) {
 	}
 }
 
-// preempt admits a critical pod. It makes room by ending as few non-critical pods as possible, those
-// of the lowest priority first.
+// preempt admits a critical pod. It makes room by ending as few non-critical pods as possible,
+// those of the lowest priority first.
 func (k *Kubelet) preempt(pod *corev1.Pod) bool {
 	candidates := k.runningPods()
 	sort.SliceStable(candidates, func(i, j int) bool {

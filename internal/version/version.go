@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// Kubernetes is the version of the API that is served: what /version and a node's kubeletVersion say.
+// Kubernetes is the version of the API that is served: what /version and a node's kubeletVersion
+// say.
 const (
 	Kubernetes = "v1.36.3"
 	Major      = "1"

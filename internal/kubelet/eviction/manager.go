@@ -110,8 +110,8 @@ func (m *Manager) anyExceeded(s *statsapi.Summary) bool {
 	return false
 }
 
-// Evaluate handles one measurement: it updates the pressures, frees disk space and evicts at most one
-// pod.
+// Evaluate handles one measurement: it updates the pressures, frees disk space and evicts at most
+// one pod.
 func (m *Manager) Evaluate(ctx context.Context, s *statsapi.Summary) {
 	pods := m.Pods()
 	for _, pod := range pods {

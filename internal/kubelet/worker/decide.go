@@ -55,8 +55,8 @@ type state struct {
 	busy map[string]bool
 	// hidden has the ids of the containers whose postStart hook is not over.
 	hidden map[string]bool
-	// started has the ids of the running containers that have passed their startup probe, and failed
-	// the probes that condemn running containers.
+	// started has the ids of the running containers that have passed their startup probe, and
+	// failed the probes that condemn running containers.
 	started map[string]bool
 	failed  map[string]probe.Kind
 }

@@ -1,5 +1,5 @@
-// Package admissionregistration holds the kinds of admissionregistration.k8s.io: webhook configurations,
-// admission policies and their bindings.
+// Package admissionregistration holds the kinds of admissionregistration.k8s.io: webhook
+// configurations, admission policies and their bindings.
 package admissionregistration
 
 import (

@@ -1,5 +1,5 @@
-// Package apps holds the kinds of the group apps. What their replica counts and selectors have in common is
-// in replicas.go.
+// Package apps holds the kinds of the group apps. What their replica counts and selectors have in
+// common is in replicas.go.
 package apps
 
 import (

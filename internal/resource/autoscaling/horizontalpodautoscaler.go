@@ -1,5 +1,5 @@
-// Package autoscaling holds the kinds of the group autoscaling: HorizontalPodAutoscaler, and Scale, the body
-// of scale subresources.
+// Package autoscaling holds the kinds of the group autoscaling: HorizontalPodAutoscaler, and Scale,
+// the body of scale subresources.
 package autoscaling
 
 import (

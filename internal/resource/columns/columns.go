@@ -1,5 +1,5 @@
-// Package columns holds what the printer columns of all kinds share: their definitions, and texts for
-// ages, selectors and missing values.
+// Package columns holds what the printer columns of all kinds share: their definitions, and texts
+// for ages, selectors and missing values.
 package columns
 
 import (

@@ -1,5 +1,5 @@
-// Package core holds the kinds of the core group, and Event in its two groups. Pods have a package of their
-// own (pods). Volumes and their claims are in storage.
+// Package core holds the kinds of the core group, and Event in its two groups. Pods have a package
+// of their own (pods). Volumes and their claims are in storage.
 package core
 
 import (

@@ -1,5 +1,5 @@
-// Package pods holds the kind Pod, and what pod templates of other kinds share with it: defaults, validation
-// and warnings of a pod spec. Other kinds use template.go.
+// Package pods holds the kind Pod, and what pod templates of other kinds share with it: defaults,
+// validation and warnings of a pod spec. Other kinds use template.go.
 package pods
 
 import (

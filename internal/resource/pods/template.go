@@ -87,8 +87,9 @@ func ContainerImages(spec *corev1.PodSpec) string {
 	return strings.Join(images, ",")
 }
 
-// WithTemplateRules clears fields of disabled features in a kind's pod spec or pod template, and adds the
-// warnings about pods: first the warnings of first, then those of the template, then the kind's own.
+// WithTemplateRules clears fields of disabled features in a kind's pod spec or pod template, and
+// adds the warnings about pods: first the warnings of first, then those of the template, then the
+// kind's own.
 func WithTemplateRules(s *strategy.Strategy, first ...func(obj, old runtime.Object) []string) *strategy.Strategy {
 	s.DropFields(func(obj, old runtime.Object) {
 		var before *corev1.PodSpec

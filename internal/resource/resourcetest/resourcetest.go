@@ -1,4 +1,5 @@
-// Package resourcetest holds what the tests of the kinds share: objects from manifests, expected errors, long lists.
+// Package resourcetest holds what the tests of the kinds share: objects from manifests, expected
+// errors, long lists.
 package resourcetest
 
 import (
@@ -16,9 +17,9 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
-// Read decodes a manifest and applies the defaults of its kind, as the API server does before validation.
-// It fills in a name, a UID and a namespace. strategyOf is resource.For; this package cannot import it,
-// because tests inside the packages of the kinds use this one.
+// Read decodes a manifest and applies the defaults of its kind, as the API server does before
+// validation. It fills in a name, a UID and a namespace. strategyOf is resource.For; this package
+// cannot import it, because tests inside the packages of the kinds use this one.
 func Read(t testing.TB, strategyOf func(schema.GroupResource) *strategy.Strategy, manifest string) (runtime.Object, *strategy.Strategy) {
 	t.Helper()
 	obj, gvk, err := api.Codecs.UniversalDeserializer().Decode([]byte(manifest), nil, nil)
@@ -64,8 +65,8 @@ var Now = metav1.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 // Ago is the time d before Now.
 func Ago(d time.Duration) metav1.Time { return metav1.NewTime(Now.Add(-d)) }
 
-// LongList is the length of the lists that Numbered makes. A request's body has room for more. A check that
-// compares each element with each would need billions of comparisons.
+// LongList is the length of the lists that Numbered makes. A request's body has room for more. A
+// check that compares each element with each would need billions of comparisons.
 const LongList = 100_000
 
 // Numbered makes a list of LongList elements.

@@ -1,5 +1,5 @@
-// Package storage holds the kinds of storage.k8s.io, and PersistentVolume and PersistentVolumeClaim of the
-// core group. Pods share the volume sources in source.go.
+// Package storage holds the kinds of storage.k8s.io, and PersistentVolume and PersistentVolumeClaim
+// of the core group. Pods share the volume sources in source.go.
 package storage
 
 import (

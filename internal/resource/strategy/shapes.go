@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// WithLooseFinalizers accepts finalizers without a domain. It is for kinds whose upstream validation never
-// checked them.
+// WithLooseFinalizers accepts finalizers without a domain. It is for kinds whose upstream
+// validation never checked them.
 func WithLooseFinalizers(s *Strategy) *Strategy {
 	s.LooseFinalizers = true
 	return s
@@ -45,8 +45,8 @@ func (s *Strategy) KeepMetadataInStatus() {
 	s.Resets = map[string][]string{"status": {"metadata"}}
 }
 
-// KeepAllMetadataInStatus is for kinds whose status update ignores even generateName, which a status
-// update of other kinds takes.
+// KeepAllMetadataInStatus is for kinds whose status update ignores even generateName, which a
+// status update of other kinds takes.
 func (s *Strategy) KeepAllMetadataInStatus() {
 	s.KeepMetadataInStatus()
 	s.PrepareStatus = func(obj, old runtime.Object) {

@@ -1,5 +1,5 @@
-// Package validate holds checks of single fields that several kinds share: names, numbers, addresses,
-// resource names and node selectors. It knows no kind. Messages are those of upstream.
+// Package validate holds checks of single fields that several kinds share: names, numbers,
+// addresses, resource names and node selectors. It knows no kind. Messages are those of upstream.
 package validate
 
 import (
