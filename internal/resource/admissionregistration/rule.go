@@ -99,8 +99,7 @@ func validateNamedRule(r *admissionregistrationv1.NamedRuleWithOperations, at *f
 	return append(errs, validateAdmissionRule(&r.RuleWithOperations, at)...)
 }
 
-// Rules and match conditions, which webhooks and policies share.
-
+// maxMatchConditions is the limit for a webhook or a policy.
 const maxMatchConditions = 64
 
 func validateAdmissionRule(r *admissionregistrationv1.RuleWithOperations, at *field.Path) field.ErrorList {

@@ -48,7 +48,7 @@ func EventStrategy() *strategy.Strategy {
 // EventsGroupStrategy is for Events in the form of events.k8s.io.
 func EventsGroupStrategy() *strategy.Strategy {
 	s := EventStrategy()
-	// The group events.k8s.io names Events as other objects are named.
+	// events.k8s.io names Events as other objects are named
 	s.ValidateName, s.LateMeta, s.LooseFinalizers = nil, false, false
 	s.ValidateCreate = strategy.Checks(validateEventsEvent)
 	s.ValidateUpdate = strategy.ChecksBoth(validateEventsEventUpdate)

@@ -11,8 +11,8 @@ import (
 // maxCapacityChoices is the number of values that the API reference allows in a policy.
 const maxCapacityChoices = 10
 
-// Policies for the share of a device's capacity that one request may take (KEP-5075).
-
+// validateDeviceCapacity checks a capacity and the policy for the share of it that one request may
+// take (KEP-5075).
 func validateDeviceCapacity(c *resourcev1.DeviceCapacity, shared bool, at *field.Path) field.ErrorList {
 	at = at.Child("requestPolicy")
 	switch p := c.RequestPolicy; {

@@ -1,4 +1,5 @@
-// Package dra holds the kinds of resource.k8s.io, dynamic resource allocation (KEP-4381).
+// Package dra holds the kinds of resource.k8s.io, dynamic resource allocation (KEP-4381). The
+// limits are those of the API reference.
 package dra
 
 import (
@@ -18,8 +19,6 @@ func DeviceClassStrategy() *strategy.Strategy {
 	s.ValidateUpdate = strategy.ChecksBoth(validateDeviceClassUpdate)
 	return strategy.ShowAny(s, columns.NameAndAge, columns.NameAndAgeRow)
 }
-
-// Claims and classes of resource.k8s.io. The limits are those of the API reference.
 
 func validateDeviceClass(c *resourcev1.DeviceClass) field.ErrorList {
 	errs := validateSelectors(c.Spec.Selectors, nil, validate.SpecPath.Child("selectors"))

@@ -27,7 +27,7 @@ func ResourceSliceStrategy() *strategy.Strategy {
 	}
 	s.PrepareCreate = strategy.On(func(r *resourcev1.ResourceSlice) { dropDeviceLists(r); r.Generation = 1 })
 	s.PrepareUpdate = strategy.OnBoth(func(r, old *resourcev1.ResourceSlice) {
-		// A change of a dropped field counts, too.
+		// a change of a dropped field counts too
 		strategy.SetGeneration(r, old, !strategy.Same(r, old, "Spec"))
 		dropDeviceLists(r)
 	})
