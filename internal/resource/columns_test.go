@@ -84,7 +84,7 @@ func TestRowsFitTheColumnsOfRandomObjects(t *testing.T) {
 }
 
 // The wanted cells are upstream's.
-func TestWhatIsNotKnownHasItsOwnCell(t *testing.T) {
+func TestUnknownValuesHaveTheirOwnCells(t *testing.T) {
 	cases := []struct {
 		name, manifest string
 		column         int

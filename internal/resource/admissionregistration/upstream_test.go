@@ -13,9 +13,9 @@ import (
 	rules "github.com/knarr-project/knarr/internal/resource"
 )
 
-// TestAdmissionConfigurationIsRefusedAsUpstreamDoes compares our errors about broken objects of
+// TestAdmissionConfigurationIsRefusedAsUpstream compares our errors about broken objects of
 // admissionregistration.k8s.io with those of upstream's API server v1.36.3.
-func TestAdmissionConfigurationIsRefusedAsUpstreamDoes(t *testing.T) {
+func TestAdmissionConfigurationIsRefusedAsUpstream(t *testing.T) {
 	data, err := os.ReadFile("testdata/upstream.json")
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/resourcetest"
 )
 
-func TestAnnotationsOfAPolicyNeedItsName(t *testing.T) {
+func TestAuditAnnotationsNeedTheNameOfThePolicy(t *testing.T) {
 	obj, s := resourcetest.Read(t, rules.For, "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nspec: {matchConstraints: {resourceRules: [{apiGroups: [a], apiVersions: [v1], operations: [CREATE], resources: [b]}]}, auditAnnotations: [{key: a b, valueExpression: \"'v'\"}]}\n")
 	obj.(metav1.Object).SetName("")
 	resourcetest.Expect(t, s.ValidateCreate(obj), `spec.auditAnnotations[0].key: Invalid value: "a b": requires metadata.name be non-empty`)

@@ -10,13 +10,13 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/resourcetest"
 )
 
-func TestADefinitionWithoutANameIsToldSoOnce(t *testing.T) {
+func TestADefinitionWithoutANameHasOneError(t *testing.T) {
 	obj, s := resourcetest.Read(t, rules.For, "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec: {group: a.example, scope: Cluster, names: {plural: as, singular: a, kind: A, listKind: AList}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}\n")
 	obj.(metav1.Object).SetName("")
 	resourcetest.Expect(t, s.ValidateNew(obj, false), "metadata.name: Required value: name or generateName is required")
 }
 
-func TestFormatsThatNobodyKnowsAreWarnedOfWhereverTheyStand(t *testing.T) {
+func TestUnknownFormatsAreWarnedOf(t *testing.T) {
 	obj, s := resourcetest.Read(t, rules.For, `apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 spec:

@@ -8,7 +8,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-func TestAPIServicesSayWhatTheyServeAndWhere(t *testing.T) {
+func TestAPIServicesNameTheirGroupAndService(t *testing.T) {
 	number := func(n int32) *int32 { return &n }
 	remote := func(change func(*apiregistrationv1.APIServiceSpec)) apiregistrationv1.APIServiceSpec {
 		spec := apiregistrationv1.APIServiceSpec{Group: "x.io", Version: "v1", GroupPriorityMinimum: 1, VersionPriority: 1,

@@ -14,7 +14,7 @@ func selfLink(obj runtime.Object) string {
 	return obj.(interface{ GetSelfLink() string }).GetSelfLink()
 }
 
-func TestADryRunShowsTheSelfLinkThatWasSent(t *testing.T) {
+func TestStatusUpdatesOfAPIServicesKeepTheSentSelfLink(t *testing.T) {
 	const service = "apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {name: v1.a.example, labels: {a: b}"
 	old, s := resourcetest.Read(t, rules.For, service+"}\n")
 	obj, _ := resourcetest.Read(t, rules.For, service+", selfLink: /me}\n")

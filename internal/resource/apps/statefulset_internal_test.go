@@ -8,7 +8,7 @@ import (
 )
 
 // Comparing every pair of claims took minutes.
-func TestManyClaimsBringTheirVolumes(t *testing.T) {
+func TestManyClaimTemplatesBecomeVolumes(t *testing.T) {
 	const many = 100000
 	template := &corev1.PodTemplateSpec{}
 	claims := make([]corev1.PersistentVolumeClaim, many)

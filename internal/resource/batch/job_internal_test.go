@@ -12,7 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/resourcetest"
 )
 
-func TestIndexesOfJobsAreComparedInOrder(t *testing.T) {
+func TestManyIndexesOfJobsAreComparedInOrder(t *testing.T) {
 	indexes := func(completed, failed string) field.ErrorList {
 		completions, limit, mode := int32(1_000_000), int32(1), batchv1.IndexedCompletion
 		j := &batchv1.Job{Spec: batchv1.JobSpec{Completions: &completions, BackoffLimitPerIndex: &limit, CompletionMode: &mode}}
@@ -39,7 +39,7 @@ func TestIndexesOfJobsAreComparedInOrder(t *testing.T) {
 	}
 }
 
-func TestJobsOwnTheirPodsByLabels(t *testing.T) {
+func TestJobsGetASelectorAndLabels(t *testing.T) {
 	s := JobStrategy()
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "pi", UID: "u"}}
 	s.Default(j)

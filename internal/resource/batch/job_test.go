@@ -10,7 +10,7 @@ import (
 )
 
 // Legal and illegal statuses of a Job.
-func TestAJobEndsInOrder(t *testing.T) {
+func TestStatusesOfJobsEndInOrder(t *testing.T) {
 	cases := []struct {
 		name, status string
 		want         []string

@@ -51,7 +51,7 @@ func FuzzCertificates(f *testing.F) {
 }
 
 // The wanted texts are upstream's.
-func TestVerdictsAboutCertificateRequests(t *testing.T) {
+func TestApprovalAndDenialOfCertificateRequests(t *testing.T) {
 	request := func(kinds ...string) *certificatesv1.CertificateSigningRequest {
 		c := &certificatesv1.CertificateSigningRequest{}
 		for _, kind := range kinds {
@@ -113,7 +113,7 @@ func TestVerdictsAboutCertificateRequests(t *testing.T) {
 	}
 }
 
-func TestAVerdictStaysWhatItWasInStatusUpdates(t *testing.T) {
+func TestStatusUpdatesKeepApprovalAndDenial(t *testing.T) {
 	s := CertificateRequestStrategy()
 	approved := func(reason string) *certificatesv1.CertificateSigningRequest {
 		return &certificatesv1.CertificateSigningRequest{Status: certificatesv1.CertificateSigningRequestStatus{

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestNamespacesAreNamedInTheirLabels(t *testing.T) {
+func TestNamespacesHaveTheirNameAsLabel(t *testing.T) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{corev1.LabelMetadataName: "other"}}}
 	s := NamespaceStrategy()
 	s.Default(ns)

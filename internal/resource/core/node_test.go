@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/resourcetest"
 )
 
-func TestWhatNothingReadsIsNotKept(t *testing.T) {
+func TestConfigOfNodeStatusIsDropped(t *testing.T) {
 	old, s := resourcetest.Read(t, rules.For, "apiVersion: v1\nkind: Node\n")
 	for name, prepare := range map[string]func(obj runtime.Object){
 		"create": s.PrepareCreate, "status": func(obj runtime.Object) { s.PrepareStatus(obj, old) },
@@ -25,13 +25,13 @@ func TestWhatNothingReadsIsNotKept(t *testing.T) {
 	}
 }
 
-func TestTheStatusOfANodeTellsFeaturesInOrder(t *testing.T) {
+func TestDeclaredFeaturesOfNodesAreSorted(t *testing.T) {
 	old, s := resourcetest.Read(t, rules.For, "apiVersion: v1\nkind: Node\n")
 	obj, _ := resourcetest.Read(t, rules.For, "apiVersion: v1\nkind: Node\nstatus: {declaredFeatures: [Bb, Aa]}\n")
 	resourcetest.Expect(t, s.ValidateStatus(obj, old), `status.declaredFeatures[1]: Invalid value: "Aa": list must be sorted alphabetically`)
 }
 
-func TestANodeWithoutAllocatableCanAllocateAllItHas(t *testing.T) {
+func TestAllocatableDefaultsToCapacity(t *testing.T) {
 	for _, more := range []string{"", ", allocatable: {}"} {
 		obj, s := resourcetest.Read(t, rules.For, "apiVersion: v1\nkind: Node\nstatus: {capacity: {cpu: '2'}"+more+"}\n")
 		s.Default(obj)

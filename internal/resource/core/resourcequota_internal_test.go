@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
-func TestAQuotasScopesAreAskedOnceEach(t *testing.T) {
+func TestManyScopesOfAQuotaAreCheckedOnceEach(t *testing.T) {
 	q := &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{}, ScopeSelector: &corev1.ScopeSelector{}}}
 	for i := range resourcetest.LongList {
 		q.Spec.Hard[corev1.ResourceName("hugepages-"+resourcetest.Text(i))] = resource.MustParse("1")

@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/resourcetest"
 )
 
-func TestServicesAsPeopleSeeThem(t *testing.T) {
+func TestRowsOfServices(t *testing.T) {
 	cases := []struct {
 		name          string
 		service       corev1.Service
@@ -32,7 +32,7 @@ func TestServicesAsPeopleSeeThem(t *testing.T) {
 	}
 }
 
-func TestServicesKeepWhatTheServerHasAllocated(t *testing.T) {
+func TestUpdatesOfServicesKeepAllocatedAddressesAndPorts(t *testing.T) {
 	s := ServiceStrategy()
 	old := &corev1.Service{Spec: corev1.ServiceSpec{
 		Type: corev1.ServiceTypeNodePort, ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"},

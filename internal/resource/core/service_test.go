@@ -16,7 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
-func TestANodePortStaysWithTheNameOfItsPort(t *testing.T) {
+func TestANodePortStaysWithItsPort(t *testing.T) {
 	service := func(ports string) (*corev1.Service, *strategy.Strategy) {
 		obj, s := resourcetest.Read(t, rules.For, "apiVersion: v1\nkind: Service\nspec: {type: NodePort, ports: "+ports+"}\n")
 		return obj.(*corev1.Service), s
@@ -45,7 +45,7 @@ func TestANodePortStaysWithTheNameOfItsPort(t *testing.T) {
 }
 
 // Kubernetes before 1.20 stored a single address without the list.
-func TestAServiceOfOldKeepsTheAddressThatItHas(t *testing.T) {
+func TestAServiceStoredBefore120KeepsItsAddress(t *testing.T) {
 	for name, spec := range map[string]string{"who sends it back": "{clusterIP: 10.0.0.11}", "who leaves it out": "{}"} {
 		t.Run(name, func(t *testing.T) {
 			was, behaviour := resourcetest.Read(t, rules.For, "apiVersion: v1\nkind: Service\nspec: {clusterIP: 10.0.0.11}\n")
@@ -62,7 +62,7 @@ func TestAServiceOfOldKeepsTheAddressThatItHas(t *testing.T) {
 	}
 }
 
-func TestANameElsewhereHasNoTrafficPolicy(t *testing.T) {
+func TestExternalNameServicesHaveNoTrafficPolicy(t *testing.T) {
 	for policy, want := range map[string]bool{"Local": false, "Cluster": false, "x": true} {
 		obj, s := resourcetest.Read(t, rules.For, "apiVersion: v1\nkind: Service\nspec: {type: ExternalName, externalName: a.example, internalTrafficPolicy: "+policy+"}\n")
 		s.PrepareCreate(obj)
@@ -74,7 +74,7 @@ func TestANameElsewhereHasNoTrafficPolicy(t *testing.T) {
 
 func firstNodePort(obj runtime.Object) int32 { return obj.(*corev1.Service).Spec.Ports[0].NodePort }
 
-func TestAnAllocatedAddressIsComparedWithAddressesOnly(t *testing.T) {
+func TestAllocatedAddressesAreComparedWithAddressesOnly(t *testing.T) {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"x": "010.0.0.1"}}}
 	asks := s.DeepCopy()
 	asks.Spec.ClusterIP, asks.Spec.ClusterIPs = "010.0.0.1", []string{"010.0.0.1"}
@@ -82,7 +82,7 @@ func TestAnAllocatedAddressIsComparedWithAddressesOnly(t *testing.T) {
 	resourcetest.Expect(t, core.ValidateServiceAddresses(asks, asks.DeepCopy()))
 }
 
-func TestALoadBalancerKeepsNodePortsThatItNeedsNoMore(t *testing.T) {
+func TestALoadBalancerKeepsUnneededNodePorts(t *testing.T) {
 	service := func(rest string) string {
 		return "apiVersion: v1\nkind: Service\nspec: {" + rest + ", ports: [{port: 80, nodePort: 30000}]}\n"
 	}
@@ -98,7 +98,7 @@ func TestALoadBalancerKeepsNodePortsThatItNeedsNoMore(t *testing.T) {
 	}
 }
 
-func TestALoadBalancersNameIsNoAddressHoweverItIsWritten(t *testing.T) {
+func TestALoadBalancerHostnameIsNotAnAddress(t *testing.T) {
 	service := func(hostname string) string {
 		return "apiVersion: v1\nkind: Service\nspec: {type: LoadBalancer}\nstatus: {loadBalancer: {ingress: [{hostname: '" + hostname + "'}]}}\n"
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/resourcetest"
 )
 
-func TestAnAccountIsWarnedOfAnAnnotationOnce(t *testing.T) {
+func TestServiceAccountsAreWarnedOfANewAnnotationOnly(t *testing.T) {
 	account := func(value string) string {
 		return "apiVersion: v1\nkind: ServiceAccount\nmetadata: {annotations: {kubernetes.io/enforce-mountable-secrets: '" + value + "'}}\n"
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/resourcetest"
 )
 
-func TestEndpointsThatStayAreNotHeldToAnotherType(t *testing.T) {
+func TestUnchangedEndpointsAreNotCheckedAgainstANewAddressType(t *testing.T) {
 	slice := func(kind, rest string) string {
 		return "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: " + kind + "\nendpoints: [{addresses: [10.0.0.1]" + rest + "}]\n"
 	}

@@ -6,7 +6,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 )
 
-func TestWhatDriversSayOfDevicesGoesWithTheirAllocation(t *testing.T) {
+func TestDeviceStatusesAreClearedWithTheAllocation(t *testing.T) {
 	s := ResourceClaimStrategy()
 	old := &resourcev1.ResourceClaim{}
 	old.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{Request: "r", Driver: "d", Pool: "p", Device: "a"}}}}

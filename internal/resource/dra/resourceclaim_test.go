@@ -11,7 +11,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/resourcetest"
 )
 
-func TestWhatAClaimMaySayOfItsDevices(t *testing.T) {
+func TestStatusesOfDevicesAreValidated(t *testing.T) {
 	const manifest = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nspec: {devices: {requests: [{name: r, exactly: {deviceClassName: c}}]}}\n"
 	const result = "request: r, driver: d.example, pool: p, device: d"
 	allocation := func(rest string) string { return "allocation: {devices: {results: [{" + rest + "}]}}" }
@@ -53,7 +53,7 @@ func TestWhatAClaimMaySayOfItsDevices(t *testing.T) {
 	}
 }
 
-func TestWhoHasAClaimThatGoesStaysWhoItIs(t *testing.T) {
+func TestADeletedClaimGetsNoNewUsers(t *testing.T) {
 	claimOf := func(name string) *resourcev1.ResourceClaim {
 		obj, _ := resourcetest.Read(t, rules.For, "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {deletionTimestamp: '2024-01-01T00:00:00Z'}\nspec: {devices: {requests: [{name: r, exactly: {deviceClassName: c}}]}}\n"+
 			"status: {allocation: {devices: {results: [{request: r, driver: d.example, pool: p, device: d}]}}, reservedFor: [{resource: pods, name: "+name+", uid: u}]}\n")

@@ -8,7 +8,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/resourcetest"
 )
 
-func TestAClaimTemplateSaysWhatIsWrongBesideThatItStays(t *testing.T) {
+func TestUpdatesOfClaimTemplatesReportAllErrors(t *testing.T) {
 	template := func(name string) string {
 		return fmt.Sprintf("apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nspec: {spec: {devices: {requests: [{name: %s, exactly: {deviceClassName: c}}]}}}\n", name)
 	}

@@ -14,7 +14,7 @@ import (
 // onlyPods is for manifests of pods.
 func onlyPods(schema.GroupResource) *strategy.Strategy { return Strategy() }
 
-func TestOnlyWhatIsRequiredOfNodesIsHeldToLabels(t *testing.T) {
+func TestOnlyRequiredNodeAffinityNeedsValidLabelValues(t *testing.T) {
 	const term = "matchExpressions: [{key: a, operator: In, values: [a/b]}]"
 	for affinity, want := range map[string]int{
 		"requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{" + term + "}]}":                                          1,

@@ -103,7 +103,7 @@ func TestAppArmorAnnotationsAreValidated(t *testing.T) {
 	}
 }
 
-func TestAppArmorAnnotationsOfAPodStayAsTheyAre(t *testing.T) {
+func TestAppArmorAnnotationsOfPodsAreImmutable(t *testing.T) {
 	pod := func(annotation string) string {
 		return "apiVersion: v1\nkind: Pod\nmetadata: {annotations: {" + annotation + "}}\nspec: {containers: [{name: c, image: i}]}\n"
 	}

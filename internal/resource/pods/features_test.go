@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/strategy"
 )
 
-func TestProjectionsOfFeaturesThatAreOffAreDropped(t *testing.T) {
+func TestProjectionsOfDisabledFeaturesAreDropped(t *testing.T) {
 	read := func() (*corev1.Pod, *strategy.Strategy) {
 		obj, s := resourcetest.Read(t, rules.For, "apiVersion: v1\nkind: Pod\nspec: {terminationGracePeriodSeconds: -5, containers: [{name: c, image: i}], volumes: [{name: v, projected: {sources: [{podCertificate: {}}, {clusterTrustBundle: {path: a}}]}}]}\n")
 		return obj.(*corev1.Pod), s
@@ -31,7 +31,7 @@ func TestProjectionsOfFeaturesThatAreOffAreDropped(t *testing.T) {
 	}
 }
 
-func TestPodFieldsOfFeaturesThatAreOffAreDropped(t *testing.T) {
+func TestPodFieldsOfDisabledFeaturesAreDropped(t *testing.T) {
 	manifest := "apiVersion: v1\nkind: PodTemplate\ntemplate: {spec: {schedulingGroup: {podGroupName: g}, containers: [{name: c, image: i, lifecycle: {stopSignal: SIGINT}}]}}\n"
 	obj, s := resourcetest.Read(t, rules.For, manifest)
 	s.PrepareCreate(obj)

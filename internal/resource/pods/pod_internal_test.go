@@ -14,7 +14,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/resourcetest"
 )
 
-func TestPodsAsPeopleSeeThem(t *testing.T) {
+func TestRowsOfPods(t *testing.T) {
 	started := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	waits := func(reason string) corev1.ContainerState {
 		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
@@ -152,7 +152,7 @@ func TestLongListsOfPodsAreNotComparedEachWithEach(t *testing.T) {
 	}
 }
 
-func TestPodsMeanLabelsAsTheyWere(t *testing.T) {
+func TestMatchLabelKeysBecomeSelectorsOfNewPods(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "a", "hash": "1"}}, Spec: corev1.PodSpec{
 		SchedulingGates:           []corev1.PodSchedulingGate{{Name: "g"}},
 		TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{LabelSelector: &metav1.LabelSelector{}, MatchLabelKeys: []string{"hash", "none"}}},
@@ -173,7 +173,7 @@ func TestPodsMeanLabelsAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestPodSubresourcesChangeTheirPartOnly(t *testing.T) {
+func TestPodSubresourcesChangeOnlyTheirFields(t *testing.T) {
 	one := func(cpu string) corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}
 	}
@@ -196,7 +196,7 @@ func TestPodSubresourcesChangeTheirPartOnly(t *testing.T) {
 	}
 }
 
-func TestHowLongAPodMayTakeToEnd(t *testing.T) {
+func TestGracePeriodOfPods(t *testing.T) {
 	cases := []struct {
 		name  string
 		pod   corev1.Pod
@@ -216,7 +216,7 @@ func TestHowLongAPodMayTakeToEnd(t *testing.T) {
 	}
 }
 
-func TestAMirrorPodIsOfANodeWhateverItsAnnotationSays(t *testing.T) {
+func TestMirrorPodsNeedANode(t *testing.T) {
 	for _, value := range []string{"", "a"} {
 		errs := validatePod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.MirrorPodAnnotationKey: value}}})
 		if text := errs.ToAggregate().Error(); !strings.Contains(text, "must set spec.nodeName if mirror pod annotation is set") {

@@ -67,7 +67,7 @@ spec:
 `
 
 // The wanted values are those of upstream's API server for the same pods (KEP-2837).
-func TestAPodThatIsLimitedAsAWholeRequestsWhatItsContainersDo(t *testing.T) {
+func TestPodLevelRequestsDefaultToTheSumOfContainers(t *testing.T) {
 	cases := []struct{ name, pod, container, want string }{
 		{"nothing is limited", "{requests: {cpu: 1}}", "{requests: {memory: 1Gi}}", "map[cpu:1]"},
 		{"another resource is limited", "{limits: {cpu: 1}, requests: {cpu: 1}}", "{requests: {memory: 1Gi}}", "map[cpu:1 memory:1Gi]"},
@@ -91,7 +91,7 @@ func TestAPodThatIsLimitedAsAWholeRequestsWhatItsContainersDo(t *testing.T) {
 	}
 }
 
-func TestAPodHasTimeToEnd(t *testing.T) {
+func TestNegativeGracePeriodsBecomeOneSecond(t *testing.T) {
 	old, s := resourcetest.Read(t, rules.For, "apiVersion: v1\nkind: Pod\nspec: {terminationGracePeriodSeconds: 30}\n")
 	for name, prepare := range map[string]func(obj runtime.Object){
 		"create": s.PrepareCreate, "update": func(obj runtime.Object) { s.PrepareUpdate(obj, old) },
@@ -103,7 +103,7 @@ func TestAPodHasTimeToEnd(t *testing.T) {
 	}
 }
 
-func TestPodsAreValidatedFieldByField(t *testing.T) {
+func TestPodsAreValidated(t *testing.T) {
 	one, big, yes, no := int64(1), int64(1<<40), true, false
 	bidirectional, user := corev1.MountPropagationBidirectional, "someone"
 	cases := []struct {
@@ -189,7 +189,7 @@ func TestPodsAreValidatedFieldByField(t *testing.T) {
 	}
 }
 
-func TestOfAPodOnlyAFewFieldsChange(t *testing.T) {
+func TestUpdatesOfPodsChangeFewFields(t *testing.T) {
 	five, three := int64(5), int64(3)
 	cases := []struct {
 		name        string
@@ -226,7 +226,7 @@ func TestOfAPodOnlyAFewFieldsChange(t *testing.T) {
 	}
 }
 
-func TestResizeKeepsTheQualityOfService(t *testing.T) {
+func TestResizeKeepsTheQOSClass(t *testing.T) {
 	resize := rules.For(schema.GroupResource{Resource: "pods"}).Subresource["resize"].Validate
 	old := podFrom(t, goodPod)
 	pod := old.DeepCopy()
@@ -236,7 +236,7 @@ func TestResizeKeepsTheQualityOfService(t *testing.T) {
 	resourcetest.Expect(t, resize(pod, old), "resource limits cannot be removed")
 }
 
-func TestAResizeChangesCPUAndMemoryOfAnyContainer(t *testing.T) {
+func TestResizeChangesCPUAndMemoryOnly(t *testing.T) {
 	resize := rules.For(schema.GroupResource{Resource: "pods"}).Subresource["resize"].Validate
 	const given = "{requests: {cpu: 1m, ephemeral-storage: 1Gi}, limits: {cpu: 2, memory: 1Gi}}"
 	old := podFrom(t, `{metadata: {name: a, namespace: b}, spec: {restartPolicy: Always, dnsPolicy: Default, terminationGracePeriodSeconds: 1,

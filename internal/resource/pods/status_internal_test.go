@@ -50,7 +50,7 @@ func TestStatusesOfManyContainersAreNotComparedEachWithEach(t *testing.T) {
 	}
 }
 
-func TestANodeIsNominatedForPodsThatHaveNone(t *testing.T) {
+func TestOnlyPodsWithoutANodeGetANominatedNode(t *testing.T) {
 	s := Strategy()
 	pod := func(node, nominated string) *corev1.Pod {
 		return &corev1.Pod{Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{NominatedNodeName: nominated}}
@@ -74,7 +74,7 @@ func TestANodeIsNominatedForPodsThatHaveNone(t *testing.T) {
 	}
 }
 
-func TestAGatedPodHasBeenGatedSinceItIsThere(t *testing.T) {
+func TestAGatedPodHasItsConditionFromItsCreation(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{SchedulingGates: []corev1.PodSchedulingGate{{Name: "a/b"}}}}
 	pod.CreationTimestamp = resourcetest.Now
 	Strategy().PrepareCreate(pod)

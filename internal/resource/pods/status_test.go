@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/resourcetest"
 )
 
-func TestTheQOSClassOfAPodStaysTheStoredOne(t *testing.T) {
+func TestTheQOSClassOfAPodIsImmutable(t *testing.T) {
 	const best, burstable, guaranteed = corev1.PodQOSBestEffort, corev1.PodQOSBurstable, corev1.PodQOSGuaranteed
 	const immutable = "status.qosClass: Invalid value: "
 	cases := []struct {
@@ -40,7 +40,7 @@ func TestTheQOSClassOfAPodStaysTheStoredOne(t *testing.T) {
 	}
 }
 
-func TestAPodsStatusTellsNothingOfWhatItsVolumesAre(t *testing.T) {
+func TestPodStatusDropsVolumeStatuses(t *testing.T) {
 	old, s := resourcetest.Read(t, rules.For, "apiVersion: v1\nkind: Pod\n")
 	obj, _ := resourcetest.Read(t, rules.For, "apiVersion: v1\nkind: Pod\nstatus: {containerStatuses: [{name: c, volumeMounts: [{name: v, mountPath: /a, volumeStatus: {image: {imageRef: a}}}]}]}\n")
 	s.PrepareStatus(obj, old)
@@ -49,7 +49,7 @@ func TestAPodsStatusTellsNothingOfWhatItsVolumesAre(t *testing.T) {
 	}
 }
 
-func TestTheFirstAddressOfAPodsHostIsTheOneThatOldClientsRead(t *testing.T) {
+func TestHostIPIsTheFirstOfHostIPs(t *testing.T) {
 	pod := func(status string) string {
 		return "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c, image: i}]}\nstatus: {" + status + "}\n"
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/resourcetest"
 )
 
-func TestAnObjectThatWasStoredWithMoreMetadataOfAClaimIsStillUpdated(t *testing.T) {
+func TestObjectsStoredWithIllegalClaimMetadataCanBeUpdated(t *testing.T) {
 	volume := func(name, metadata string) string {
 		return "{name: " + name + ", ephemeral: {volumeClaimTemplate: {metadata: {" + metadata + "}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}"
 	}

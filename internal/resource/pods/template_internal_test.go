@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-func TestPrivilegedContainersAreFoundWhereverTheyAre(t *testing.T) {
+func TestPrivilegedFindsContainersOfAllKinds(t *testing.T) {
 	yes, no := true, false
 	with := func(privileged *bool) []corev1.Container {
 		return []corev1.Container{{Name: "plain"}, {SecurityContext: &corev1.SecurityContext{Privileged: privileged}}}

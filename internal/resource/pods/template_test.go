@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/resourcetest"
 )
 
-func TestNamesThatBecomeHostnamesAreWarnedOf(t *testing.T) {
+func TestNamesThatAreNoHostnamesAreWarnedOf(t *testing.T) {
 	for _, kind := range []string{"Deployment", "ReplicaSet"} {
 		obj, s := resourcetest.Read(t, rules.For, "apiVersion: apps/v1\nkind: "+kind+"\nmetadata: {name: a.b}\n")
 		if w := s.Warnings(obj, nil); len(w) != 1 || !strings.Contains(w[0], "[must not contain dots]") {
@@ -22,7 +22,7 @@ func TestNamesThatBecomeHostnamesAreWarnedOf(t *testing.T) {
 	}
 }
 
-func TestWarningsOfATemplateAreRepeatedWhenMoreThanMetadataChanges(t *testing.T) {
+func TestTemplateWarningsAreRepeatedWhenTheSpecChanges(t *testing.T) {
 	template := "template: {metadata: {labels: {a: b}}, spec: {terminationGracePeriodSeconds: -1, containers: [{name: c, image: i}]}}"
 	for manifest, repeated := range map[string]bool{
 		"apiVersion: apps/v1\nkind: Deployment\nspec: {selector: {matchLabels: {a: b}}, " + template + "}\n": true,

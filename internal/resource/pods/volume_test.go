@@ -7,7 +7,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/resourcetest"
 )
 
-func TestPathsInsideAVolumeAreToldWhereUpstreamTellsThem(t *testing.T) {
+func TestPathsInVolumesAreReportedAtUpstreamsFields(t *testing.T) {
 	token := func(path string) string {
 		return "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c, image: i}], serviceAccountName: a, volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: '" + path + "'}}]}}]}\n"
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // Comparing every pair of ports took gigabytes and seconds.
-func TestManyPortsAreWarnedOfNoMoreThanIsSent(t *testing.T) {
+func TestWarningsOfManyPortsAreBounded(t *testing.T) {
 	const many = 60000
 	cases := []struct {
 		name string
@@ -51,7 +51,7 @@ func TestManyPortsAreWarnedOfNoMoreThanIsSent(t *testing.T) {
 	}
 }
 
-func TestFilesOfAVolumeThatLieWithinOneAnother(t *testing.T) {
+func TestOverlappingFilesOfVolumesAreWarnedOf(t *testing.T) {
 	cases := []struct {
 		name, volume string
 		want         []string
@@ -79,7 +79,7 @@ func TestFilesOfAVolumeThatLieWithinOneAnother(t *testing.T) {
 }
 
 // All of them overlap. Comparing every pair would take an hour.
-func TestVeryManyOverlappingFilesAreToldOfInShort(t *testing.T) {
+func TestWarningsOfManyOverlappingFilesAreBounded(t *testing.T) {
 	s := &corev1.SecretVolumeSource{SecretName: "s"}
 	for i := range 200_000 {
 		s.Items = append(s.Items, corev1.KeyToPath{Path: "p"}, corev1.KeyToPath{Path: fmt.Sprint("p/", i)})

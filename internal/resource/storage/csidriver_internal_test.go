@@ -7,7 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestFieldsOfFeaturesThatAreOffAreDropped(t *testing.T) {
+func TestFieldsOfDisabledFeaturesAreDropped(t *testing.T) {
 	driver := func(set *bool) *storagev1.CSIDriver {
 		return &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: set}}
 	}

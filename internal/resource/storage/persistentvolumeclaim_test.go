@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/resourcetest"
 )
 
-func TestAClaimTakesDataOfClaimsAndSnapshotsOnly(t *testing.T) {
+func TestDataSourcesOfClaimsAreClaimsOrSnapshots(t *testing.T) {
 	cases := []struct {
 		name, source string
 		kept         bool
@@ -35,7 +35,7 @@ func TestAClaimTakesDataOfClaimsAndSnapshotsOnly(t *testing.T) {
 	}
 }
 
-func TestAClaimWithoutDataIsAskedForSomeInAnUpdateAsItIsWhenNew(t *testing.T) {
+func TestUpdatesOfClaimsWithoutDataSourceDropItAsCreatesDo(t *testing.T) {
 	for _, c := range []struct {
 		name, had, source string
 		kept              bool
@@ -54,7 +54,7 @@ func TestAClaimWithoutDataIsAskedForSomeInAnUpdateAsItIsWhenNew(t *testing.T) {
 	}
 }
 
-func TestWhatIsAllocatedToAClaim(t *testing.T) {
+func TestStatusesOfPersistentVolumeClaimsAreValidated(t *testing.T) {
 	cases := []struct {
 		name   string
 		status corev1.PersistentVolumeClaimStatus

@@ -10,7 +10,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/resourcetest"
 )
 
-func TestTheErrorOfAnAttachmentIsShort(t *testing.T) {
+func TestErrorsOfAttachmentsAreBounded(t *testing.T) {
 	for size, want := range map[int][]string{1024: nil, 1025: {"status.attachError.message: Too long: may not be more than 262144 bytes", "status.detachError.message: Too long: may not be more than 262144 bytes"}} {
 		manifest := "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\nspec: {attacher: a.example, nodeName: node, source: {persistentVolumeName: a}}\n"
 		old, s := resourcetest.Read(t, rules.For, manifest)

@@ -19,7 +19,7 @@ func TestManyFinalizersAreNotComparedEachWithEach(t *testing.T) {
 	}
 }
 
-func TestWhichFinalizersAreLetThrough(t *testing.T) {
+func TestFinalizersNeedADomainInMostKinds(t *testing.T) {
 	cases := []struct {
 		name, manifest string
 		want           []string
@@ -36,7 +36,7 @@ func TestWhichFinalizersAreLetThrough(t *testing.T) {
 	}
 }
 
-func TestFinalizersThatOthersMightChooseAreWarnedOf(t *testing.T) {
+func TestFinalizersWithoutADomainAreWarnedOf(t *testing.T) {
 	obj := &metav1.ObjectMeta{Finalizers: []string{"x", "a.example", "a.example/b", "orphan", "old"}}
 	want := []string{
 		`metadata.finalizers: "a.example": prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers`,
@@ -47,7 +47,7 @@ func TestFinalizersThatOthersMightChooseAreWarnedOf(t *testing.T) {
 	}
 }
 
-func TestMetadataOfSomeKindsIsLookedAtLast(t *testing.T) {
+func TestSomeKindsValidateMetadataLast(t *testing.T) {
 	cases := []struct {
 		name, manifest string
 		want           []string
@@ -64,7 +64,7 @@ func TestMetadataOfSomeKindsIsLookedAtLast(t *testing.T) {
 	}
 }
 
-func TestSomeKindsAskForTheRuleOfNamesAgain(t *testing.T) {
+func TestSomeKindsCheckGenerateNameOnUpdate(t *testing.T) {
 	for manifest, again := range map[string]bool{"apiVersion: v1\nkind: ConfigMap\n": true, "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n": false} {
 		old, s := resourcetest.Read(t, rules.For, manifest)
 		obj, _ := resourcetest.Read(t, rules.For, manifest)
@@ -76,7 +76,7 @@ func TestSomeKindsAskForTheRuleOfNamesAgain(t *testing.T) {
 	}
 }
 
-func TestAStatusOfOneKindAsksForTheRuleOfNamesAgain(t *testing.T) {
+func TestVolumeAttachmentsCheckGenerateNameOnStatusUpdate(t *testing.T) {
 	for manifest, again := range map[string]bool{"apiVersion: v1\nkind: PersistentVolume\n": false, "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\n": true} {
 		old, s := resourcetest.Read(t, rules.For, manifest)
 		obj, _ := resourcetest.Read(t, rules.For, manifest)
@@ -88,7 +88,7 @@ func TestAStatusOfOneKindAsksForTheRuleOfNamesAgain(t *testing.T) {
 	}
 }
 
-func TestAnUpdateIsToldAllThatIsWrongWithItsMetadata(t *testing.T) {
+func TestUpdatesReportAllMetadataErrors(t *testing.T) {
 	const manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, resourceVersion: '1', deletionTimestamp: '2024-01-01T00:00:00Z', finalizers: [a.example/held]}\n"
 	newOnes := `metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"x"}`
 	for _, c := range []struct {
@@ -109,7 +109,7 @@ func TestAnUpdateIsToldAllThatIsWrongWithItsMetadata(t *testing.T) {
 	}
 }
 
-func TestAStatusOfSomeKindsLeavesMetadataAsItWas(t *testing.T) {
+func TestStatusUpdatesOfSomeKindsKeepMetadata(t *testing.T) {
 	for _, manifest := range []string{
 		"apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\n", "apiVersion: flowcontrol.apiserver.k8s.io/v1\nkind: FlowSchema\n",
 		"apiVersion: flowcontrol.apiserver.k8s.io/v1\nkind: PriorityLevelConfiguration\n", "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\n",
@@ -130,7 +130,7 @@ func TestAStatusOfSomeKindsLeavesMetadataAsItWas(t *testing.T) {
 	}
 }
 
-func TestNamesThatAreTooLongAreToldSoInTheWordsOfTheirKind(t *testing.T) {
+func TestErrorsOfLongNamesDifferByKind(t *testing.T) {
 	for kind, want := range map[string]string{
 		"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\n":   "must be no more than 253 bytes",
 		"apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass": "must be no more than 253 characters",

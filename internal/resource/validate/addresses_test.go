@@ -9,7 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/resource/validate"
 )
 
-func TestALooselyWrittenAddressStaysWhereItWas(t *testing.T) {
+func TestUpdatesKeepAmbiguousAddressesOfTheSameField(t *testing.T) {
 	service := func(annotation, spec string) string {
 		return "apiVersion: v1\nkind: Service\nmetadata: {annotations: {x: '" + annotation + "'}, labels: {y: 010.0.0.1}}\nspec: {ports: [{port: 80}], " + spec + "}\n"
 	}
@@ -75,7 +75,7 @@ func TestALooselyWrittenAddressStaysWhereItWas(t *testing.T) {
 	}
 }
 
-func TestALooselyWrittenAddressOfAStatusStaysWhereItWas(t *testing.T) {
+func TestStatusUpdatesKeepAmbiguousAddressesOfTheSameField(t *testing.T) {
 	pod := func(ip string) string {
 		return "apiVersion: v1\nkind: Pod\nmetadata: {annotations: {x: 010.0.0.1}}\nspec: {containers: [{name: c, image: i}]}\nstatus: {qosClass: BestEffort, podIP: " + ip + ", podIPs: [{ip: " + ip + "}], hostIP: " + ip + ", hostIPs: [{ip: " + ip + "}]}\n"
 	}
@@ -98,7 +98,7 @@ func TestALooselyWrittenAddressOfAStatusStaysWhereItWas(t *testing.T) {
 	}
 }
 
-func TestStoredAddressesAreReadOnceAndOnlyForOnesThatAreRefused(t *testing.T) {
+func TestStoredAddressesAreReadOnceAndOnlyOnErrors(t *testing.T) {
 	const n = 1000
 	reads := 0
 	before := validate.StoredIn(func(yield func(string) bool) {
