@@ -25,6 +25,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/rest"
 	"github.com/knarr-project/knarr/internal/apiserver/verb"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
+	"github.com/knarr-project/knarr/internal/cel"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -237,6 +238,7 @@ func FuzzListQuery(f *testing.F) {
 // FuzzRequests sends arbitrary requests to a whole server: it may refuse them, but must not panic
 // or hang.
 func FuzzRequests(f *testing.F) {
+	cel.BoundSharedEnvironments() // as a process of knarr does
 	for _, p := range fuzzedPatches {
 		f.Add("PATCH", "/api/v1/namespaces/default/pods/a?fieldManager=f&force=true", string(p.kind), "application/json", []byte(p.data))
 	}
