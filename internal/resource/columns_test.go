@@ -90,18 +90,18 @@ func TestUnknownValuesHaveTheirOwnCells(t *testing.T) {
 		column         int
 		want           string
 	}{
-		{"a machine of which only the architecture is known", "apiVersion: v1\nkind: Node\nstatus: {nodeInfo: {architecture: arm64}}\n", 8, "<unknown> (arm64)"},
-		{"a machine of which only the kernel is known", "apiVersion: v1\nkind: Node\nstatus: {nodeInfo: {kernelVersion: '6'}}\n", 8, "6"},
-		{"a machine of which nothing is known", "apiVersion: v1\nkind: Node\n", 8, columns.Unknown},
+		{"a node with only an architecture", "apiVersion: v1\nkind: Node\nstatus: {nodeInfo: {architecture: arm64}}\n", 8, "<unknown> (arm64)"},
+		{"a node with only a kernel version", "apiVersion: v1\nkind: Node\nstatus: {nodeInfo: {kernelVersion: '6'}}\n", 8, "6"},
+		{"a node without system info", "apiVersion: v1\nkind: Node\n", 8, columns.Unknown},
 		{"no endpoints", "apiVersion: v1\nkind: Endpoints\n", 1, columns.None},
-		{"endpoints that are not ready", "apiVersion: v1\nkind: Endpoints\nsubsets: [{notReadyAddresses: [{ip: 1.1.1.1}], ports: [{port: 80}]}]\n", 1, ""},
+		{"unready endpoints", "apiVersion: v1\nkind: Endpoints\nsubsets: [{notReadyAddresses: [{ip: 1.1.1.1}], ports: [{port: 80}]}]\n", 1, ""},
 		{"endpoints of two ports", "apiVersion: v1\nkind: Endpoints\nsubsets: [{addresses: [{ip: 1.1.1.1}, {ip: 1.1.1.2}], ports: [{port: 80}, {port: 81}]}]\n", 1, "1.1.1.1:80,1.1.1.2:80,1.1.1.1:81 + 1 more..."},
 		{"a slice without ports", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\n", 2, columns.Unset},
-		{"a slice with a port of which nothing is said", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nports: [{}]\n", 2, columns.Unset},
-		{"a parameter of whichever namespace is written to", "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nspec: {paramRef: {name: a}}\n", 2, "*/a"},
-		{"parameters by their labels", "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicyBinding\nspec: {paramRef: {selector: {matchLabels: {a: b}}}}\n", 2, "a=b"},
+		{"a slice with an empty port", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nports: [{}]\n", 2, columns.Unset},
+		{"a parameter in the namespace of the write", "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nspec: {paramRef: {name: a}}\n", 2, "*/a"},
+		{"parameters by a selector", "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicyBinding\nspec: {paramRef: {selector: {matchLabels: {a: b}}}}\n", 2, "a=b"},
 		{"a level without limits", "apiVersion: flowcontrol.apiserver.k8s.io/v1\nkind: PriorityLevelConfiguration\nspec: {type: Exempt, exempt: {nominalConcurrencyShares: 5}}\n", 2, columns.None},
-		{"a slice with such a port and others", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nports: [{}, {name: x}, {name: w, port: 80}]\n", 2, ",x,80"},
+		{"a slice with an empty port and others", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nports: [{}, {name: x}, {name: w, port: 80}]\n", 2, ",x,80"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

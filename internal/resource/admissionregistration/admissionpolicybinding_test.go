@@ -12,7 +12,7 @@ func TestNewMutatingAdmissionPolicyBindingsAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a binding that changes what is being deleted", "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicyBinding\nspec: {policyName: p, matchResources: {resourceRules: [{apiGroups: [a], apiVersions: [v1], operations: [DELETE], resources: [b]}]}}\n", []string{`spec.matchResources.resourceRules.operations: Unsupported value: "DELETE"`}},
+		{"a mutating policy for DELETE", "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicyBinding\nspec: {policyName: p, matchResources: {resourceRules: [{apiGroups: [a], apiVersions: [v1], operations: [DELETE], resources: [b]}]}}\n", []string{`spec.matchResources.resourceRules.operations: Unsupported value: "DELETE"`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -27,9 +27,9 @@ func TestNewValidatingAdmissionPolicyBindingsAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"parameters that are missed in no way", "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nspec: {policyName: p, validationActions: [Deny], paramRef: {name: a, parameterNotFoundAction: ''}}\n",
+		{"an unknown parameterNotFoundAction", "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nspec: {policyName: p, validationActions: [Deny], paramRef: {name: a, parameterNotFoundAction: ''}}\n",
 			[]string{"spec.paramRef.parameterNotFoundAction: Required value"}},
-		{"parameters by a name and by a selector that is wrong", "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nspec: {policyName: p, validationActions: [Deny], paramRef: {name: a, parameterNotFoundAction: Deny, selector: {matchExpressions: [{key: a, operator: x}]}}}\n",
+		{"parameters by a name and an invalid selector", "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nspec: {policyName: p, validationActions: [Deny], paramRef: {name: a, parameterNotFoundAction: Deny, selector: {matchExpressions: [{key: a, operator: x}]}}}\n",
 			[]string{"spec.paramRef.name: Forbidden: name and selector are mutually exclusive", "spec.paramRef.selector: Forbidden: name and selector are mutually exclusive", `spec.paramRef.selector.matchExpressions[0].operator: Invalid value: "x": not a valid selector operator`}},
 	}
 	for _, c := range cases {

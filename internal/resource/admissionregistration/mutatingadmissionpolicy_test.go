@@ -17,7 +17,7 @@ func TestNewMutatingAdmissionPoliciesAreValidatedWithTheirMetadata(t *testing.T)
 		name, manifest string
 		want           []string
 	}{
-		{"spaces around a mutation are not shown", policy("MutatingAdmissionPolicy", "failurePolicy: Fail, reinvocationPolicy: Never, mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: ' 1.1.1 '}}]"), []string{`Invalid value: "1.1.1": compilation failed: ERROR: <input>:1:4`}},
+		{"errors omit spaces around a mutation", policy("MutatingAdmissionPolicy", "failurePolicy: Fail, reinvocationPolicy: Never, mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: ' 1.1.1 '}}]"), []string{`Invalid value: "1.1.1": compilation failed: ERROR: <input>:1:4`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

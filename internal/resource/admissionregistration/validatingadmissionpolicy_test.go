@@ -24,9 +24,9 @@ func TestNewValidatingAdmissionPoliciesAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a policy without variables knows of none", policy("validations: [{expression: variables.v}]"), []string{"undeclared reference to 'variables'"}},
-		{"a policy with variables lacks one", policy("variables: [{name: w, expression: '1'}], validations: [{expression: variables.v}]"), []string{"undefined field 'v'"}},
-		{"a variable of a blank name", "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nspec: {matchConstraints: {resourceRules: [{apiGroups: [a], apiVersions: [v1], operations: [CREATE], resources: [b]}]}, variables: [{name: ' ', expression: '1'}], validations: [{expression: 'true'}]}\n",
+		{"variables in a policy without variables", policy("validations: [{expression: variables.v}]"), []string{"undeclared reference to 'variables'"}},
+		{"a missing variable in a policy with variables", policy("variables: [{name: w, expression: '1'}], validations: [{expression: variables.v}]"), []string{"undefined field 'v'"}},
+		{"a variable with a blank name", "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nspec: {matchConstraints: {resourceRules: [{apiGroups: [a], apiVersions: [v1], operations: [CREATE], resources: [b]}]}, variables: [{name: ' ', expression: '1'}], validations: [{expression: 'true'}]}\n",
 			[]string{"spec.variables[0].name: Required value: name is not specified"}},
 	}
 	for _, c := range cases {
@@ -45,10 +45,10 @@ func TestNewValidatingAdmissionPoliciesAreValidatedWithTheirMetadata(t *testing.
 		name, manifest string
 		want           []string
 	}{
-		{"nor those around a condition", policy("ValidatingAdmissionPolicy", "failurePolicy: Fail, validations: [{expression: 'true'}], matchConditions: [{name: a, expression: ' 1 '}]"), []string{`spec.matchConditions[0].expression: Invalid value: "1": must evaluate to bool but got int`}},
-		{"those of a validation are", policy("ValidatingAdmissionPolicy", "failurePolicy: Fail, validations: [{expression: ' 1 '}]"), []string{`spec.validations[0].expression: Invalid value: " 1 ": must evaluate to bool but got int`}},
-		{"all that is wrong with the kind of parameters is told at once", policy("ValidatingAdmissionPolicy", "failurePolicy: Fail, paramKind: {apiVersion: v1, kind: a."+strings.Repeat("a", 62)+"}, validations: [{expression: 'true'}]"), []string{"otherwise match: must be no more than 63 characters,a DNS-1035 label must consist of"}},
-		{"an annotation is compiled without them", policy("ValidatingAdmissionPolicy", "failurePolicy: Fail, auditAnnotations: [{key: a, valueExpression: ' 1.1.1 '}]"), []string{`Invalid value: " 1.1.1 ": compilation failed: ERROR: <input>:1:4`}},
+		{"errors omit spaces around a condition", policy("ValidatingAdmissionPolicy", "failurePolicy: Fail, validations: [{expression: 'true'}], matchConditions: [{name: a, expression: ' 1 '}]"), []string{`spec.matchConditions[0].expression: Invalid value: "1": must evaluate to bool but got int`}},
+		{"errors show spaces around a validation", policy("ValidatingAdmissionPolicy", "failurePolicy: Fail, validations: [{expression: ' 1 '}]"), []string{`spec.validations[0].expression: Invalid value: " 1 ": must evaluate to bool but got int`}},
+		{"all errors of paramKind are reported", policy("ValidatingAdmissionPolicy", "failurePolicy: Fail, paramKind: {apiVersion: v1, kind: a."+strings.Repeat("a", 62)+"}, validations: [{expression: 'true'}]"), []string{"otherwise match: must be no more than 63 characters,a DNS-1035 label must consist of"}},
+		{"an audit annotation is compiled without spaces", policy("ValidatingAdmissionPolicy", "failurePolicy: Fail, auditAnnotations: [{key: a, valueExpression: ' 1.1.1 '}]"), []string{`Invalid value: " 1.1.1 ": compilation failed: ERROR: <input>:1:4`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -9,11 +9,11 @@ import (
 
 func TestPathsOfWebhookServices(t *testing.T) {
 	for _, test := range []struct{ name, path, message string }{
-		{"an empty path is the root, as no path is", "", ""},
+		{"an empty or missing path", "", ""},
 		{"the root", "/", ""},
-		{"segments", "/apply/v1.foo", ""},
-		{"a slash at the end", "/apply/", ""},
-		{"no slash at the beginning", "apply", "must start with a '/'"},
+		{"several segments", "/apply/v1.foo", ""},
+		{"a trailing slash", "/apply/", ""},
+		{"no leading slash", "apply", "must start with a '/'"},
 		{"an empty segment", "/a//b", "segment[1] may not be empty"},
 	} {
 		errs := validateWebhookService(&admissionregistrationv1.ServiceReference{Namespace: "n", Name: "s", Path: &test.path}, field.NewPath("service"))

@@ -12,7 +12,7 @@ func TestNewValidatingWebhookConfigurationsAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a webhook's name is wrong in two ways", "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nwebhooks: [{name: a.b._, admissionReviewVersions: [v1], sideEffects: None, clientConfig: {url: 'https://a/b'}}]\n", []string{`webhooks[0].name: Invalid value: "a.b._": a lowercase`}},
+		{"a webhook's name with two errors", "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nwebhooks: [{name: a.b._, admissionReviewVersions: [v1], sideEffects: None, clientConfig: {url: 'https://a/b'}}]\n", []string{`webhooks[0].name: Invalid value: "a.b._": a lowercase`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

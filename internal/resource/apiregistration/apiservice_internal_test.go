@@ -21,16 +21,16 @@ func TestAPIServicesNameTheirGroupAndService(t *testing.T) {
 		spec   apiregistrationv1.APIServiceSpec
 		want   []string // substrings of the errors, in order
 	}{
-		"a remote one":   {"v1.x.io", remote(func(*apiregistrationv1.APIServiceSpec) {}), nil},
-		"the core group": {"v1.", apiregistrationv1.APIServiceSpec{Version: "v1", GroupPriorityMinimum: 18000, VersionPriority: 1}, nil},
+		"a remote API service": {"v1.x.io", remote(func(*apiregistrationv1.APIServiceSpec) {}), nil},
+		"the core group":       {"v1.", apiregistrationv1.APIServiceSpec{Version: "v1", GroupPriorityMinimum: 18000, VersionPriority: 1}, nil},
 		"nothing": {"x", apiregistrationv1.APIServiceSpec{}, []string{"metadata.name: Invalid value: \"x\": must be `spec.version+\".\"+spec.group`: \".\"",
 			"spec.group: Required value: only v1 may have an empty group", "spec.version: Invalid value", "spec.groupPriorityMinimum", "spec.versionPriority"}},
 		"priorities too high": {"v1.x.io", remote(func(s *apiregistrationv1.APIServiceSpec) { s.GroupPriorityMinimum, s.VersionPriority = 20001, 1001 }),
 			[]string{"must be positive and less than 20000", "must be positive and less than 1000"}},
-		"a certificate for a local one": {"v1.x.io", remote(func(s *apiregistrationv1.APIServiceSpec) {
+		"a CA bundle for a local API service": {"v1.x.io", remote(func(s *apiregistrationv1.APIServiceSpec) {
 			s.Service, s.CABundle, s.InsecureSkipTLSVerify = nil, []byte("abc"), true
 		}), []string{`"3 bytes": local APIServices may not have a caBundle`, "local APIServices may not have insecureSkipTLSVerify"}},
-		"a certificate that is not looked at": {"v1.x.io", remote(func(s *apiregistrationv1.APIServiceSpec) { s.CABundle, s.InsecureSkipTLSVerify = []byte("abc"), true }),
+		"a CA bundle with insecureSkipTLSVerify": {"v1.x.io", remote(func(s *apiregistrationv1.APIServiceSpec) { s.CABundle, s.InsecureSkipTLSVerify = []byte("abc"), true }),
 			[]string{"may not be true if caBundle is present"}},
 		"a service without name": {"v1.x.io", remote(func(s *apiregistrationv1.APIServiceSpec) {
 			s.Service = &apiregistrationv1.ServiceReference{Port: number(70000)}

@@ -32,8 +32,8 @@ func TestNewAPIServicesAreValidatedWithTheirMetadata(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"an API service whose name is generated", service(", generateName: a..b"), []string{"metadata.generateName: Invalid value: \"a..b\": must be `spec.version+\".\"+spec.group`: \"v1.a.example\""}},
-		{"an API service whose name would be generated as it is", service(", generateName: v1.a.example"), nil},
+		{"an API service with generateName", service(", generateName: a..b"), []string{"metadata.generateName: Invalid value: \"a..b\": must be `spec.version+\".\"+spec.group`: \"v1.a.example\""}},
+		{"an API service with its full name as generateName", service(", generateName: v1.a.example"), nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -38,7 +38,7 @@ func TestNewControllerRevisionsAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a revision of no object", "apiVersion: apps/v1\nkind: ControllerRevision\nrevision: 1\ndata: 1\n", []string{"data: Required value: data must be a valid JSON object"}},
+		{"a ControllerRevision with data that is not an object", "apiVersion: apps/v1\nkind: ControllerRevision\nrevision: 1\ndata: 1\n", []string{"data: Required value: data must be a valid JSON object"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestUpdatesOfControllerRevisionsAreValidated(t *testing.T) {
 		name, old, obj string
 		want           []string
 	}{
-		{"a revision loses its data", revision("data: {a: b}"), revision(""), []string{"data: Invalid value: "}},
+		{"a ControllerRevision without its old data", revision("data: {a: b}"), revision(""), []string{"data: Invalid value: "}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -15,10 +15,10 @@ func TestErrorsOfNewStatefulSetsComeInOrder(t *testing.T) {
 		want           []string
 	}{
 		{"a stateful set", workload("StatefulSet", ", serviceName: s"), nil},
-		{"a stateful set with an odd policy", workload("StatefulSet", ", podManagementPolicy: Odd, updateStrategy: {type: OnDelete, rollingUpdate: {partition: -1}}"),
+		{"a stateful set with an unknown policy", workload("StatefulSet", ", podManagementPolicy: Odd, updateStrategy: {type: OnDelete, rollingUpdate: {partition: -1}}"),
 			[]string{"spec.podManagementPolicy: Invalid value: \"Odd\": must be 'OrderedReady' or 'Parallel'",
 				`spec.updateStrategy.rollingUpdate: Invalid value: {"partition":-1}: only allowed for updateStrategy 'RollingUpdate'`}},
-		{"a stateful set that starts below zero", workload("StatefulSet", ", ordinals: {start: -1}, persistentVolumeClaimRetentionPolicy: {whenScaled: Burn}"),
+		{"a stateful set with a negative start ordinal", workload("StatefulSet", ", ordinals: {start: -1}, persistentVolumeClaimRetentionPolicy: {whenScaled: Burn}"),
 			[]string{`spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value: "Burn": supported values: "Retain", "Delete"`,
 				"spec.ordinals.start: Invalid value: -1: must be greater than or equal to 0"}},
 	}
@@ -45,7 +45,7 @@ func TestErrorsOfUpdatesOfStatefulSetsComeInOrder(t *testing.T) {
 		want           []string
 	}{
 		{"a stateful set scales", workload("StatefulSet", ""), workload("StatefulSet", ", replicas: 3, minReadySeconds: 2"), nil},
-		{"a stateful set's service stays", workload("StatefulSet", ", serviceName: s"), workload("StatefulSet", ", serviceName: t"),
+		{"a stateful set's serviceName is immutable", workload("StatefulSet", ", serviceName: s"), workload("StatefulSet", ", serviceName: t"),
 			[]string{"spec: Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"}},
 	}
 	for _, c := range cases {
@@ -78,11 +78,11 @@ func TestNewStatefulSetsAreValidated(t *testing.T) {
 		want           []string
 	}{
 		{"a set that keeps all its revisions", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {revisionHistoryLimit: -1, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}\n", nil},
-		{"two claims of one name bring one volume", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}, volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}, {metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]}\n", nil},
-		{"a claim comes in place of a volume of its name", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}], volumes: [{name: d, emptyDir: {}}, {name: e, emptyDir: {}}, {name: e, emptyDir: {}}]}}, volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]}\n", []string{`spec.template.spec.volumes[2].name: Duplicate value: "e"`}},
+		{"two claim templates of one name add one volume", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}, volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}, {metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]}\n", nil},
+		{"a claim template replaces a volume of its name", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}], volumes: [{name: d, emptyDir: {}}, {name: e, emptyDir: {}}, {name: e, emptyDir: {}}]}}, volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]}\n", []string{`spec.template.spec.volumes[2].name: Duplicate value: "e"`}},
 		{"a StatefulSet without containers", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: []}}}\n", []string{"spec.template.spec.containers: Required value"}},
-		{"a StatefulSet mounts what its claims bring", workload("StatefulSet", ", volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]"), nil},
-		{"the pods of a StatefulSet have names of their own", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {hostname: a.b, containers: [{name: c, image: i}]}}}\n", nil},
+		{"a StatefulSet mounts volumes of its claim templates", workload("StatefulSet", ", volumeClaimTemplates: [{metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]"), nil},
+		{"a hostname in the template of a StatefulSet", "apiVersion: apps/v1\nkind: StatefulSet\nspec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {hostname: a.b, containers: [{name: c, image: i}]}}}\n", nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

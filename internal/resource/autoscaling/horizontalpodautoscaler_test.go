@@ -18,11 +18,11 @@ func TestErrorsOfNewHorizontalPodAutoscalersComeInOrder(t *testing.T) {
 		want           []string
 	}{
 		{"an autoscaler", hpa(""), nil},
-		{"an autoscaler with less at most than at least", hpa(", minReplicas: 5"),
+		{"an autoscaler with max below min", hpa(", minReplicas: 5"),
 			[]string{"spec.maxReplicas: Invalid value: 3: must be greater than or equal to `minReplicas`"}},
-		{"an autoscaler by nothing", hpa(", metrics: [{type: Resource}]"),
+		{"an autoscaler with an empty metric", hpa(", metrics: [{type: Resource}]"),
 			[]string{"spec.metrics[0].resource: Required value: must populate information for the given metric source"}},
-		{"an autoscaler with odd rules", hpa(", behavior: {scaleUp: {stabilizationWindowSeconds: 3601, policies: [{type: Odd, value: 0, periodSeconds: 1}]}}"),
+		{"an autoscaler with invalid scaling rules", hpa(", behavior: {scaleUp: {stabilizationWindowSeconds: 3601, policies: [{type: Odd, value: 0, periodSeconds: 1}]}}"),
 			[]string{"spec.behavior.scaleUp.stabilizationWindowSeconds: Invalid value: 3601: must be less than or equal to 3600",
 				`spec.behavior.scaleUp.policies[0].type: Unsupported value: "Odd": supported values: "Percent", "Pods"`,
 				"spec.behavior.scaleUp.policies[0].value: Invalid value: 0: must be greater than zero"}},
@@ -52,7 +52,7 @@ func TestNewHorizontalPodAutoscalersAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"an autoscaler to nothing", "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nspec: {minReplicas: 0, maxReplicas: 1, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}}\n", []string{
+		{"an autoscaler with minReplicas 0", "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nspec: {minReplicas: 0, maxReplicas: 1, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}}\n", []string{
 			"spec.minReplicas: Invalid value: 0: must be greater than or equal to 1", "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas"}},
 		{"a negative average", average(", averageValue: -1"), []string{`spec.metrics[0].pods.target.averageValue: Invalid value: "-1": must be positive`}},
 		{"no average", average(""), []string{"spec.metrics[0].pods.target.averageValue: Required value: must specify a positive target averageValue"}},

@@ -24,11 +24,11 @@ func TestErrorsOfNewCronJobsComeInOrder(t *testing.T) {
 	}{
 		{"a cron job", cronJob(`, schedule: "*/5 * * * *", timeZone: Etc/UTC`), nil},
 		{"a cron job without schedule", cronJob(""), []string{"spec.schedule: Required value"}},
-		{"a cron job with an odd schedule", cronJob(`, schedule: "often"`),
+		{"a cron job with an invalid schedule", cronJob(`, schedule: "often"`),
 			[]string{`spec.schedule: Invalid value: "often": expected exactly 5 fields, found 1: [often]`}},
-		{"a cron job with a zone and nothing else", cronJob(`, schedule: "CRON_TZ=UTC"`), []string{
+		{"a cron job with a time zone as schedule", cronJob(`, schedule: "CRON_TZ=UTC"`), []string{
 			`spec.schedule: Invalid value: "CRON_TZ=UTC": expected exactly 5 fields, found 0: []`, `spec.schedule: Invalid value: "CRON_TZ=UTC": cannot use TZ or CRON_TZ in schedule, use timeZone field instead`}},
-		{"a cron job of nowhere", cronJob(`, schedule: "* * * * *", timeZone: Mars/Base`),
+		{"a cron job with an unknown time zone", cronJob(`, schedule: "* * * * *", timeZone: Mars/Base`),
 			[]string{`spec.timeZone: Invalid value: "Mars/Base": unknown time zone Mars/Base`}},
 		{"a cron job with two zones", cronJob(`, schedule: "TZ=UTC * * * * *", timeZone: Etc/UTC`),
 			[]string{`spec.schedule: Invalid value: "TZ=UTC * * * * *": cannot use both timeZone field and TZ or CRON_TZ in schedule`}},
@@ -58,7 +58,7 @@ func TestNewCronJobsAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a limit for indexes that jobs have not", cron("backoffLimitPerIndex: -1"), []string{"spec.jobTemplate.spec.backoffLimitPerIndex: Invalid value: -1: must be greater than or equal to 0", "spec.jobTemplate.spec.backoffLimitPerIndex: Invalid value: -1: requires indexed completion mode"}},
+		{"a negative backoff limit per index, without indexes", cron("backoffLimitPerIndex: -1"), []string{"spec.jobTemplate.spec.backoffLimitPerIndex: Invalid value: -1: must be greater than or equal to 0", "spec.jobTemplate.spec.backoffLimitPerIndex: Invalid value: -1: requires indexed completion mode"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestWarningsOfCronJobs(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"jobs of very many indexes", "apiVersion: batch/v1\nkind: CronJob\nspec: {schedule: '* * * * *', jobTemplate: {" + job + "}}\n", []string{"spec.jobTemplate.spec: " + many}},
+		{"a cron job with very many indexes", "apiVersion: batch/v1\nkind: CronJob\nspec: {schedule: '* * * * *', jobTemplate: {" + job + "}}\n", []string{"spec.jobTemplate.spec: " + many}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -75,15 +75,15 @@ func TestApprovalAndDenialOfCertificateRequests(t *testing.T) {
 	}{
 		{"an approval", true, request(), request("Approved"), ""},
 		{"an approval in the status", false, request(), request("Approved"), `status.conditions: Forbidden: updates may not add a condition of type "Approved"`},
-		{"an approval that stays in the status", false, request("Approved"), request("Approved", "Failed"), ""},
-		{"an approval that says nothing", true, request(), request("Approved="), `status.conditions[0].status: Required value`},
-		{"an approval that is none", true, request(), request("Approved=False"), `status.conditions[0].status: Unsupported value: "False": supported values: "True"`},
+		{"an unchanged approval in the status", false, request("Approved"), request("Approved", "Failed"), ""},
+		{"an approval without status", true, request(), request("Approved="), `status.conditions[0].status: Required value`},
+		{"an approval with status False", true, request(), request("Approved=False"), `status.conditions[0].status: Unsupported value: "False": supported values: "True"`},
 		{"approved and denied", true, request(), request("Approved", "Denied"), `status.conditions: Invalid value: "Denied": Approved and Denied conditions are mutually exclusive`},
 		{"denied and approved", true, request(), request("Denied", "Approved"), `status.conditions: Invalid value: "Approved": Approved and Denied conditions are mutually exclusive`},
-		{"a denial taken back", true, request("Denied"), request(), `status.conditions: Forbidden: updates may not remove a condition of type "Denied"`},
-		{"an approval lost in the status", false, request("Approved"), request(), `status.conditions: Forbidden: updates may not remove a condition of type "Approved"`},
-		{"a condition of another kind", true, request(), request("Foo=Unknown"), ""},
-		{"a condition without kind", true, request(), request("=Maybe"), `[status.conditions[0].type: Required value, status.conditions[0].status: Unsupported value: "Maybe": supported values: "False", "True", "Unknown"]`},
+		{"a removed denial", true, request("Denied"), request(), `status.conditions: Forbidden: updates may not remove a condition of type "Denied"`},
+		{"a removed approval in the status", false, request("Approved"), request(), `status.conditions: Forbidden: updates may not remove a condition of type "Approved"`},
+		{"another condition type", true, request(), request("Foo=Unknown"), ""},
+		{"a condition without type", true, request(), request("=Maybe"), `[status.conditions[0].type: Required value, status.conditions[0].status: Unsupported value: "Maybe": supported values: "False", "True", "Unknown"]`},
 	} {
 		validate := status
 		if tc.approval {

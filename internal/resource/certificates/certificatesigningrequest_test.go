@@ -13,7 +13,7 @@ func TestErrorsOfNewCertificateSigningRequestsComeInOrder(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a certificate request of a stranger", "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nspec: {request: eA==, signerName: me, usages: [any]}\n",
+		{"an invalid certificate request", "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nspec: {request: eA==, signerName: me, usages: [any]}\n",
 			[]string{"spec.request: Invalid value: \"eA==\": PEM block type must be CERTIFICATE REQUEST",
 				`spec.signerName: Invalid value: "me": must be a fully qualified domain and path of the form 'example.com/signer-name'`}},
 	}

@@ -13,7 +13,7 @@ func TestErrorsOfNewLeasesComeInOrder(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a lease that is over at once", "apiVersion: coordination.k8s.io/v1\nkind: Lease\nspec: {leaseDurationSeconds: 0}\n",
+		{"a lease with a duration of zero", "apiVersion: coordination.k8s.io/v1\nkind: Lease\nspec: {leaseDurationSeconds: 0}\n",
 			[]string{"spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0"}},
 	}
 	for _, c := range cases {

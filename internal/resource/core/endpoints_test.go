@@ -42,7 +42,7 @@ func TestNewEndpointsAreValidated(t *testing.T) {
 		want           []string
 	}{
 		{"an endpoint without an address", endpoints(""), []string{`subsets[0].addresses[0].ip: Invalid value: "": must be a valid IP address, (e.g.`, `subsets[0].addresses[0].ip: Invalid value: "": must be a valid IP address`}},
-		{"an address with zeros before it", endpoints("010.0.0.1"), []string{`subsets[0].addresses[0].ip: Invalid value: "010.0.0.1": must not have leading 0s`}},
+		{"an address with leading zeros", endpoints("010.0.0.1"), []string{`subsets[0].addresses[0].ip: Invalid value: "010.0.0.1": must not have leading 0s`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestUpdatesOfEndpointsAreValidated(t *testing.T) {
 		name, old, obj string
 		want           []string
 	}{
-		{"an address with zeros that was there before", endpoints, endpoints, nil},
+		{"an unchanged address with leading zeros", endpoints, endpoints, nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestWarningsOfEndpoints(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"endpoints of long addresses", "apiVersion: v1\nkind: Endpoints\nsubsets: [{addresses: [{ip: '1:0::1'}], notReadyAddresses: [{ip: '1:0::2'}]}]\n", []string{
+		{"endpoints with addresses in a long form", "apiVersion: v1\nkind: Endpoints\nsubsets: [{addresses: [{ip: '1:0::1'}], notReadyAddresses: [{ip: '1:0::2'}]}]\n", []string{
 			`subsets[0].addresses[0].ip: IPv6 address "1:0::1" should be in RFC 5952 canonical format ("1::1")`, `subsets[0].notReadyAddresses[0].ip: IPv6 address "1:0::2" should be in RFC 5952 canonical format ("1::2")`}},
 	}
 	for _, c := range cases {

@@ -21,7 +21,7 @@ func TestFieldsOfNewEventsAreValidated(t *testing.T) {
 		name, kind, body string
 		want             []string
 	}{
-		{"an event elsewhere", "Event", "involvedObject: {namespace: other, name: x}", []string{`involvedObject.namespace: Invalid value: "other": does not match event.namespace`}},
+		{"an Event in another namespace", "Event", "involvedObject: {namespace: other, name: x}", []string{`involvedObject.namespace: Invalid value: "other": does not match event.namespace`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

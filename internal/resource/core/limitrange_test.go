@@ -21,7 +21,7 @@ func TestFieldsOfNewLimitRangesAreValidated(t *testing.T) {
 		name, kind, body string
 		want             []string
 	}{
-		{"limits upside down", "LimitRange", "spec: {limits: [{type: Container, min: {cpu: 2}, max: {cpu: 1}}]}", []string{"spec.limits[0].min[cpu]: Invalid value: \"2\": min value 2 is greater than max value 1", "min value 2 is greater than default request value 1", "min value 2 is greater than default value 1"}},
+		{"limits with min above max", "LimitRange", "spec: {limits: [{type: Container, min: {cpu: 2}, max: {cpu: 1}}]}", []string{"spec.limits[0].min[cpu]: Invalid value: \"2\": min value 2 is greater than max value 1", "min value 2 is greater than default request value 1", "min value 2 is greater than default value 1"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -39,11 +39,11 @@ func TestNewLimitRangesAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a ratio of numbers too large for thousandths", limits("1e10", "500m", "4e18"), []string{"ratio 4E is greater than max/min = 10000000000.000000"}},
+		{"a ratio of numbers beyond the range of thousandths", limits("1e10", "500m", "4e18"), []string{"ratio 4E is greater than max/min = 10000000000.000000"}},
 		{"a ratio of thousandths", limits("10", "10m", "1001"), []string{"ratio 1001 is greater than max/min = 1000.000000"}},
-		{"a ratio of more than can be counted", limits("9223372036854775808", "10m", "100M"), []string{"ratio 100M is greater than max/min = 0.000000"}},
-		{"a ratio of less than nothing", limits("200k", "-1", "100M"), []string{"ratio 100M is greater than max/min = -200000.000000"}},
-		{"a ratio of nothing", limits("1", "0", "100M"), nil},
+		{"a ratio beyond any count", limits("9223372036854775808", "10m", "100M"), []string{"ratio 100M is greater than max/min = 0.000000"}},
+		{"a negative ratio", limits("200k", "-1", "100M"), []string{"ratio 100M is greater than max/min = -200000.000000"}},
+		{"a ratio with a minimum of zero", limits("1", "0", "100M"), nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -12,7 +12,7 @@ func TestNewNamespacesAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a namespace with a strange finalizer", "apiVersion: v1\nkind: Namespace\nspec: {finalizers: [x]}\n", []string{`spec.finalizers: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified`}},
+		{"a namespace with an unknown finalizer", "apiVersion: v1\nkind: Namespace\nspec: {finalizers: [x]}\n", []string{`spec.finalizers: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

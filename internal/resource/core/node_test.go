@@ -54,7 +54,7 @@ func TestFieldsOfNewNodesAreValidated(t *testing.T) {
 		name, kind, body string
 		want             []string
 	}{
-		{"a taint twice", "Node", "spec: {taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}]}", []string{"taints must be unique by key and effect pair"}},
+		{"a repeated taint", "Node", "spec: {taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}]}", []string{"taints must be unique by key and effect pair"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -74,16 +74,16 @@ func TestNewNodesAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"no swap that is some", "apiVersion: v1\nkind: Node\nstatus: {nodeInfo: {swap: {capacity: 0}}}\n", []string{"metadata.nodeSwapStatus.capacity: Invalid value: 0: must be greater than zero"}},
-		{"two ranges of which one is none", node("spec: {podCIDR: 10.9.0.0/24, podCIDRs: [10.9.0.0/24, b]}"), []string{"spec.podCIDRs[1]: Invalid value", "spec.podCIDRs: Internal error: invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[1]", "spec.podCIDRs: Invalid value"}},
-		{"a node with less than nothing", node("status: {capacity: {pods: -1}}"), []string{`status.capacity.pods: Invalid value: "-1"`, `status.allocatable.pods: Invalid value: "-1"`}},
+		{"a swap capacity of zero", "apiVersion: v1\nkind: Node\nstatus: {nodeInfo: {swap: {capacity: 0}}}\n", []string{"metadata.nodeSwapStatus.capacity: Invalid value: 0: must be greater than zero"}},
+		{"two ranges, one invalid", node("spec: {podCIDR: 10.9.0.0/24, podCIDRs: [10.9.0.0/24, b]}"), []string{"spec.podCIDRs[1]: Invalid value", "spec.podCIDRs: Internal error: invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[1]", "spec.podCIDRs: Invalid value"}},
+		{"a node with a negative capacity", node("status: {capacity: {pods: -1}}"), []string{`status.capacity.pods: Invalid value: "-1"`, `status.allocatable.pods: Invalid value: "-1"`}},
 		{"features of a node", declaring("A, AB, Aa/b, Bb/Bc/d1, " + strings.Repeat("C", 253)), nil},
-		{"a feature in small letters", declaring("a"), []string{`status.declaredFeatures[0]: Invalid value: "a": invalid feature name "a": ` + name}},
-		{"a feature of a number", declaring("Aa/1"), []string{`invalid feature name "Aa/1": ` + name}},
-		{"a feature of nothing at the end", declaring("Aa/"), []string{`invalid feature name "Aa/": ` + name}},
-		{"a feature that is long, and wrong besides", declaring(strings.Repeat("a", 254)), []string{"must be no more than 253 characters"}},
-		{"features in no order", declaring("Bb, Aa, Bb"), []string{`status.declaredFeatures[1]: Invalid value: "Aa": list must be sorted alphabetically`}},
-		{"a feature twice, the order wrong", declaring("Bb, Bb, ''"), []string{`status.declaredFeatures[1]: Duplicate value: "Bb"`, `status.declaredFeatures[2]: Invalid value: "": list must be sorted alphabetically`, `invalid feature name "": ` + name}},
+		{"a feature in lower case", declaring("a"), []string{`status.declaredFeatures[0]: Invalid value: "a": invalid feature name "a": ` + name}},
+		{"a feature with a numeric segment", declaring("Aa/1"), []string{`invalid feature name "Aa/1": ` + name}},
+		{"a feature with an empty last segment", declaring("Aa/"), []string{`invalid feature name "Aa/": ` + name}},
+		{"a feature that is too long and invalid", declaring(strings.Repeat("a", 254)), []string{"must be no more than 253 characters"}},
+		{"unsorted features", declaring("Bb, Aa, Bb"), []string{`status.declaredFeatures[1]: Invalid value: "Aa": list must be sorted alphabetically`}},
+		{"a repeated feature in unsorted order", declaring("Bb, Bb, ''"), []string{`status.declaredFeatures[1]: Duplicate value: "Bb"`, `status.declaredFeatures[2]: Invalid value: "": list must be sorted alphabetically`, `invalid feature name "": ` + name}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -99,8 +99,8 @@ func TestUpdatesOfNodesAreValidated(t *testing.T) {
 		name, old, obj string
 		want           []string
 	}{
-		{"a node of one address twice", node, node, []string{"status.addresses[1]: Duplicate value"}},
-		{"a node's old name outside of the cluster", "apiVersion: v1\nkind: Node\nspec: {externalID: a}\n", "apiVersion: v1\nkind: Node\nspec: {externalID: b}\n", []string{"spec.externalID: Forbidden: may not be updated"}},
+		{"a node with a repeated address", node, node, []string{"status.addresses[1]: Duplicate value"}},
+		{"a changed externalID", "apiVersion: v1\nkind: Node\nspec: {externalID: a}\n", "apiVersion: v1\nkind: Node\nspec: {externalID: b}\n", []string{"spec.externalID: Forbidden: may not be updated"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestWarningsOfNodes(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a node of a long range", "apiVersion: v1\nkind: Node\nspec: {podCIDRs: ['1:0::/64'], externalID: x}\n", []string{
+		{"a node with a range in a long form", "apiVersion: v1\nkind: Node\nspec: {podCIDRs: ['1:0::/64'], externalID: x}\n", []string{
 			"spec.externalID: this field is deprecated, and is unused by Kubernetes", `spec.podCIDRs[0]: IPv6 CIDR value "1:0::/64" should be in RFC 5952 canonical format ("1::/64")`}},
 	}
 	for _, c := range cases {

@@ -21,7 +21,7 @@ func TestFieldsOfNewReplicationControllersAreValidated(t *testing.T) {
 		name, kind, body string
 		want             []string
 	}{
-		{"a controller that selects others", "ReplicationController", "spec: {selector: {a: c}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}", []string{"spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`"}},
+		{"a controller with a selector of other pods", "ReplicationController", "spec: {selector: {a: c}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}", []string{"spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -42,9 +42,9 @@ func TestNewResourceQuotasAreValidated(t *testing.T) {
 		want           []string
 	}{
 		{"resources of a group count in every scope", quota("{hard: {count/deployments.apps: 1, requests.cpu: 1}, scopes: [NotBestEffort]}"), nil},
-		{"each resource outside of a scope is said", quota("{hard: {secrets: 1, services: 1}, scopes: [Terminating]}"), []string{
+		{"every resource that does not fit a scope is reported", quota("{hard: {secrets: 1, services: 1}, scopes: [Terminating]}"), []string{
 			`spec.scopes: Invalid value: ["Terminating"]: unsupported scope applied to resource`, `spec.scopes: Invalid value: ["Terminating"]: unsupported scope applied to resource`}},
-		{"the operator is only held against scopes that are known", quota("{hard: {pods: 1}, scopeSelector: {matchExpressions: [{scopeName: x, operator: In, values: [a]}]}}"), []string{`spec.scopeSelector.matchExpressions.scopeName: Invalid value: "x": unsupported scope`}},
+		{"operators are checked for known scopes only", quota("{hard: {pods: 1}, scopeSelector: {matchExpressions: [{scopeName: x, operator: In, values: [a]}]}}"), []string{`spec.scopeSelector.matchExpressions.scopeName: Invalid value: "x": unsupported scope`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -59,9 +59,9 @@ func TestWarningsOfResourceQuotas(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a quota of more requests than limits", "apiVersion: v1\nkind: ResourceQuota\nspec: {hard: {cpu: 9, requests.cpu: '5', limits.cpu: '3', memory: '1e10', limits.memory: 1Gi, ephemeral-storage: 5Gi, limits.ephemeral-storage: 3Gi}}\n", []string{
+		{"a quota with requests above limits", "apiVersion: v1\nkind: ResourceQuota\nspec: {hard: {cpu: 9, requests.cpu: '5', limits.cpu: '3', memory: '1e10', limits.memory: 1Gi, ephemeral-storage: 5Gi, limits.ephemeral-storage: 3Gi}}\n", []string{
 			"ResourceQuota requests.cpu (5) should be less than limits.cpu (3)", "ResourceQuota memory (10e9) should be less than limits.memory (1Gi)"}},
-		{"a quota of as many, in requests at least", "apiVersion: v1\nkind: ResourceQuota\nspec: {hard: {cpu: 9, requests.cpu: '3', limits.cpu: '3', requests.memory: 1Gi}}\n", nil},
+		{"a quota with equal requests and limits", "apiVersion: v1\nkind: ResourceQuota\nspec: {hard: {cpu: 9, requests.cpu: '3', limits.cpu: '3', requests.memory: 1Gi}}\n", nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

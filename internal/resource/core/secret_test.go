@@ -22,7 +22,7 @@ func TestFieldsOfNewSecretsAreValidated(t *testing.T) {
 		want             []string
 	}{
 		{"a TLS Secret without key", "Secret", "type: kubernetes.io/tls\ndata: {tls.crt: YQ==}", []string{"data[tls.key]: Required value"}},
-		{"a token for nobody", "Secret", "type: kubernetes.io/service-account-token", []string{"metadata.annotations[kubernetes.io/service-account.name]: Required value"}},
+		{"a token Secret without account", "Secret", "type: kubernetes.io/service-account-token", []string{"metadata.annotations[kubernetes.io/service-account.name]: Required value"}},
 		{"broken docker credentials", "Secret", "type: kubernetes.io/dockerconfigjson\ndata: {.dockerconfigjson: YQ==}", []string{`data[.dockerconfigjson]: Invalid value: "<secret contents redacted>"`}},
 	}
 	for _, c := range cases {

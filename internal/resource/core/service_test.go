@@ -25,10 +25,10 @@ func TestANodePortStaysWithItsPort(t *testing.T) {
 		name, was, is string
 		want          []int32
 	}{
-		{"the port has another number", "[{name: a, port: 80, nodePort: 30100}]", "[{name: a, port: 81}]", []int32{30100}},
-		{"the port has another protocol", "[{port: 80, nodePort: 30100}]", "[{port: 80, protocol: UDP}]", []int32{30100}},
-		{"the port has another name", "[{name: a, port: 80, nodePort: 30100}]", "[{name: b, port: 80}]", []int32{0}},
-		{"names change places", "[{name: a, port: 80, nodePort: 30100}, {name: b, port: 81, nodePort: 30101}]", "[{name: b, port: 80}, {name: a, port: 81}]", []int32{30101, 30100}},
+		{"another port number", "[{name: a, port: 80, nodePort: 30100}]", "[{name: a, port: 81}]", []int32{30100}},
+		{"another protocol", "[{port: 80, nodePort: 30100}]", "[{port: 80, protocol: UDP}]", []int32{30100}},
+		{"another port name", "[{name: a, port: 80, nodePort: 30100}]", "[{name: b, port: 80}]", []int32{0}},
+		{"swapped port names", "[{name: a, port: 80, nodePort: 30100}, {name: b, port: 81, nodePort: 30101}]", "[{name: b, port: 80}, {name: a, port: 81}]", []int32{30101, 30100}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -156,14 +156,14 @@ func TestNewServicesAreValidated(t *testing.T) {
 		want           []string
 	}{
 		{"an IPv4 address as IPv6", service("externalIPs: ['::ffff:1.2.3.4']"), []string{`spec.externalIPs[0]: Invalid value: "::ffff:1.2.3.4": must not be an IPv4-mapped IPv6 address`}},
-		{"no address and another", service("clusterIP: None, clusterIPs: [None, 10.0.0.1]"), []string{"spec.clusterIPs: Invalid value: [\"None\",\"10.0.0.1\"]: 'None' must be the first and only value"}},
-		{"addresses beside none", service("clusterIPs: [10.0.0.1]"), []string{"must be empty when `clusterIP` is not specified"}},
-		{"a class that means nothing here", service("loadBalancerClass: " + strings.Repeat("a", 70)), []string{"spec.loadBalancerClass: Forbidden: may only be used when `type` is 'LoadBalancer'"}},
-		{"no address, and one that is none", withNodePort("type: NodePort, clusterIP: None, clusterIPs: [None, a]"), []string{"spec.clusterIPs: Invalid value: [\"None\",\"a\"]: 'None' must be the first and only value", `spec.clusterIPs[1]: Invalid value: "a": must be a valid IP address`}},
-		{"an address beside what is none", withNodePort("type: NodePort, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, '1']"), []string{`spec.clusterIPs[1]: Invalid value: "1": must be a valid IP address`}},
-		{"no address in the second place", withNodePort("type: NodePort, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, None]"), []string{`spec.clusterIPs[1]: Invalid value: "None": must be a valid IP address`}},
-		{"a node port of a name elsewhere", withNodePort("type: ExternalName, externalName: a.example"), nil},
-		{"a node port of a service in the cluster", withNodePort("type: ClusterIP"), []string{"spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"}},
+		{"None and another address", service("clusterIP: None, clusterIPs: [None, 10.0.0.1]"), []string{"spec.clusterIPs: Invalid value: [\"None\",\"10.0.0.1\"]: 'None' must be the first and only value"}},
+		{"addresses without clusterIP", service("clusterIPs: [10.0.0.1]"), []string{"must be empty when `clusterIP` is not specified"}},
+		{"a load balancer class of a ClusterIP Service", service("loadBalancerClass: " + strings.Repeat("a", 70)), []string{"spec.loadBalancerClass: Forbidden: may only be used when `type` is 'LoadBalancer'"}},
+		{"None and an invalid address", withNodePort("type: NodePort, clusterIP: None, clusterIPs: [None, a]"), []string{"spec.clusterIPs: Invalid value: [\"None\",\"a\"]: 'None' must be the first and only value", `spec.clusterIPs[1]: Invalid value: "a": must be a valid IP address`}},
+		{"an address beside an invalid one", withNodePort("type: NodePort, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, '1']"), []string{`spec.clusterIPs[1]: Invalid value: "1": must be a valid IP address`}},
+		{"None as the second address", withNodePort("type: NodePort, clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, None]"), []string{`spec.clusterIPs[1]: Invalid value: "None": must be a valid IP address`}},
+		{"a node port of an ExternalName Service", withNodePort("type: ExternalName, externalName: a.example"), nil},
+		{"a node port of a ClusterIP Service", withNodePort("type: ClusterIP"), []string{"spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestUpdatesOfServicesAreValidated(t *testing.T) {
 		want           []string
 	}{
 		{"the families of a service without addresses", headless("[IPv4, IPv6]"), headless("[IPv6, IPv4]"), nil},
-		{"the port of a health check", balancer("healthCheckNodePort: 30000"), balancer("healthCheckNodePort: 30001"), []string{"spec.healthCheckNodePort: Forbidden: field is immutable"}},
+		{"a health check port", balancer("healthCheckNodePort: 30000"), balancer("healthCheckNodePort: 30001"), []string{"spec.healthCheckNodePort: Forbidden: field is immutable"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -222,13 +222,13 @@ func TestWarningsOfServices(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a service of odd addresses", service("type: LoadBalancer, loadBalancerIP: 010.0.0.1, externalIPs: ['1:0::1'], loadBalancerSourceRanges: [' 10.0.0.0/8', '1:0::/64'], trafficDistribution: PreferClose, externalName: a"), []string{
+		{"a service with addresses in unusual forms", service("type: LoadBalancer, loadBalancerIP: 010.0.0.1, externalIPs: ['1:0::1'], loadBalancerSourceRanges: [' 10.0.0.0/8', '1:0::/64'], trafficDistribution: PreferClose, externalName: a"), []string{
 			hints, `spec.externalIPs[0]: IPv6 address "1:0::1" should be in RFC 5952 canonical format ("1::1")`, "spec.externalIPs is deprecated and may no longer be implemented in some clusters",
 			`spec.loadBalancerIP: non-standard IP address "010.0.0.1" is invalid: use "10.0.0.1"`, `spec.loadBalancerSourceRanges[1]: IPv6 CIDR value "1:0::/64" should be in RFC 5952 canonical format ("1::/64")`,
 			`spec.externalName is ignored when spec.type is not "ExternalName"`, `spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"`}},
-		{"a service without addresses that has some", service("clusterIP: None, loadBalancerIP: 1.2.3.4, externalIPs: [1.2.3.4], sessionAffinity: ClientIP"), []string{
+		{"a headless service with a load balancer address", service("clusterIP: None, loadBalancerIP: 1.2.3.4, externalIPs: [1.2.3.4], sessionAffinity: ClientIP"), []string{
 			hints, "spec.loadBalancerIP is ignored for headless services", "spec.externalIPs is ignored for headless services", "spec.SessionAffinity is ignored for headless services"}},
-		{"a load balancer's address that is none", service("type: LoadBalancer, loadBalancerIP: x"), []string{hints}},
+		{"a load balancer with an invalid address", service("type: LoadBalancer, loadBalancerIP: x"), []string{hints}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -25,7 +25,7 @@ func TestWarningsOfServiceAccounts(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"an account that names secrets", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {annotations: {kubernetes.io/enforce-mountable-secrets: 'false'}}\n", []string{
+		{"a service account with secrets", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {annotations: {kubernetes.io/enforce-mountable-secrets: 'false'}}\n", []string{
 			"metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"}},
 	}
 	for _, c := range cases {

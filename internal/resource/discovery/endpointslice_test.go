@@ -31,8 +31,8 @@ func TestDeprecationsInEndpointSlicesAreWarnedOf(t *testing.T) {
 		always         bool // checked in updates too
 		want           []string
 	}{
-		{"endpoints that are names", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: FQDN\nendpoints: []\n", false, []string{"spec.addressType: FQDN endpoints are deprecated"}},
-		{"endpoints that are addresses", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nendpoints: []\n", true, nil},
+		{"endpoints with host names", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: FQDN\nendpoints: []\n", false, []string{"spec.addressType: FQDN endpoints are deprecated"}},
+		{"endpoints with addresses", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nendpoints: []\n", true, nil},
 	} {
 		obj, s := resourcetest.Read(t, rules.For, c.manifest)
 		if got := s.Warnings(obj, nil); !slices.Equal(got, c.want) {
@@ -53,7 +53,7 @@ func TestErrorsOfNewEndpointSlicesComeInOrder(t *testing.T) {
 		want           []string
 	}{
 		{"a slice", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nendpoints: [{addresses: [10.0.0.1]}]\nports: [{port: 80}]\n", nil},
-		{"a slice with holes", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nendpoints: [{addresses: []}, {addresses: ['fd00::1', 127.0.0.1]}]\nports: [{port: 0}, {port: 1, protocol: ''}]\n",
+		{"an incomplete slice", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nendpoints: [{addresses: []}, {addresses: ['fd00::1', 127.0.0.1]}]\nports: [{port: 0}, {port: 1, protocol: ''}]\n",
 			[]string{"endpoints[0].addresses: Required value: must contain at least 1 address",
 				`endpoints[1].addresses: Invalid value: "fd00::1": must be an IPv4 address`,
 				`endpoints[1].addresses[1]: Invalid value: "127.0.0.1": may not be in the loopback range (127.0.0.0/8, ::1/128)`,

@@ -16,11 +16,11 @@ func TestNewDeviceClassesAreValidated(t *testing.T) {
 		want           []string
 	}{
 		{"a class", class(`{selectors: [{cel: {expression: 'device.driver == "d"'}}], extendedResourceName: example.com/gpu}`), nil},
-		{"a selector of nothing", class("{selectors: [{}]}"), []string{"spec.selectors[0].cel: Required value"}},
-		{"an expression that says a number", class("{selectors: [{cel: {expression: '1'}}]}"), []string{"must evaluate to bool or the unknown type, not int"}},
-		{"an expression about what devices don't have", class("{selectors: [{cel: {expression: device.foo}}]}"), []string{"undefined field 'foo'"}},
-		{"parameters that are no object", class("{config: [{opaque: {driver: d.example, parameters: 3}}]}"), []string{`spec.config[0].opaque.parameters: Invalid value: "<value omitted>": must be a valid JSON object`}},
-		{"a resource of no domain", class("{extendedResourceName: gpu}"), []string{`spec.extendedResourceName: Invalid value: "gpu": must be a valid extended resource name`}},
+		{"an empty selector", class("{selectors: [{}]}"), []string{"spec.selectors[0].cel: Required value"}},
+		{"an expression with a number as result", class("{selectors: [{cel: {expression: '1'}}]}"), []string{"must evaluate to bool or the unknown type, not int"}},
+		{"an expression with an unknown field", class("{selectors: [{cel: {expression: device.foo}}]}"), []string{"undefined field 'foo'"}},
+		{"parameters that are not an object", class("{config: [{opaque: {driver: d.example, parameters: 3}}]}"), []string{`spec.config[0].opaque.parameters: Invalid value: "<value omitted>": must be a valid JSON object`}},
+		{"an extended resource without domain", class("{extendedResourceName: gpu}"), []string{`spec.extendedResourceName: Invalid value: "gpu": must be a valid extended resource name`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -20,22 +20,22 @@ func TestStatusesOfDevicesAreValidated(t *testing.T) {
 		name, old, status string
 		want              []string
 	}{
-		{"a device and who has it", "", allocation(result) + ", " + user + ", devices: [{driver: d.example, pool: p, device: d}]", nil},
-		{"a device for no request", "", allocation("request: x, driver: d.example, pool: p, device: d"), []string{`status.allocation.devices.results[0].request: Invalid value: "x": must be the name of a request`}},
+		{"a device and its users", "", allocation(result) + ", " + user + ", devices: [{driver: d.example, pool: p, device: d}]", nil},
+		{"a device without request", "", allocation("request: x, driver: d.example, pool: p, device: d"), []string{`status.allocation.devices.results[0].request: Invalid value: "x": must be the name of a request`}},
 		{"an allocation without names", "", allocation("request: r"), []string{"results[0].driver: Required value", "results[0].pool: Required value", `results[0].device: Invalid value: ""`}},
-		{"a configuration from nowhere", "", "allocation: {devices: {config: [{source: x}]}}", []string{`status.allocation.devices.config[0].source: Unsupported value: "x": supported values: "FromClaim", "FromClass"`, "status.allocation.devices.config[0].opaque: Required value"}},
-		{"a device that was not allocated", "", allocation(result) + ", devices: [{driver: d.example, pool: p, device: e}]", []string{`status.devices[0]: Invalid value: {"Driver":"d.example","Pool":"p","Device":"e","ShareID":""}: must be an allocated device in the claim`}},
-		{"a share that is no UUID", "", allocation(result + ", shareID: a"), []string{`results[0].shareID: Invalid value: "a": error validating uid: invalid UUID length: 1`}},
+		{"a configuration without source", "", "allocation: {devices: {config: [{source: x}]}}", []string{`status.allocation.devices.config[0].source: Unsupported value: "x": supported values: "FromClaim", "FromClass"`, "status.allocation.devices.config[0].opaque: Required value"}},
+		{"an unallocated device", "", allocation(result) + ", devices: [{driver: d.example, pool: p, device: e}]", []string{`status.devices[0]: Invalid value: {"Driver":"d.example","Pool":"p","Device":"e","ShareID":""}: must be an allocated device in the claim`}},
+		{"a share with an invalid UUID", "", allocation(result + ", shareID: a"), []string{`results[0].shareID: Invalid value: "a": error validating uid: invalid UUID length: 1`}},
 		{"addresses of a device", "", allocation(result) + ", devices: [{driver: d.example, pool: p, device: d, networkData: {ips: ['1', 10.0.0.1/24, 10.0.0.1/24, 10.0.0.1/024], hardwareAddress: " + strings.Repeat("a", 129) + "}}]", []string{
 			`networkData.ips[0]: Invalid value: "1": must be a valid address in CIDR form`, `networkData.ips[2]: Duplicate value: "10.0.0.1/24"`, `networkData.ips[3]: Invalid value: "10.0.0.1/024": must be in canonical form`,
 			"networkData.hardwareAddress: Too long: may not be more than 128 bytes"}},
-		{"data that is no object", "", allocation(result) + ", devices: [{driver: d.example, pool: p, device: d, data: [1]}]", []string{`status.devices[0].data: Invalid value: "<value omitted>": must be a valid JSON object`}},
-		{"users of nothing", "", user, []string{"status.reservedFor: Forbidden: may not be specified when `allocated` is not set"}},
-		{"the same user twice", "", allocation(result) + ", reservedFor: [{resource: pods, name: p, uid: u}, {resource: pods, name: p, uid: u}]", []string{`status.reservedFor[1]: Duplicate value: "u"`}},
+		{"data that is not an object", "", allocation(result) + ", devices: [{driver: d.example, pool: p, device: d, data: [1]}]", []string{`status.devices[0].data: Invalid value: "<value omitted>": must be a valid JSON object`}},
+		{"users without an allocation", "", user, []string{"status.reservedFor: Forbidden: may not be specified when `allocated` is not set"}},
+		{"a repeated user", "", allocation(result) + ", reservedFor: [{resource: pods, name: p, uid: u}, {resource: pods, name: p, uid: u}]", []string{`status.reservedFor[1]: Duplicate value: "u"`}},
 		{"users without a name", "", allocation(result) + ", reservedFor: [{}]", []string{"reservedFor[0].resource: Required value", "reservedFor[0].name: Required value", "reservedFor[0].uid: Required value"}},
-		{"what was allocated stays", allocation(result), allocation("request: r, driver: d.example, pool: q, device: d"), []string{"status.allocation: Invalid value: {"}},
-		{"what was allocated is given back", allocation(result), "", nil},
-		{"and what its device said may stay", allocation(result) + ", devices: [{driver: d.example, pool: p, device: d}]", "devices: [{driver: d.example, pool: p, device: d}]", nil},
+		{"an allocation is immutable", allocation(result), allocation("request: r, driver: d.example, pool: q, device: d"), []string{"status.allocation: Invalid value: {"}},
+		{"an allocation may be removed", allocation(result), "", nil},
+		{"device statuses may stay", allocation(result) + ", devices: [{driver: d.example, pool: p, device: d}]", "devices: [{driver: d.example, pool: p, device: d}]", nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -73,17 +73,17 @@ func TestNewResourceClaimsAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a request of devices whose name cannot be", "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nspec: {devices: {requests: [{name: r, exactly: {deviceClassName: c}}], constraints: [{matchAttribute: d.example/x, requests: [r/A_]}]}}\n", []string{`requests[0]: Invalid value: "A_": a lowercase RFC 1123 label`, `requests[0]: Invalid value: "r/A_": must be the name of a request in the claim`}},
-		{"a constraint of both kinds is the first one", claim("{requests: [" + request + "], constraints: [{matchAttribute: a, distinctAttribute: b}]}"), []string{
+		{"a constraint with an invalid subrequest name", "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nspec: {devices: {requests: [{name: r, exactly: {deviceClassName: c}}], constraints: [{matchAttribute: d.example/x, requests: [r/A_]}]}}\n", []string{`requests[0]: Invalid value: "A_": a lowercase RFC 1123 label`, `requests[0]: Invalid value: "r/A_": must be the name of a request in the claim`}},
+		{"of two constraint types the first counts", claim("{requests: [" + request + "], constraints: [{matchAttribute: a, distinctAttribute: b}]}"), []string{
 			`spec.devices.constraints[0].matchAttribute: Invalid value: "a": a fully qualified name must be a domain and a name separated by a slash`}},
-		{"a constraint of nothing", claim("{requests: [" + request + "], constraints: [{}]}"), []string{`spec.devices.constraints[0]: Required value: exactly one of "matchAttribute" or "distinctAttribute" is required`}},
-		{"a toleration of all keys may compare", claim("{requests: [{name: r, exactly: {deviceClassName: c, tolerations: [{operator: Equal, value: v}]}}]}"), nil},
-		{"capacities are asked for by any name", claim("{requests: [{name: r, exactly: {deviceClassName: c, capacity: {requests: {'a b': '1'}}}}]}"), nil},
+		{"an empty constraint", claim("{requests: [" + request + "], constraints: [{}]}"), []string{`spec.devices.constraints[0]: Required value: exactly one of "matchAttribute" or "distinctAttribute" is required`}},
+		{"a toleration without key and with operator Equal", claim("{requests: [{name: r, exactly: {deviceClassName: c, tolerations: [{operator: Equal, value: v}]}}]}"), nil},
+		{"capacity requests accept any name", claim("{requests: [{name: r, exactly: {deviceClassName: c, capacity: {requests: {'a b': '1'}}}}]}"), nil},
 		{"a claim", claim("{requests: [" + request + "], constraints: [{requests: [r], matchAttribute: d.example/numa}]}"), nil},
-		{"a request for nothing", claim("{requests: [{name: r}]}"), []string{"spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required"}},
-		{"all, and two of them", claim("{requests: [{name: r, exactly: {deviceClassName: c, allocationMode: All, count: 2}}]}"), []string{"spec.devices.requests[0].exactly.count: Invalid value: 2: must not be specified when allocationMode is 'All'"}},
-		{"the same name twice", claim("{requests: [" + request + ", " + request + "]}"), []string{`spec.devices.requests[1]: Duplicate value: "r"`}},
-		{"a constraint of a request that is not there", claim("{requests: [" + request + "], constraints: [{requests: [x], matchAttribute: a/b}]}"), []string{"spec.devices.constraints[0].requests[0]: Invalid value: \"x\": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"}},
+		{"an empty request", claim("{requests: [{name: r}]}"), []string{"spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required"}},
+		{"allocation mode All with a count", claim("{requests: [{name: r, exactly: {deviceClassName: c, allocationMode: All, count: 2}}]}"), []string{"spec.devices.requests[0].exactly.count: Invalid value: 2: must not be specified when allocationMode is 'All'"}},
+		{"a repeated name", claim("{requests: [" + request + ", " + request + "]}"), []string{`spec.devices.requests[1]: Duplicate value: "r"`}},
+		{"a constraint with an unknown request", claim("{requests: [" + request + "], constraints: [{requests: [x], matchAttribute: a/b}]}"), []string{"spec.devices.constraints[0].requests[0]: Invalid value: \"x\": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"}},
 		{"a subrequest in a configuration", claim("{requests: [{name: r, firstAvailable: [{name: s, deviceClassName: c}]}], config: [{requests: [r/s], opaque: {driver: d.example, parameters: {a: b}}}]}"), nil},
 	}
 	for _, c := range cases {

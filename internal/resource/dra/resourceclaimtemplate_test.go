@@ -23,7 +23,7 @@ func TestNewResourceClaimTemplatesAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a template that gives what it makes no finalizers", "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nspec: {metadata: {finalizers: []}, spec: {devices: {requests: [{name: r, exactly: {deviceClassName: c}}]}}}\n", []string{"spec.metadata.finalizers: Forbidden: cannot be set"}},
+		{"a claim template with finalizers", "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nspec: {metadata: {finalizers: []}, spec: {devices: {requests: [{name: r, exactly: {deviceClassName: c}}]}}}\n", []string{"spec.metadata.finalizers: Forbidden: cannot be set"}},
 		{"a template with a name for its claims", "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nspec: {metadata: {name: x}, spec: {devices: {requests: [" + request + "]}}}\n", []string{"spec.metadata.name: Forbidden: cannot be set"}},
 	}
 	for _, c := range cases {

@@ -22,35 +22,35 @@ func TestNewResourceSlicesAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"the name of an attribute is told of all attributes", device(", attributes: {'0': {int: 1}}"), []string{`spec.devices[0].attributes: Invalid value: "0": a valid C identifier`}},
-		{"a domain without a name", device(", attributes: {x/: {int: 1}}"), []string{`spec.devices[0].attributes: Invalid value: "": the name must not be empty`}},
-		{"a name without a domain before its slash", device(", capacity: {/x: {value: '1'}}"), []string{`spec.devices[0].capacity: Invalid value: "": the domain must not be empty`}},
-		{"a domain may have capitals, and a name two slashes", device(", attributes: {UP/x: {int: 1}, a/b/c: {int: 1}}"), nil},
-		{"counters of one set twice", device(", consumesCounters: [{counterSet: a, counters: {a: {value: '1'}}}, {counterSet: a, counters: {b: {value: '1'}}}]"), []string{`spec.devices[0].consumesCounters[1]: Duplicate value: "a"`}},
-		{"of too many nothing else is said", slice(", allNodes: true, devices: [" + strings.Repeat("{name: '-'}, ", 129) + "]"), []string{"spec.devices: Too many: 129: must have at most 128 items"}},
-		{"each device says where it is", slice(", perDeviceNodeSelection: true, devices: [{name: d}, {name: e, nodeName: ''}, {name: f, nodeName: node, allNodes: true}, {name: g, allNodes: false}]"), []string{
+		{"errors about attribute names are at the list", device(", attributes: {'0': {int: 1}}"), []string{`spec.devices[0].attributes: Invalid value: "0": a valid C identifier`}},
+		{"a name that ends with a slash", device(", attributes: {x/: {int: 1}}"), []string{`spec.devices[0].attributes: Invalid value: "": the name must not be empty`}},
+		{"a name that starts with a slash", device(", capacity: {/x: {value: '1'}}"), []string{`spec.devices[0].capacity: Invalid value: "": the domain must not be empty`}},
+		{"a domain in capitals and a name with two slashes", device(", attributes: {UP/x: {int: 1}, a/b/c: {int: 1}}"), nil},
+		{"a repeated counter set", device(", consumesCounters: [{counterSet: a, counters: {a: {value: '1'}}}, {counterSet: a, counters: {b: {value: '1'}}}]"), []string{`spec.devices[0].consumesCounters[1]: Duplicate value: "a"`}},
+		{"a list that is too long gets only that error", slice(", allNodes: true, devices: [" + strings.Repeat("{name: '-'}, ", 129) + "]"), []string{"spec.devices: Too many: 129: must have at most 128 items"}},
+		{"node selection per device", slice(", perDeviceNodeSelection: true, devices: [{name: d}, {name: e, nodeName: ''}, {name: f, nodeName: node, allNodes: true}, {name: g, allNodes: false}]"), []string{
 			"spec.devices[0]: Required value: exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec",
 			`spec.devices[1].nodeName: Invalid value: "": must not be empty`, "spec.devices[1]: Required value: exactly one of",
 			"spec.devices[2]: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one of", "spec.devices[3].allNodes: Invalid value: false: must be either unset or set to true", "spec.devices[3]: Required value"}},
-		{"conditions twice, and of both kinds", device(", bindingConditions: [a, a], bindingFailureConditions: [a]"), []string{
+		{"repeated conditions in both lists", device(", bindingConditions: [a, a], bindingFailureConditions: [a]"), []string{
 			`spec.devices[0].bindingConditions[1]: Duplicate value: "a"`, `spec.devices[0].bindingFailureConditions[0]: Invalid value: "a": bindingFailureConditions must not overlap with bindingConditions`}},
-		{"a policy for a device that is nobody else's", device(", capacity: {a: {value: '1', requestPolicy: {}}}"), []string{"spec.devices[0].capacity[a].requestPolicy: Forbidden: allowMultipleAllocations must be true"}},
-		{"choices out of order", policy("{default: '2', validValues: ['3', '3', '20', '1']}"), []string{
+		{"a request policy without multiple allocations", device(", capacity: {a: {value: '1', requestPolicy: {}}}"), []string{"spec.devices[0].capacity[a].requestPolicy: Forbidden: allowMultipleAllocations must be true"}},
+		{"unsorted choices", policy("{default: '2', validValues: ['3', '3', '20', '1']}"), []string{
 			`validValues[3]: Invalid value: "1": values must be sorted in ascending order`, `validValues[2]: Invalid value: "20": option is larger than capacity value: 10`,
 			`validValues[1]: Duplicate value: "3"`, `validValues: Invalid value: "2": default value is not valid according to the requestPolicy`}},
 		{"choices without a default", policy("{validValues: ['3']}"), []string{"requestPolicy.default: Required value: required when validValues is defined"}},
 		{"choices and a range", policy("{default: '2', validValues: ['2'], validRange: {min: '1'}}"), []string{`exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time`}},
-		{"a range that ends before it begins", policy("{default: '2', validRange: {min: '3', max: '2', step: '7'}}"), []string{
+		{"a range with max below min", policy("{default: '2', validRange: {min: '3', max: '2', step: '7'}}"), []string{
 			`validRange.min: Invalid value: "2": default is less than min: 3`, `validRange.max: Invalid value: "3": min is larger than max: 2`, `validRange.step: Invalid value: "2": value is not a multiple of a given step (7) from (3)`, `validRange.step: Invalid value: "2": value`}},
-		{"a range with steps beyond its capacity", policy("{default: '1', validRange: {min: '1', max: '12', step: '12'}}"), []string{
+		{"a range with a step above the capacity", policy("{default: '1', validRange: {min: '1', max: '12', step: '12'}}"), []string{
 			`validRange.max: Invalid value: "12": max is larger than capacity value: 10`, `validRange.step: Invalid value: "12": one step 13 is larger than capacity value: 10`, "validRange.step: Invalid value: \"12\": value is not"}},
-		{"steps of nothing", policy("{default: '1', validRange: {min: '1', step: '0'}}"), []string{`validRange.step: Invalid value: "0": must not be zero`}},
-		{"a range without a beginning", policy("{default: '1', validRange: {max: '3'}}"), []string{"validRange.min: Required value: required when validRange is defined"}},
+		{"a step of zero", policy("{default: '1', validRange: {min: '1', step: '0'}}"), []string{`validRange.step: Invalid value: "0": must not be zero`}},
+		{"a range without min", policy("{default: '1', validRange: {max: '3'}}"), []string{"validRange.min: Required value: required when validRange is defined"}},
 		{"a slice of a node", slice(", nodeName: node-1, devices: [{name: d, attributes: {numa: {int: 1}}}]"), nil},
-		{"a slice of no node", slice(""), []string{"spec: Required value: exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"}},
-		{"a slice of a node and of all", slice(", nodeName: node-1, allNodes: true"), []string{"spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one of"}},
-		{"an attribute of two kinds", slice(", allNodes: true, devices: [{name: d, attributes: {a: {int: 1, bool: true}}}]"), []string{"exactly one value must be specified"}},
-		{"a version that is none", slice(", allNodes: true, devices: [{name: d, attributes: {a: {version: x}}}]"), []string{`spec.devices[0].attributes[a].version: Invalid value: "x": must be a string compatible with semver.org spec 2.0.0`}},
+		{"a slice without nodes", slice(""), []string{"spec: Required value: exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"}},
+		{"a slice with a node and allNodes", slice(", nodeName: node-1, allNodes: true"), []string{"spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one of"}},
+		{"an attribute with two values", slice(", allNodes: true, devices: [{name: d, attributes: {a: {int: 1, bool: true}}}]"), []string{"exactly one value must be specified"}},
+		{"an invalid version", slice(", allNodes: true, devices: [{name: d, attributes: {a: {version: x}}}]"), []string{`spec.devices[0].attributes[a].version: Invalid value: "x": must be a string compatible with semver.org spec 2.0.0`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

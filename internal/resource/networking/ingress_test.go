@@ -17,8 +17,8 @@ func TestDeprecationsInIngressesAreWarnedOf(t *testing.T) {
 		always         bool // checked in updates too
 		want           []string
 	}{
-		{"an Ingress that names its class in an annotation", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {annotations: {kubernetes.io/ingress.class: a}}\n", false, []string{`annotation "kubernetes.io/ingress.class" is deprecated, please use 'spec.ingressClassName' instead`}},
-		{"an Ingress that names it in both places", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {annotations: {kubernetes.io/ingress.class: a}}\nspec: {ingressClassName: a}\n", true, nil},
+		{"an Ingress with the class annotation", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {annotations: {kubernetes.io/ingress.class: a}}\n", false, []string{`annotation "kubernetes.io/ingress.class" is deprecated, please use 'spec.ingressClassName' instead`}},
+		{"an Ingress with class annotation and field", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {annotations: {kubernetes.io/ingress.class: a}}\nspec: {ingressClassName: a}\n", true, nil},
 	} {
 		obj, s := resourcetest.Read(t, rules.For, c.manifest)
 		if got := s.Warnings(obj, nil); !slices.Equal(got, c.want) {
@@ -47,7 +47,7 @@ func TestFieldsOfNewIngressesAreValidated(t *testing.T) {
 		want             []string
 	}{
 		{"an Ingress", "Ingress", "spec: {rules: [{host: '*.a.b', http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: s, port: {number: 80}}}}]}}]}", nil},
-		{"an Ingress of nothing", "Ingress", "spec: {}", []string{"either `defaultBackend` or `rules` must be specified"}},
+		{"an empty Ingress", "Ingress", "spec: {}", []string{"either `defaultBackend` or `rules` must be specified"}},
 		{"a relative path", "Ingress", "spec: {rules: [{http: {paths: [{path: a, pathType: Exact, backend: {service: {name: s, port: {name: http}}}}]}}]}", []string{`spec.rules[0].http.paths[0].path: Invalid value: "a": must be an absolute path`}},
 	}
 	for _, c := range cases {
@@ -63,9 +63,9 @@ func TestNewIngressesAreValidatedWithTheirMetadata(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"an Ingress of two classes", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {annotations: {kubernetes.io/ingress.class: a}}\nspec: {ingressClassName: b, defaultBackend: {service: {name: s, port: {number: 80}}}}\n", []string{`annotations.kubernetes.io/ingress.class: Invalid value: "a": must match`}},
-		{"a host that is an address, however it is written", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nspec: {rules: [{host: 010.0.0.1}]}\n", []string{`spec.rules[0].host: Invalid value: "010.0.0.1": must be a DNS name, not an IP address`}},
-		{"a host that looks like one", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nspec: {rules: [{host: '1.2.3'}]}\n", nil},
+		{"an Ingress with class field and annotation", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {annotations: {kubernetes.io/ingress.class: a}}\nspec: {ingressClassName: b, defaultBackend: {service: {name: s, port: {number: 80}}}}\n", []string{`annotations.kubernetes.io/ingress.class: Invalid value: "a": must match`}},
+		{"a host that is an address in any form", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nspec: {rules: [{host: 010.0.0.1}]}\n", []string{`spec.rules[0].host: Invalid value: "010.0.0.1": must be a DNS name, not an IP address`}},
+		{"a host that resembles an address", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nspec: {rules: [{host: '1.2.3'}]}\n", nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -21,7 +21,7 @@ func TestFieldsOfNewIngressClassesAreValidated(t *testing.T) {
 		name, kind, body string
 		want             []string
 	}{
-		{"a class of no domain", "IngressClass", "spec: {controller: x}", []string{"spec.controller: Invalid value: \"x\": must be a domain-prefixed path"}},
+		{"a controller without domain", "IngressClass", "spec: {controller: x}", []string{"spec.controller: Invalid value: \"x\": must be a domain-prefixed path"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -21,7 +21,7 @@ func TestFieldsOfNewIPAddressesAreValidated(t *testing.T) {
 		name, kind, body string
 		want             []string
 	}{
-		{"an address of nothing", "IPAddress", "spec: {}", []string{"spec.parentRef: Required value"}},
+		{"an IPAddress without parent", "IPAddress", "spec: {}", []string{"spec.parentRef: Required value"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

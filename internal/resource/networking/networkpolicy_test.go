@@ -23,8 +23,8 @@ func TestFieldsOfNewNetworkPoliciesAreValidated(t *testing.T) {
 		name, kind, body string
 		want             []string
 	}{
-		{"a policy for nobody", "NetworkPolicy", "spec: {podSelector: {}, ingress: [{from: [{}]}]}", []string{"spec.ingress[0].from[0]: Required value: must specify a peer"}},
-		{"an exception outside", "NetworkPolicy", "spec: {podSelector: {}, egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [11.0.0.0/16]}}]}]}", []string{"must be a strict subset of `cidr`"}},
+		{"a policy with an empty peer", "NetworkPolicy", "spec: {podSelector: {}, ingress: [{from: [{}]}]}", []string{"spec.ingress[0].from[0]: Required value: must specify a peer"}},
+		{"an exception outside of the range", "NetworkPolicy", "spec: {podSelector: {}, egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [11.0.0.0/16]}}]}]}", []string{"must be a strict subset of `cidr`"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -39,8 +39,8 @@ func TestNewNetworkPoliciesAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a range with an address in it", "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nspec: {podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 10.0.0.1/8}}]}]}\n", []string{`spec.ingress[0].from[0].ipBlock.cidr: Invalid value: "10.0.0.1/8": must not have bits set beyond the prefix length`}},
-		{"a policy of no direction", "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nspec: {podSelector: {}, policyTypes: ['']}\n", []string{`spec.policyTypes[0]: Unsupported value: "": supported values: "Ingress", "Egress"`}},
+		{"a range with host bits", "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nspec: {podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 10.0.0.1/8}}]}]}\n", []string{`spec.ingress[0].from[0].ipBlock.cidr: Invalid value: "10.0.0.1/8": must not have bits set beyond the prefix length`}},
+		{"a policy with an unknown type", "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nspec: {podSelector: {}, policyTypes: ['']}\n", []string{`spec.policyTypes[0]: Unsupported value: "": supported values: "Ingress", "Egress"`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -58,9 +58,9 @@ func TestNewNetworkPoliciesAreValidatedWithTheirMetadata(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"an exception that is written oddly, and outside", block("10.0.0.0/8", "11.0.0.1/16"), []string{"except[0]: Invalid value: \"11.0.0.1/16\": must not have bits set beyond the prefix length", "must be a strict subset of `cidr`"}},
-		{"an exception that is written oddly, and inside", block("10.0.0.0/8", "10.1.0.1/16"), []string{"must not have bits set beyond the prefix length"}},
-		{"an exception that is none", block("10.0.0.0/8", "'a'"), []string{"must be a valid CIDR value"}},
+		{"an ambiguous exception outside of the range", block("10.0.0.0/8", "11.0.0.1/16"), []string{"except[0]: Invalid value: \"11.0.0.1/16\": must not have bits set beyond the prefix length", "must be a strict subset of `cidr`"}},
+		{"an ambiguous exception inside of the range", block("10.0.0.0/8", "10.1.0.1/16"), []string{"must not have bits set beyond the prefix length"}},
+		{"an invalid exception", block("10.0.0.0/8", "'a'"), []string{"must be a valid CIDR value"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -80,8 +80,8 @@ func TestUpdatesOfNetworkPoliciesAreValidated(t *testing.T) {
 		name, old, obj string
 		want           []string
 	}{
-		{"a selector becomes wrong", policy(good), policy(bad), []string{`spec.podSelector.matchExpressions[0].values[0]: Invalid value: "a b": a valid label`}},
-		{"a selector that was wrong before", policy(bad), policy(bad), nil},
+		{"a selector that becomes invalid", policy(good), policy(bad), []string{`spec.podSelector.matchExpressions[0].values[0]: Invalid value: "a b": a valid label`}},
+		{"a selector that was invalid before", policy(bad), policy(bad), nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -36,7 +36,7 @@ func TestNewServiceCIDRsAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a range that is none is only said to be none", "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nspec: {cidrs: [10.0.0.0/24, a/b]}\n", []string{`spec.cidrs[1]: Invalid value: "a/b": must be a valid CIDR value`}},
+		{"an invalid range has only that error", "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nspec: {cidrs: [10.0.0.0/24, a/b]}\n", []string{`spec.cidrs[1]: Invalid value: "a/b": must be a valid CIDR value`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -16,8 +16,8 @@ func TestDeprecationsInRuntimeClassesAreWarnedOf(t *testing.T) {
 		always         bool // checked in updates too
 		want           []string
 	}{
-		{"a runtime on old labels", "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nhandler: h\nscheduling: {nodeSelector: {beta.kubernetes.io/arch: a, c: d}}\n", true, []string{"scheduling.nodeSelector: " + arch}},
-		{"a runtime anywhere", "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nhandler: h\n", true, nil},
+		{"a runtime class with deprecated labels", "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nhandler: h\nscheduling: {nodeSelector: {beta.kubernetes.io/arch: a, c: d}}\n", true, []string{"scheduling.nodeSelector: " + arch}},
+		{"a runtime class without scheduling", "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nhandler: h\n", true, nil},
 	} {
 		obj, s := resourcetest.Read(t, rules.For, c.manifest)
 		if got := s.Warnings(obj, nil); !slices.Equal(got, c.want) {
@@ -62,7 +62,7 @@ func TestNewRuntimeClassesAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a comparison of tolerations, which is off", "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nhandler: h\nscheduling: {tolerations: [{key: a, operator: Gt, value: '1'}]}\n", []string{`scheduling.tolerations[0].operator: Unsupported value: "Gt": supported values: "Equal", "Exists", "Lt", "Gt"`}},
+		{"a toleration operator of a disabled feature", "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nhandler: h\nscheduling: {tolerations: [{key: a, operator: Gt, value: '1'}]}\n", []string{`scheduling.tolerations[0].operator: Unsupported value: "Gt": supported values: "Equal", "Exists", "Lt", "Gt"`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

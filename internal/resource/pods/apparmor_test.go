@@ -23,16 +23,16 @@ func TestAppArmorAnnotationsOfANewPodBecomeFields(t *testing.T) {
 		want, localhost                   string // the container's profile
 		warned                            bool
 	}{
-		{"the runtime's", "runtime/default", "", "", "RuntimeDefault", "", true},
+		{"the runtime's default profile", "runtime/default", "", "", "RuntimeDefault", "", true},
 		{"none", "unconfined", "", "", "Unconfined", "", true},
-		{"the node's", "localhost/a/b", "", "", "Localhost", "a/b", true},
-		{"another one than the pod's", "unconfined", "", pods, "Unconfined", "", true},
-		{"the pod's", "runtime/default", "", pods, "", "", false},
-		{"the container has one", "runtime/default", own, "", "Unconfined", "", false},
-		{"the container has the same", "unconfined", own, "", "Unconfined", "", false},
-		{"the node's without a name", "localhost/", "", "", "", "", true},
-		{"the node's with a space", "'localhost/ a'", "", "", "", "", true},
-		{"what there is not", "other", "", "", "", "", true},
+		{"a localhost profile", "localhost/a/b", "", "", "Localhost", "a/b", true},
+		{"a profile other than the pod's", "unconfined", "", pods, "Unconfined", "", true},
+		{"the pod's profile", "runtime/default", "", pods, "", "", false},
+		{"the container has a field", "runtime/default", own, "", "Unconfined", "", false},
+		{"the container has an equal field", "unconfined", own, "", "Unconfined", "", false},
+		{"a localhost profile without name", "localhost/", "", "", "", "", true},
+		{"a localhost profile with a space", "'localhost/ a'", "", "", "", "", true},
+		{"an invalid profile", "other", "", "", "", "", true},
 		{"windows", "runtime/default", "", "os: {name: windows}", "", "", false},
 	}
 	for _, c := range cases {
@@ -70,21 +70,21 @@ func TestAppArmorAnnotationsAreValidated(t *testing.T) {
 		// Further errors of a template, whose annotations do not set fields.
 		template []string
 	}{
-		{"the runtime's", "c", "runtime/default", "", "", nil, nil},
+		{"the runtime's default profile", "c", "runtime/default", "", "", nil, nil},
 		{"none", "c", "unconfined", "", "", nil, nil},
-		{"the node's", "c", "localhost/a", "", "", nil, nil},
-		{"the node's without a name", "c", "localhost/", "", "", nil, nil},
+		{"a localhost profile", "c", "localhost/a", "", "", nil, nil},
+		{"a localhost profile without name", "c", "localhost/", "", "", nil, nil},
 		{"nothing", "c", "", "", "", nil, nil},
-		{"what there is not", "c", "Unconfined", "", "", []string{`annotations[` + appArmorAnnotation + `c]: Invalid value: "Unconfined": invalid AppArmor profile name: "Unconfined"`}, nil},
-		{"what there is not, on windows", "c", "x", "", "os: {name: windows}", []string{`invalid AppArmor profile name: "x"`}, nil},
-		{"of no container", "d", "localhost", "", "", []string{`annotations[` + appArmorAnnotation + `d]: Invalid value: "d": container not found`, `invalid AppArmor profile name: "localhost"`}, nil},
-		{"of an init container", "i", "unconfined", "", "initContainers: [{name: i, image: i}]", nil, nil},
-		{"the field says the same", "c", "localhost/a", own("type: Localhost, localhostProfile: a"), "", nil, nil},
-		{"the field says another name", "c", "localhost/a", own("type: Localhost, localhostProfile: b"), "", []string{field + ".localhostProfile: Forbidden: apparmor profile in annotation and field must match"}, nil},
-		{"the field says another type", "c", "localhost/a", own("type: RuntimeDefault"), "", []string{field + ".type: Forbidden: apparmor type in annotation and field must match"}, nil},
-		{"the field says something", "c", "", own("type: Unconfined"), "", []string{field + ".type: Forbidden: apparmor type in annotation and field must match"}, nil},
-		{"the field says what there is not", "c", "unconfined", own("type: x"), "", []string{field + ".type: Unsupported value"}, nil},
-		{"the pod says something else", "c", "unconfined", "", "securityContext: {appArmorProfile: {type: RuntimeDefault}}", nil, []string{field + ".type: Forbidden: apparmor type in annotation and field must match"}},
+		{"an invalid profile", "c", "Unconfined", "", "", []string{`annotations[` + appArmorAnnotation + `c]: Invalid value: "Unconfined": invalid AppArmor profile name: "Unconfined"`}, nil},
+		{"an invalid profile, on windows", "c", "x", "", "os: {name: windows}", []string{`invalid AppArmor profile name: "x"`}, nil},
+		{"a missing container", "d", "localhost", "", "", []string{`annotations[` + appArmorAnnotation + `d]: Invalid value: "d": container not found`, `invalid AppArmor profile name: "localhost"`}, nil},
+		{"an init container", "i", "unconfined", "", "initContainers: [{name: i, image: i}]", nil, nil},
+		{"the field has the same profile", "c", "localhost/a", own("type: Localhost, localhostProfile: a"), "", nil, nil},
+		{"the field has another profile name", "c", "localhost/a", own("type: Localhost, localhostProfile: b"), "", []string{field + ".localhostProfile: Forbidden: apparmor profile in annotation and field must match"}, nil},
+		{"the field has another type", "c", "localhost/a", own("type: RuntimeDefault"), "", []string{field + ".type: Forbidden: apparmor type in annotation and field must match"}, nil},
+		{"a field with an empty annotation", "c", "", own("type: Unconfined"), "", []string{field + ".type: Forbidden: apparmor type in annotation and field must match"}, nil},
+		{"the field has an invalid type", "c", "unconfined", own("type: x"), "", []string{field + ".type: Unsupported value"}, nil},
+		{"the pod has another profile", "c", "unconfined", "", "securityContext: {appArmorProfile: {type: RuntimeDefault}}", nil, []string{field + ".type: Forbidden: apparmor type in annotation and field must match"}},
 		{"a field on windows", "c", "unconfined", own("type: RuntimeDefault"), "os: {name: windows}", []string{field + ": Forbidden: cannot be set for a windows pod"}, nil},
 	}
 	for _, c := range cases {
@@ -115,11 +115,11 @@ func TestAppArmorAnnotationsOfPodsAreImmutable(t *testing.T) {
 		want   []string
 		itself []string
 	}{
-		{"it stays", appArmorAnnotation + "c: unconfined", appArmorAnnotation + "c: unconfined", nil, nil},
-		{"another one comes", "a: b", "a: c", nil, nil},
-		{"it comes", "", appArmorAnnotation + "c: unconfined", []string{at + "Forbidden: may not add AppArmor annotations"}, nil},
-		{"it goes", appArmorAnnotation + "c: unconfined", "", []string{at + "Forbidden: may not remove or update AppArmor annotations"}, nil},
-		{"it changes", appArmorAnnotation + "c: unconfined", appArmorAnnotation + "c: x", []string{at + "Forbidden: may not remove or update AppArmor annotations"}, []string{at + `Invalid value: "x": invalid AppArmor profile name: "x"`}},
+		{"an unchanged annotation", appArmorAnnotation + "c: unconfined", appArmorAnnotation + "c: unconfined", nil, nil},
+		{"another annotation changes", "a: b", "a: c", nil, nil},
+		{"the annotation is added", "", appArmorAnnotation + "c: unconfined", []string{at + "Forbidden: may not add AppArmor annotations"}, nil},
+		{"the annotation is removed", appArmorAnnotation + "c: unconfined", "", []string{at + "Forbidden: may not remove or update AppArmor annotations"}, nil},
+		{"the annotation changes", appArmorAnnotation + "c: unconfined", appArmorAnnotation + "c: x", []string{at + "Forbidden: may not remove or update AppArmor annotations"}, []string{at + `Invalid value: "x": invalid AppArmor profile name: "x"`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

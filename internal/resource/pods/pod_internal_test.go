@@ -56,14 +56,14 @@ func TestRowsOfPods(t *testing.T) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Reason: corev1.PodReasonSchedulingGated}}
 		}), "0/0", "SchedulingGated", "0"},
 		{"image being pulled", pod(corev1.PodPending, nil, status("c", waits("ContainerCreating"), false, 0)), "0/1", "ContainerCreating", "0"},
-		{"at the second init container", pod(corev1.PodPending, initially(two, status("i", ended(0, "Completed"), true, 0), status("j", started, false, 0)),
+		{"running the second init container", pod(corev1.PodPending, initially(two, status("i", ended(0, "Completed"), true, 0), status("j", started, false, 0)),
 			status("c", waits("PodInitializing"), false, 0)), "0/1", "Init:1/2", "0"},
-		{"an init container fails", pod(corev1.PodPending, initially(two, status("i", ended(2, ""), false, 4))), "0/0", "Init:ExitCode:2", "4"},
-		{"an init container waits for its next try", pod(corev1.PodPending, initially(two, status("i", waits("CrashLoopBackOff"), false, 1))), "0/0", "Init:CrashLoopBackOff", "1"},
+		{"a failed init container", pod(corev1.PodPending, initially(two, status("i", ended(2, ""), false, 4))), "0/0", "Init:ExitCode:2", "4"},
+		{"an init container in back-off", pod(corev1.PodPending, initially(two, status("i", waits("CrashLoopBackOff"), false, 1))), "0/0", "Init:CrashLoopBackOff", "1"},
 		{"running", pod(corev1.PodRunning, nil, status("c", started, true, 0)), "1/1", "Running", "0"},
 		{"running with a sidecar", pod(corev1.PodRunning, initially(sidecar, status("s", started, true, 1)), status("c", started, true, 0)), "2/2", "Running", "1"},
 		{"crashing", pod(corev1.PodRunning, nil, crashed), "0/1", "CrashLoopBackOff", "3 (5m ago)"},
-		{"one has completed, one runs", pod(corev1.PodRunning, nil, status("a", ended(0, "Completed"), false, 0), status("b", started, true, 0)), "1/2", "NotReady", "0"},
+		{"one completed and one running container", pod(corev1.PodRunning, nil, status("a", ended(0, "Completed"), false, 0), status("b", started, true, 0)), "1/2", "NotReady", "0"},
 		{"completed", pod(corev1.PodSucceeded, nil, status("c", ended(0, "Completed"), false, 0)), "0/1", "Completed", "0"},
 		{"killed by a signal", pod(corev1.PodFailed, nil, corev1.ContainerStatus{Name: "c", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Signal: 9}}}), "0/1", "Signal:9", "0"},
 		{"evicted", pod(corev1.PodFailed, func(p *corev1.Pod) { p.Status.Reason = "Evicted" }), "0/0", "Evicted", "0"},
@@ -95,9 +95,9 @@ func TestQOSClass(t *testing.T) {
 		requests, limits corev1.ResourceList
 		want             corev1.PodQOSClass
 	}{
-		{"nothing asked", nil, nil, corev1.PodQOSBestEffort},
-		{"zero is nothing", list("0", "0"), list("0", "0"), corev1.PodQOSBestEffort},
-		{"a request", list("1", ""), nil, corev1.PodQOSBurstable},
+		{"no requests and limits", nil, nil, corev1.PodQOSBestEffort},
+		{"zero quantities", list("0", "0"), list("0", "0"), corev1.PodQOSBestEffort},
+		{"a request without a limit", list("1", ""), nil, corev1.PodQOSBurstable},
 		{"only one resource limited", list("1", ""), list("1", ""), corev1.PodQOSBurstable},
 		{"limits equal to requests", list("1", "1Gi"), list("1000m", "1Gi"), corev1.PodQOSGuaranteed},
 		{"limits above requests", list("1", "1Gi"), list("2", "1Gi"), corev1.PodQOSBurstable},
@@ -139,8 +139,8 @@ func TestLongListsOfPodsAreNotComparedEachWithEach(t *testing.T) {
 		"both lists of keys":    {validatePodTerm(&corev1.PodAffinityTerm{TopologyKey: "a", LabelSelector: &metav1.LabelSelector{}, MatchLabelKeys: names, MismatchLabelKeys: names[:2]}, path), field.ErrorTypeInvalid, 2},
 		"keys and a selector":   {validateMatchKeys(names, &metav1.LabelSelector{MatchExpressions: expressions}, "matchLabelKeys", path), field.ErrorTypeInvalid, 2},
 		"spread constraints":    {validateSpread(spread, path), field.ErrorTypeDuplicate, 1},
-		"tolerations as before": {validateAddedTolerations(tolerations, tolerations, path), field.ErrorTypeForbidden, 0},
-		"a toleration less":     {validateAddedTolerations(tolerations[2:], tolerations, path), field.ErrorTypeForbidden, 1},
+		"unchanged tolerations": {validateAddedTolerations(tolerations, tolerations, path), field.ErrorTypeForbidden, 0},
+		"a removed toleration":  {validateAddedTolerations(tolerations[2:], tolerations, path), field.ErrorTypeForbidden, 1},
 		"scheduling gates": {validatePodUpdate(&corev1.Pod{Spec: corev1.PodSpec{SchedulingGates: gates(1)}}, &corev1.Pod{Spec: corev1.PodSpec{SchedulingGates: gates(0)}}).Filter(func(err error) bool {
 			e, ok := err.(*field.Error)
 			return !ok || e.Detail != "only deletion is allowed, but found new scheduling gate '"+resourcetest.Text(resourcetest.LongList)+"'"
@@ -203,11 +203,11 @@ func TestGracePeriodOfPods(t *testing.T) {
 		asked *int64
 		want  int64
 	}{
-		{"as it says itself", corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: ptr.To(int64(30))}}, nil, 30},
-		{"as the client says", corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: ptr.To(int64(30))}}, ptr.To(int64(5)), 5},
+		{"the grace period of the spec", corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: ptr.To(int64(30))}}, nil, 30},
+		{"the grace period of the client", corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: ptr.To(int64(30))}}, ptr.To(int64(5)), 5},
 		{"negative is one second", corev1.Pod{Spec: corev1.PodSpec{NodeName: "n"}}, ptr.To(int64(-1)), 1},
-		{"nowhere yet", corev1.Pod{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To(int64(30))}}, nil, 0},
-		{"over already", corev1.Pod{Spec: corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: corev1.PodFailed}}, ptr.To(int64(9)), 0},
+		{"a pod without a node", corev1.Pod{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To(int64(30))}}, nil, 0},
+		{"a finished pod", corev1.Pod{Spec: corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: corev1.PodFailed}}, ptr.To(int64(9)), 0},
 	}
 	for _, c := range cases {
 		if got, graceful := podGrace(&c.pod, &metav1.DeleteOptions{GracePeriodSeconds: c.asked}); got != c.want || !graceful {

@@ -71,11 +71,11 @@ func TestPodLevelRequestsDefaultToTheSumOfContainers(t *testing.T) {
 	cases := []struct{ name, pod, container, want string }{
 		{"nothing is limited", "{requests: {cpu: 1}}", "{requests: {memory: 1Gi}}", "map[cpu:1]"},
 		{"another resource is limited", "{limits: {cpu: 1}, requests: {cpu: 1}}", "{requests: {memory: 1Gi}}", "map[cpu:1 memory:1Gi]"},
-		{"the containers request what is limited", "{limits: {cpu: 2}}", "{requests: {cpu: 1, memory: 1Gi}}", "map[cpu:1 memory:1Gi]"},
+		{"the containers request the limited resource", "{limits: {cpu: 2}}", "{requests: {cpu: 1, memory: 1Gi}}", "map[cpu:1 memory:1Gi]"},
 		{"the containers only have limits", "{limits: {memory: 2Gi}}", "{limits: {cpu: 1}}", "map[cpu:1 memory:2Gi]"},
-		{"huge pages are requested as they are limited", "{limits: {cpu: 1, hugepages-2Mi: 4Mi}}", "{requests: {hugepages-2Mi: 2Mi}, limits: {hugepages-2Mi: 2Mi}}", "map[cpu:1 hugepages-2Mi:4Mi]"},
-		{"huge pages of the containers alone", "{limits: {cpu: 1}}", "{requests: {hugepages-2Mi: 2Mi}, limits: {hugepages-2Mi: 2Mi}}", "map[cpu:1]"},
-		{"what a pod has no limits of", "{limits: {cpu: 1}}", "{requests: {ephemeral-storage: 1Gi}}", "map[cpu:1]"},
+		{"huge pages at pod level", "{limits: {cpu: 1, hugepages-2Mi: 4Mi}}", "{requests: {hugepages-2Mi: 2Mi}, limits: {hugepages-2Mi: 2Mi}}", "map[cpu:1 hugepages-2Mi:4Mi]"},
+		{"huge pages of containers only", "{limits: {cpu: 1}}", "{requests: {hugepages-2Mi: 2Mi}, limits: {hugepages-2Mi: 2Mi}}", "map[cpu:1]"},
+		{"a resource without a pod-level limit", "{limits: {cpu: 1}}", "{requests: {ephemeral-storage: 1Gi}}", "map[cpu:1]"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestPodsAreValidated(t *testing.T) {
 		{"no skew", func(s *corev1.PodSpec) { s.TopologySpreadConstraints[0].MaxSkew = 0 }, []string{"spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero"}},
 		{"no DNS", func(s *corev1.PodSpec) { s.DNSPolicy, s.DNSConfig = "None", nil }, []string{"spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"}},
 		{"a bad alias", func(s *corev1.PodSpec) { s.HostAliases[0].IP = "x" }, []string{`spec.hostAliases[0].ip: Invalid value: "x": must be a valid IP address`}},
-		{"a volume claim that is going", func(s *corev1.PodSpec) {
+		{"a volume claim template with deletionTimestamp", func(s *corev1.PodSpec) {
 			s.Volumes[4].Ephemeral.VolumeClaimTemplate.DeletionTimestamp = &metav1.Time{}
 		}, []string{"spec.volumes[4].ephemeral.volumeClaimTemplate.metadata.deletionTimestamp: Forbidden: cannot be set"}},
 		{"a volume claim with a uid", func(s *corev1.PodSpec) { s.Volumes[4].Ephemeral.VolumeClaimTemplate.UID = "u" }, []string{"metadata.uID: Forbidden: cannot be set"}},
@@ -198,20 +198,20 @@ func TestUpdatesOfPodsChangeFewFields(t *testing.T) {
 	}{
 		{"nothing", nil, func(*corev1.Pod) {}, nil},
 		{"an image", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Image = "other" }, nil},
-		{"a toleration more", nil, func(p *corev1.Pod) {
+		{"an added toleration", nil, func(p *corev1.Pod) {
 			p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: "x", Operator: "Exists"})
 		}, nil},
-		{"a toleration less", nil, func(p *corev1.Pod) { p.Spec.Tolerations = nil }, []string{"spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"}},
+		{"a removed toleration", nil, func(p *corev1.Pod) { p.Spec.Tolerations = nil }, []string{"spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"}},
 		{"a shorter deadline", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &five }, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &three }, nil},
 		{"a longer deadline", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &three }, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &five }, []string{"spec.activeDeadlineSeconds: Invalid value: 5: must be less than or equal to previous value"}},
-		{"a gate more", nil, func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} }, []string{"only deletion is allowed, but found new scheduling gate 'g'"}},
-		{"a gate less, and a narrower selector", func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} }, func(p *corev1.Pod) {
+		{"an added gate", nil, func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} }, []string{"only deletion is allowed, but found new scheduling gate 'g'"}},
+		{"a removed gate and a narrower selector", func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} }, func(p *corev1.Pod) {
 			p.Spec.SchedulingGates = nil
 			p.Spec.NodeSelector = map[string]string{"a": "b"}
 		}, nil},
 		{"another node", func(p *corev1.Pod) { p.Spec.NodeName = "a" }, func(p *corev1.Pod) { p.Spec.NodeName = "b" },
 			[]string{"spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n"}},
-		{"a container less", nil, func(p *corev1.Pod) { p.Spec.InitContainers = p.Spec.InitContainers[:1] }, []string{"spec.initContainers: Forbidden: pod updates may not add or remove containers"}},
+		{"a removed container", nil, func(p *corev1.Pod) { p.Spec.InitContainers = p.Spec.InitContainers[:1] }, []string{"spec.initContainers: Forbidden: pod updates may not add or remove containers"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -246,13 +246,13 @@ func TestResizeChangesCPUAndMemoryOnly(t *testing.T) {
 		change func(*corev1.Container)
 		want   [3]string // for the init container, the sidecar and the container
 	}{
-		"CPU":                 {func(c *corev1.Container) { c.Resources.Requests["cpu"] = resource.MustParse("1") }, [3]string{}},
-		"memory that was not": {func(c *corev1.Container) { c.Resources.Requests["memory"] = resource.MustParse("1Mi") }, [3]string{}},
-		"a limit is taken away": {func(c *corev1.Container) { delete(c.Resources.Limits, "memory") },
+		"CPU":          {func(c *corev1.Container) { c.Resources.Requests["cpu"] = resource.MustParse("1") }, [3]string{}},
+		"added memory": {func(c *corev1.Container) { c.Resources.Requests["memory"] = resource.MustParse("1Mi") }, [3]string{}},
+		"a removed limit": {func(c *corev1.Container) { delete(c.Resources.Limits, "memory") },
 			[3]string{"spec.initContainers[0].resources.limits: Forbidden: resource limits cannot be removed", "spec.initContainers[1].resources.limits: Forbidden", "spec.containers[0].resources.limits: Forbidden"}},
 		"storage": {func(c *corev1.Container) { c.Resources.Requests["ephemeral-storage"] = resource.MustParse("1") },
 			[3]string{"spec.initContainers[0]: Forbidden: " + onlyInit, "spec.initContainers[1]: Forbidden: " + onlyInit, only}},
-		"how it is resized": {func(c *corev1.Container) {
+		"a changed resize policy": {func(c *corev1.Container) {
 			c.ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "cpu", RestartPolicy: corev1.NotRequired}}
 		}, [3]string{onlyInit, onlyInit, only}},
 	} {
@@ -318,42 +318,42 @@ func TestNewPodsAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a pod's name server with zeros before it", "apiVersion: v1\nkind: Pod\nspec: {dnsConfig: {nameservers: [010.0.0.1]}, containers: [{name: c, image: i}]}\n", []string{`spec.dnsConfig.nameservers[0]: Invalid value: "010.0.0.1": must not have leading 0s`}},
-		{"a mount of no volume", "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c, image: i, volumeMounts: [{mountPath: /a}]}]}\n", []string{"volumeMounts[0].name: Required value", `volumeMounts[0].name: Not found: ""`}},
-		{"a message from nowhere", "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c, image: i, terminationMessagePolicy: x}]}\n", []string{`supported values: "File", "FallbackToLogsOnError"`}},
-		{"a profile of a type that is none", "apiVersion: v1\nkind: Pod\nspec: {securityContext: {seccompProfile: {type: x, localhostProfile: a}}, containers: [{name: c, image: i}]}\n", []string{"seccompProfile.type: Unsupported value", "localhostProfile: Invalid value: {\"type\":\"x\",\"localhostProfile\":\"a\"}: can only be set when seccomp type is Localhost"}},
-		{"a resize that restarts what never restarts", mounted("resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]"), []string{"spec.containers[0]." + restart}},
-		{"a resize that restarts what runs once", pod("restartPolicy: Always, containers: [{name: c, image: i}], initContainers: [{name: d, image: i, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]}]"), []string{
+		{"a name server with leading zeros", "apiVersion: v1\nkind: Pod\nspec: {dnsConfig: {nameservers: [010.0.0.1]}, containers: [{name: c, image: i}]}\n", []string{`spec.dnsConfig.nameservers[0]: Invalid value: "010.0.0.1": must not have leading 0s`}},
+		{"a mount without a volume name", "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c, image: i, volumeMounts: [{mountPath: /a}]}]}\n", []string{"volumeMounts[0].name: Required value", `volumeMounts[0].name: Not found: ""`}},
+		{"an unknown termination message policy", "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c, image: i, terminationMessagePolicy: x}]}\n", []string{`supported values: "File", "FallbackToLogsOnError"`}},
+		{"a profile of an unknown type", "apiVersion: v1\nkind: Pod\nspec: {securityContext: {seccompProfile: {type: x, localhostProfile: a}}, containers: [{name: c, image: i}]}\n", []string{"seccompProfile.type: Unsupported value", "localhostProfile: Invalid value: {\"type\":\"x\",\"localhostProfile\":\"a\"}: can only be set when seccomp type is Localhost"}},
+		{"a resize policy with restart, for policy Never", mounted("resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]"), []string{"spec.containers[0]." + restart}},
+		{"a resize policy with restart, for an init container", pod("restartPolicy: Always, containers: [{name: c, image: i}], initContainers: [{name: d, image: i, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]}]"), []string{
 			`spec.initContainers[0].resizePolicy[0].restartPolicy: Invalid value: "RestartContainer": must not be set to 'RestartContainer' for non-sidecar initContainers`}},
-		{"two ways to a part of a volume", mounted("volumeMounts: [{name: v, mountPath: /a}, {name: v, mountPath: /b, subPath: x, subPathExpr: z}]"), []string{`spec.containers[0].volumeMounts[1].subPathExpr: Invalid value: "z": subPathExpr and subPath are mutually exclusive`}},
+		{"subPath and subPathExpr together", mounted("volumeMounts: [{name: v, mountPath: /a}, {name: v, mountPath: /b, subPath: x, subPathExpr: z}]"), []string{`spec.containers[0].volumeMounts[1].subPathExpr: Invalid value: "z": subPathExpr and subPath are mutually exclusive`}},
 		{"containers without names", pod("containers: [{image: i}, {image: i}]"), []string{"spec.containers[0].name: Required value", "spec.containers[1].name: Required value", `spec.containers[1].name: Duplicate value: ""`}},
-		{"a claim of a volume without a name", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {volumes: [{ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}], containers: [{name: c, image: i}]}\n", []string{"spec.volumes[0].name: Required value"}},
-		{"a device of no volume, twice", mounted("volumeDevices: [{name: w, devicePath: /a}, {name: w, devicePath: /b}]"), []string{`volumeDevices[0].name: Not found: "w"`, `volumeDevices[1].name: Not found: "w"`, `volumeDevices[1].name: Invalid value: "w": must be unique`}},
-		{"a file of variables in a volume that cannot be", mounted("env: [{name: A, valueFrom: {fileKeyRef: {key: a, path: b, volumeName: A_}}}]"), []string{`fileKeyRef.volumeName: Invalid value: "A_": a lowercase RFC 1123 label`, `fileKeyRef.volumeName: Not found: "A_"`}},
-		{"two devices nowhere", mounted("volumeDevices: [{name: v}, {name: v}]"), []string{"volumeDevices[0].devicePath: Required value", "volumeDevices[1].devicePath: Required value", `volumeDevices[1].devicePath: Invalid value: "": must be unique`, `volumeDevices[1].name: Invalid value: "v": must be unique`}},
-		{"no claims of a pod as a whole are claims as well", pod("resources: {claims: []}, containers: [{name: c, image: i}]"), []string{"spec.resources.claims: Forbidden: claims may not be set for Resources at pod-level"}},
-		{"a token in place of another file is warned of", pod("serviceAccountName: a, volumes: [{name: v, projected: {sources: [{secret: {name: s, items: [{key: k, path: p}]}}, {serviceAccountToken: {path: p, expirationSeconds: 3600}}]}}], containers: [{name: c, image: i}]"), nil},
-		{"a pod's target of no form", pod("volumes: [{name: v, " + iscsi + "a}}], containers: [{name: c, image: i}]"), []string{`spec.volumes[0].iscsi.iqn: Invalid value: "a": must be valid format starting with iqn, eui, or naa`}},
-		{"a pod's target of a wrong form", pod("volumes: [{name: v, " + iscsi + "iqn.a}}], containers: [{name: c, image: i}]"), []string{`spec.volumes[0].iscsi.iqn: Invalid value: "iqn.a": must be valid format`}},
+		{"an ephemeral volume without a name", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {volumes: [{ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}], containers: [{name: c, image: i}]}\n", []string{"spec.volumes[0].name: Required value"}},
+		{"a repeated device of a missing volume", mounted("volumeDevices: [{name: w, devicePath: /a}, {name: w, devicePath: /b}]"), []string{`volumeDevices[0].name: Not found: "w"`, `volumeDevices[1].name: Not found: "w"`, `volumeDevices[1].name: Invalid value: "w": must be unique`}},
+		{"a file of variables in an invalid volume", mounted("env: [{name: A, valueFrom: {fileKeyRef: {key: a, path: b, volumeName: A_}}}]"), []string{`fileKeyRef.volumeName: Invalid value: "A_": a lowercase RFC 1123 label`, `fileKeyRef.volumeName: Not found: "A_"`}},
+		{"two devices without a path", mounted("volumeDevices: [{name: v}, {name: v}]"), []string{"volumeDevices[0].devicePath: Required value", "volumeDevices[1].devicePath: Required value", `volumeDevices[1].devicePath: Invalid value: "": must be unique`, `volumeDevices[1].name: Invalid value: "v": must be unique`}},
+		{"an empty list of pod-level claims", pod("resources: {claims: []}, containers: [{name: c, image: i}]"), []string{"spec.resources.claims: Forbidden: claims may not be set for Resources at pod-level"}},
+		{"a token at the path of another file", pod("serviceAccountName: a, volumes: [{name: v, projected: {sources: [{secret: {name: s, items: [{key: k, path: p}]}}, {serviceAccountToken: {path: p, expirationSeconds: 3600}}]}}], containers: [{name: c, image: i}]"), nil},
+		{"an iSCSI target of a pod without a known form", pod("volumes: [{name: v, " + iscsi + "a}}], containers: [{name: c, image: i}]"), []string{`spec.volumes[0].iscsi.iqn: Invalid value: "a": must be valid format starting with iqn, eui, or naa`}},
+		{"an iSCSI target of a pod in a wrong form", pod("volumes: [{name: v, " + iscsi + "iqn.a}}], containers: [{name: c, image: i}]"), []string{`spec.volumes[0].iscsi.iqn: Invalid value: "iqn.a": must be valid format`}},
 		{"a pod's secret without a name", pod("volumes: [{name: v, " + iscsi + "'iqn.2001-04.com.example:a', chapAuthSession: true, secretRef: {}}}], containers: [{name: c, image: i}]"), nil},
-		{"a volume that is wrong is not there to be mounted", mounting("volumes: [{name: v, secret: {}}]"), []string{"spec.volumes[0].secret.secretName: Required value", notFound}},
-		{"an empty directory counts before a path of the host", mounting("volumes: [{name: v, emptyDir: {}, hostPath: {path: /a}}]"), []string{"spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type", notFound}},
-		{"a projection of two sources", mounting("volumes: [{name: v, projected: {sources: [{secret: {name: a}, configMap: {name: b}}]}}]"), []string{"sources[0]: Forbidden: may not specify more than 1 volume type per source", notFound}},
+		{"an invalid volume cannot be mounted", mounting("volumes: [{name: v, secret: {}}]"), []string{"spec.volumes[0].secret.secretName: Required value", notFound}},
+		{"emptyDir counts before hostPath", mounting("volumes: [{name: v, emptyDir: {}, hostPath: {path: /a}}]"), []string{"spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type", notFound}},
+		{"a projection with two sources", mounting("volumes: [{name: v, projected: {sources: [{secret: {name: a}, configMap: {name: b}}]}}]"), []string{"sources[0]: Forbidden: may not specify more than 1 volume type per source", notFound}},
 		{"a disk without a name is a persistent disk", mounting("volumes: [{name: v, gcePersistentDisk: {}}]"), []string{"spec.volumes[0].persistentDisk.pdName: Required value", notFound}},
-		{"a disk of Azure that lies nowhere", mounting("volumes: [{name: v, azureDisk: {diskName: a, diskURI: b}}]"), []string{`azureDisk.diskURI: Unsupported value: "b": supported values: "https://`, notFound}},
-		{"a driver is told in its own letters", mounting("volumes: [{name: v, csi: {driver: A_}}]"), []string{`csi.driver: Invalid value: "A_": a lowercase RFC 1123 subdomain`, notFound}},
-		{"a driver's secret of a wrong name", mounting("volumes: [{name: v, csi: {driver: a, nodePublishSecretRef: {name: A_}}}]"), []string{`spec.volumes[0].csi.name: Invalid value: "A_"`, notFound}},
-		{"a mount that propagates wrongly", env("volumeMounts: [{name: v, mountPath: /v, mountPropagation: x}]}], volumes: [{name: v, emptyDir: {}}], initContainers: [{name: d, image: i"), []string{`spec.containers[0].volumeMounts.mountPropagation: Unsupported value: "x"`}},
-		{"a variable of a secret that cannot be", env("env: [{name: A, valueFrom: {secretKeyRef: {name: A_, key: k}}}]"), []string{`valueFrom.secretKeyRef.name: Invalid value: "A_"`}},
-		{"a variable of no ConfigMap", env("env: [{name: A, valueFrom: {configMapKeyRef: {key: k}}}]"), []string{`valueFrom.configMapKeyRef.name: Invalid value: ""`}},
-		{"all variables of a ConfigMap that cannot be", env("envFrom: [{configMapRef: {name: A_}}]"), []string{`envFrom[0].configMapRef.name: Invalid value: "A_"`}},
-		{"a claim of the pod as a whole that it has not", env("}], resources: {claims: [{name: x}]}, initContainers: [{name: d, image: i"), []string{"spec.resources.claims: Forbidden: claims may not be set for Resources at pod-level", `spec.resources.claims[0]: Not found: "x"`}},
-		{"a resource of the pod that there is not", env("}], resources: {requests: {x: 1}}, initContainers: [{name: d, image: i"), []string{`spec.resources.requests[x]: Invalid value: "x": must be a standard resource type or fully qualified`}},
+		{"an Azure disk with an invalid URI", mounting("volumes: [{name: v, azureDisk: {diskName: a, diskURI: b}}]"), []string{`azureDisk.diskURI: Unsupported value: "b": supported values: "https://`, notFound}},
+		{"an invalid driver name is reported unchanged", mounting("volumes: [{name: v, csi: {driver: A_}}]"), []string{`csi.driver: Invalid value: "A_": a lowercase RFC 1123 subdomain`, notFound}},
+		{"a driver's secret with an invalid name", mounting("volumes: [{name: v, csi: {driver: a, nodePublishSecretRef: {name: A_}}}]"), []string{`spec.volumes[0].csi.name: Invalid value: "A_"`, notFound}},
+		{"an unknown mount propagation", env("volumeMounts: [{name: v, mountPath: /v, mountPropagation: x}]}], volumes: [{name: v, emptyDir: {}}], initContainers: [{name: d, image: i"), []string{`spec.containers[0].volumeMounts.mountPropagation: Unsupported value: "x"`}},
+		{"a variable from a secret with an invalid name", env("env: [{name: A, valueFrom: {secretKeyRef: {name: A_, key: k}}}]"), []string{`valueFrom.secretKeyRef.name: Invalid value: "A_"`}},
+		{"a variable from a ConfigMap without name", env("env: [{name: A, valueFrom: {configMapKeyRef: {key: k}}}]"), []string{`valueFrom.configMapKeyRef.name: Invalid value: ""`}},
+		{"envFrom a ConfigMap with an invalid name", env("envFrom: [{configMapRef: {name: A_}}]"), []string{`envFrom[0].configMapRef.name: Invalid value: "A_"`}},
+		{"a pod-level claim that the pod lacks", env("}], resources: {claims: [{name: x}]}, initContainers: [{name: d, image: i"), []string{"spec.resources.claims: Forbidden: claims may not be set for Resources at pod-level", `spec.resources.claims[0]: Not found: "x"`}},
+		{"an unknown pod-level resource", env("}], resources: {requests: {x: 1}}, initContainers: [{name: d, image: i"), []string{`spec.resources.requests[x]: Invalid value: "x": must be a standard resource type or fully qualified`}},
 		{"a limit above the pod's", env("resources: {limits: {cpu: 4}}}], resources: {limits: {cpu: 1}}, initContainers: [{name: d, image: i"), []string{`spec.resources.requests: Invalid value: "4": must be less than or equal to cpu limit of 1`, `spec.resources.containers[0][cpu].limits: Invalid value: "4": must be less than or equal to pod limits of 1`}},
-		{"an image is pulled with a secret of no name", env("}], imagePullSecrets: [{name: ''}], initContainers: [{name: d, image: i"), nil},
-		{"a token without a place to lie", mounting("serviceAccountName: a, volumes: [{name: v, projected: {sources: [{serviceAccountToken: {}}]}}]"), []string{"spec.volumes[0].projected.path: Required value", notFound}},
+		{"a pull secret without a name", env("}], imagePullSecrets: [{name: ''}], initContainers: [{name: d, image: i"), nil},
+		{"a token projection without a path", mounting("serviceAccountName: a, volumes: [{name: v, projected: {sources: [{serviceAccountToken: {}}]}}]"), []string{"spec.volumes[0].projected.path: Required value", notFound}},
 		{"a sleep that is too long", hook("sleep: {seconds: 31}"), []string{at + "Invalid value: 31: must be non-negative and less than terminationGracePeriodSeconds (30)"}},
-		{"a sleep beside another action is only that", hook("exec: {command: [a]}, sleep: {seconds: 65535}"), []string{at + "Forbidden: may not specify more than 1 handler type"}},
+		{"a sleep beside another action", hook("exec: {command: [a]}, sleep: {seconds: 65535}"), []string{at + "Forbidden: may not specify more than 1 handler type"}},
 		{"claims of a mirror pod", "apiVersion: v1\nkind: Pod\nmetadata: {annotations: {kubernetes.io/config.mirror: a}}\nspec: {nodeName: node, resourceClaims: [{name: a, resourceClaimName: b}], containers: [{name: c, image: i}]}\n",
 			[]string{"[]: Forbidden: static pods do not support resource claims"}},
 	}
@@ -373,12 +373,12 @@ func TestStatusesOfPodsAreValidated(t *testing.T) {
 		name, was, is string
 		want          []string
 	}{
-		{"addresses of a pod of which one is none", pod("{podIPs: [{ip: 10.0.0.1}]}"), pod("{podIPs: [{ip: 10.0.0.1}, {ip: 'a:x'}]}"), []string{"status.podIPs[1]: Invalid value", "status.podIPs: Internal error: failed to check for dual stack with error:invalid IP[1]: a:x", "status.podIPs: Invalid value"}},
-		{"one address twice", pod("{}"), pod("{hostIP: 10.0.0.1, hostIPs: [{ip: 10.0.0.1}, {ip: 10.0.0.1}]}"), []string{"status.hostIPs: Invalid value"}},
-		{"a generation below zero", pod("{}"), pod("{observedGeneration: -1}"), []string{"status.observedGeneration: Invalid value: -1: must be a non-negative integer"}},
-		{"a device that nobody asked for", pod("{}"), pod("{containerStatuses: [{name: c, allocatedResourcesStatus: [{name: cpu, resources: [{resourceID: a, health: x}]}, {name: 'claim:x'}]}]}"),
+		{"pod addresses with an invalid one", pod("{podIPs: [{ip: 10.0.0.1}]}"), pod("{podIPs: [{ip: 10.0.0.1}, {ip: 'a:x'}]}"), []string{"status.podIPs[1]: Invalid value", "status.podIPs: Internal error: failed to check for dual stack with error:invalid IP[1]: a:x", "status.podIPs: Invalid value"}},
+		{"a repeated address", pod("{}"), pod("{hostIP: 10.0.0.1, hostIPs: [{ip: 10.0.0.1}, {ip: 10.0.0.1}]}"), []string{"status.hostIPs: Invalid value"}},
+		{"a negative observedGeneration", pod("{}"), pod("{observedGeneration: -1}"), []string{"status.observedGeneration: Invalid value: -1: must be a non-negative integer"}},
+		{"an unrequested device", pod("{}"), pod("{containerStatuses: [{name: c, allocatedResourcesStatus: [{name: cpu, resources: [{resourceID: a, health: x}]}, {name: 'claim:x'}]}]}"),
 			[]string{`allocatedResourcesStatus[0].name: Invalid value: "cpu": must match one of the container's resource requests`, `allocatedResourcesStatus[0].resources[0].health: Unsupported value: "x"`, `allocatedResourcesStatus[1].name: Invalid value: "claim:x": must match one of the container's resource claims`}},
-		{"a user below zero", pod("{}"), pod("{containerStatuses: [{name: c, user: {linux: {uid: -1, gid: 0}}}]}"), []string{"status.containerStatuses[0].user.linux.uid: Invalid value: -1: must be between 0 and 2147483647, inclusive"}},
+		{"a negative user ID", pod("{}"), pod("{containerStatuses: [{name: c, user: {linux: {uid: -1, gid: 0}}}]}"), []string{"status.containerStatuses[0].user.linux.uid: Invalid value: -1: must be between 0 and 2147483647, inclusive"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

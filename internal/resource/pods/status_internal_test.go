@@ -62,9 +62,9 @@ func TestOnlyPodsWithoutANodeGetANominatedNode(t *testing.T) {
 	}{
 		{"a pod without a node", pod("", ""), pod("", "a"), false},
 		{"a pod with a node", pod("a", ""), pod("a", "b"), true},
-		{"a pod with that very node", pod("a", ""), pod("a", "a"), true},
-		{"a pod that was nominated before it had its node", pod("a", "b"), pod("a", "b"), false},
-		{"a pod whose nomination ends", pod("a", "b"), pod("a", ""), false},
+		{"a pod on the nominated node", pod("a", ""), pod("a", "a"), true},
+		{"a bound pod that was nominated before", pod("a", "b"), pod("a", "b"), false},
+		{"a removed nomination", pod("a", "b"), pod("a", ""), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if errs := s.ValidateStatus(c.new, c.old); (len(errs) > 0) != c.refused {

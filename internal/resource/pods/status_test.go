@@ -17,13 +17,13 @@ func TestTheQOSClassOfAPodIsImmutable(t *testing.T) {
 		stored, told, now corev1.PodQOSClass
 		want              []string
 	}{
-		{"none is told", guaranteed, "", guaranteed, nil},
-		{"the stored one is told", guaranteed, guaranteed, guaranteed, nil},
-		{"the one of the spec is told, another is stored", guaranteed, best, best, []string{immutable}},
-		{"another is told", guaranteed, burstable, burstable, []string{immutable}},
-		{"none is stored and none is told", "", "", best, nil},
-		{"none is stored and the one of the spec is told", "", best, best, nil},
-		{"none is stored and another is told", "", burstable, burstable, []string{immutable}},
+		{"no class in the update", guaranteed, "", guaranteed, nil},
+		{"the stored class", guaranteed, guaranteed, guaranteed, nil},
+		{"the class of the spec, with another one stored", guaranteed, best, best, []string{immutable}},
+		{"another class", guaranteed, burstable, burstable, []string{immutable}},
+		{"no class stored and none in the update", "", "", best, nil},
+		{"no class stored and that of the spec", "", best, best, nil},
+		{"no class stored and another one", "", burstable, burstable, []string{immutable}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

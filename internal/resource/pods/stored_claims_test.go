@@ -31,18 +31,18 @@ func TestObjectsStoredWithIllegalClaimMetadataCanBeUpdated(t *testing.T) {
 		name, old, obj string
 		want           []string
 	}{
-		{"a pod's finalizer is taken away", pod("example.com/a", volume("v", odd)), pod("", volume("v", odd)), nil},
+		{"a removed finalizer of a pod", pod("example.com/a", volume("v", odd)), pod("", volume("v", odd)), nil},
 		{"a pod's claim gets a uid", pod("", volume("v", "")), pod("", volume("v", "uid: u")), []string{uid, unmounted, "pod updates may not change fields"}},
 		{"a pod's claim loses its uid", pod("", volume("v", "uid: u")), pod("", volume("v", "")), []string{"pod updates may not change fields"}},
 		{"a deployment is scaled", deployment("1", volume("v", odd)), deployment("2", volume("v", odd)), nil},
 		{"a claim's labels change", deployment("1", volume("v", "uid: u")), deployment("1", volume("v", "uid: u, labels: {c: d}")), nil},
-		{"a claim's labels become wrong", deployment("1", volume("v", "uid: u")), deployment("1", volume("v", "uid: u, labels: {c: '-'}")), []string{"volumeClaimTemplate.metadata.labels: Invalid value", unmounted}},
-		{"volumes change places", deployment("1", volume("v", "uid: u")+", "+volume("w", "")), deployment("1", volume("w", "")+", "+volume("v", "uid: u")), nil},
-		{"a uid goes over to another volume", deployment("1", volume("v", "uid: u")+", "+volume("w", "")), deployment("1", volume("v", "")+", "+volume("w", "uid: u")), []string{"volumes[1].ephemeral." + uid}},
+		{"labels of a claim that become invalid", deployment("1", volume("v", "uid: u")), deployment("1", volume("v", "uid: u, labels: {c: '-'}")), []string{"volumeClaimTemplate.metadata.labels: Invalid value", unmounted}},
+		{"swapped volumes", deployment("1", volume("v", "uid: u")+", "+volume("w", "")), deployment("1", volume("w", "")+", "+volume("v", "uid: u")), nil},
+		{"a uid that moves to another volume", deployment("1", volume("v", "uid: u")+", "+volume("w", "")), deployment("1", volume("v", "")+", "+volume("w", "uid: u")), []string{"volumes[1].ephemeral." + uid}},
 		{"another uid", deployment("1", volume("v", "uid: u")), deployment("1", volume("v", "uid: w")), []string{uid, unmounted}},
-		{"more than there was", deployment("1", volume("v", "uid: u")), deployment("1", volume("v", "uid: u, generation: 3")), []string{uid, "metadata.generation: Forbidden", unmounted}},
-		{"it was another volume", deployment("1", "{name: v, emptyDir: {}}"), deployment("1", volume("v", "uid: u")), []string{uid, unmounted}},
-		{"there was no template", controller(""), controller(", template: {metadata: {labels: {a: b}}, spec: " + spec(volume("v", "uid: u")) + "}"), []string{uid, unmounted}},
+		{"more metadata than before", deployment("1", volume("v", "uid: u")), deployment("1", volume("v", "uid: u, generation: 3")), []string{uid, "metadata.generation: Forbidden", unmounted}},
+		{"another volume source before", deployment("1", "{name: v, emptyDir: {}}"), deployment("1", volume("v", "uid: u")), []string{uid, unmounted}},
+		{"no template before", controller(""), controller(", template: {metadata: {labels: {a: b}}, spec: " + spec(volume("v", "uid: u")) + "}"), []string{uid, unmounted}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

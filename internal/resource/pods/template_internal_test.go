@@ -19,14 +19,14 @@ func TestPrivilegedFindsContainersOfAllKinds(t *testing.T) {
 		obj  runtime.Object
 		want string
 	}{
-		"a pod without any":             {&corev1.Pod{Spec: corev1.PodSpec{Containers: with(&no), InitContainers: with(nil)}}, ""},
-		"a container of a pod":          {&corev1.Pod{Spec: corev1.PodSpec{Containers: with(&yes)}}, "spec.containers[1].securityContext.privileged"},
-		"an init container":             {&corev1.Pod{Spec: corev1.PodSpec{InitContainers: with(&yes)}}, "spec.initContainers[1].securityContext.privileged"},
-		"an ephemeral container":        {&corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon(with(&yes)[1])}}}}, "spec.ephemeralContainers[0].securityContext.privileged"},
-		"a template of a workload":      {&appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: template}}, "spec.template.spec.containers[1].securityContext.privileged"},
-		"a template alone":              {&corev1.PodTemplate{Template: template}, "template.spec.containers[1].securityContext.privileged"},
-		"a template of a template":      {&batchv1.CronJob{Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}}}}, "spec.jobTemplate.spec.template.spec.containers[1].securityContext.privileged"},
-		"a workload without a template": {&corev1.ReplicationController{}, ""},
+		"a pod without privileged containers": {&corev1.Pod{Spec: corev1.PodSpec{Containers: with(&no), InitContainers: with(nil)}}, ""},
+		"a container of a pod":                {&corev1.Pod{Spec: corev1.PodSpec{Containers: with(&yes)}}, "spec.containers[1].securityContext.privileged"},
+		"an init container":                   {&corev1.Pod{Spec: corev1.PodSpec{InitContainers: with(&yes)}}, "spec.initContainers[1].securityContext.privileged"},
+		"an ephemeral container":              {&corev1.Pod{Spec: corev1.PodSpec{EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon(with(&yes)[1])}}}}, "spec.ephemeralContainers[0].securityContext.privileged"},
+		"a template of a workload":            {&appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: template}}, "spec.template.spec.containers[1].securityContext.privileged"},
+		"a PodTemplate":                       {&corev1.PodTemplate{Template: template}, "template.spec.containers[1].securityContext.privileged"},
+		"a CronJob":                           {&batchv1.CronJob{Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}}}}, "spec.jobTemplate.spec.template.spec.containers[1].securityContext.privileged"},
+		"a workload without a template":       {&corev1.ReplicationController{}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""

@@ -47,9 +47,9 @@ func TestNewPodTemplatesAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a padded image stays in a template", "apiVersion: v1\nkind: PodTemplate\ntemplate: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: 'i '}]}}\n", nil},
+		{"a padded image is valid in a template", "apiVersion: v1\nkind: PodTemplate\ntemplate: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: 'i '}]}}\n", nil},
 		{"an unknown operating system", "apiVersion: v1\nkind: PodTemplate\ntemplate: {spec: {os: {name: x}, containers: [{name: c, image: i}]}}\n", []string{`template.spec.os: Unsupported value: "x": supported values: "linux", "windows"`}},
-		{"a claim that the pod has not", "apiVersion: v1\nkind: PodTemplate\ntemplate: {spec: {containers: [{name: c, image: i, resources: {claims: [{name: x}]}}]}}\n", []string{`template.spec.containers[0].resources.claims[0]: Not found: "x": must be one of the names in pod.spec.resourceClaims which is empty`}},
+		{"a claim that the pod lacks", "apiVersion: v1\nkind: PodTemplate\ntemplate: {spec: {containers: [{name: c, image: i, resources: {claims: [{name: x}]}}]}}\n", []string{`template.spec.containers[0].resources.claims[0]: Not found: "x": must be one of the names in pod.spec.resourceClaims which is empty`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -23,8 +23,8 @@ func TestPathsInVolumesAreReportedAtUpstreamsFields(t *testing.T) {
 		{"a token outside of the volume", token("a/../../b"), []string{`spec.volumes[0].projected.path: Invalid value: "a/../../b": must not contain '..'`}},
 		{"a token with a reserved name", token("..a"), []string{`spec.volumes[0].projected.path: Invalid value: "..a": must not start with '..'`}},
 		{"a file may begin with a slash", file("/a"), nil},
-		{"and have any name", file("..a"), nil},
-		{"but not leave the volume", file("../a"), []string{`spec.containers[0].env[0].valueFrom.fileKeyRef.path: Invalid value: "../a": must not contain '..'`}},
+		{"a file may have any name", file("..a"), nil},
+		{"a file may not leave the volume", file("../a"), []string{`spec.containers[0].env[0].valueFrom.fileKeyRef.path: Invalid value: "../a": must not contain '..'`}},
 	} {
 		obj, s := resourcetest.Read(t, rules.For, c.manifest)
 		t.Run(c.name, func(t *testing.T) { resourcetest.Expect(t, s.ValidateCreate(obj), c.want...) })

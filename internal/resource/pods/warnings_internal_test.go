@@ -20,14 +20,14 @@ func TestWarningsOfManyPortsAreBounded(t *testing.T) {
 		port func(i int) corev1.ContainerPort
 		want string // the first warning
 	}{
-		{"all the same", func(int) corev1.ContainerPort { return corev1.ContainerPort{ContainerPort: 80} }, "spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]"},
-		{"each of the host at a port of its own", func(i int) corev1.ContainerPort {
+		{"equal ports", func(int) corev1.ContainerPort { return corev1.ContainerPort{ContainerPort: 80} }, "spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]"},
+		{"different host ports", func(i int) corev1.ContainerPort {
 			return corev1.ContainerPort{ContainerPort: 80, HostPort: int32(i + 1)}
 		}, ""},
-		{"each of the host at an address of its own", func(i int) corev1.ContainerPort {
+		{"different host addresses", func(i int) corev1.ContainerPort {
 			return corev1.ContainerPort{ContainerPort: 80, HostPort: 81, HostIP: fmt.Sprintf("10.0.%d.%d", i>>8, i&255)}
 		}, ""},
-		{"the last of the host at all addresses", func(i int) corev1.ContainerPort {
+		{"the last one on all host addresses", func(i int) corev1.ContainerPort {
 			if i == many-1 {
 				return corev1.ContainerPort{ContainerPort: 80, HostPort: 81}
 			}
@@ -56,13 +56,13 @@ func TestOverlappingFilesOfVolumesAreWarnedOf(t *testing.T) {
 		name, volume string
 		want         []string
 	}{
-		{"a file in a file", "secret: {secretName: s, items: [{key: k, path: p}, {key: l, path: p/q}]}", []string{`(Secret "s"): overlapping paths: "p/q" with "p"`}},
-		{"a file twice", "configMap: {name: c, items: [{key: k, path: p}, {key: l, path: p/}]}", []string{`(ConfigMap "c"): overlapping paths: "p" with "p"`}},
-		{"a field twice", "downwardAPI: {items: [{path: p, fieldRef: {fieldPath: metadata.name}}, {path: p, fieldRef: {fieldPath: metadata.name}}]}", []string{`(DownwardAPI): overlapping paths: "p" with "p"`}},
+		{"a file below a file", "secret: {secretName: s, items: [{key: k, path: p}, {key: l, path: p/q}]}", []string{`(Secret "s"): overlapping paths: "p/q" with "p"`}},
+		{"a repeated file", "configMap: {name: c, items: [{key: k, path: p}, {key: l, path: p/}]}", []string{`(ConfigMap "c"): overlapping paths: "p" with "p"`}},
+		{"a repeated field", "downwardAPI: {items: [{path: p, fieldRef: {fieldPath: metadata.name}}, {path: p, fieldRef: {fieldPath: metadata.name}}]}", []string{`(DownwardAPI): overlapping paths: "p" with "p"`}},
 		{"files side by side", "secret: {secretName: s, items: [{key: k, path: p}, {key: l, path: pq}, {key: m, path: p-q/r}, {key: o, path: ./p}]}", nil},
-		{"folders around folders", "projected: {sources: [{secret: {name: s, items: [{key: k, path: p/q/r}]}}, {configMap: {name: c, items: [{key: k, path: p/q}]}}, {downwardAPI: {items: [{path: p, fieldRef: {fieldPath: metadata.name}}]}}]}", []string{
+		{"nested folders", "projected: {sources: [{secret: {name: s, items: [{key: k, path: p/q/r}]}}, {configMap: {name: c, items: [{key: k, path: p/q}]}}, {downwardAPI: {items: [{path: p, fieldRef: {fieldPath: metadata.name}}]}}]}", []string{
 			`(Projected): overlapping paths: "p/q" (ConfigMap "c") with "p/q/r" (Secret "s")`, `(Projected): overlapping paths: "p" (DownwardAPI) with "p/q/r" (Secret "s")`, `(Projected): overlapping paths: "p" (DownwardAPI) with "p/q" (ConfigMap "c")`}},
-		{"a token in place of a secret", "projected: {sources: [{secret: {name: s, items: [{key: k, path: p}]}}, {serviceAccountToken: {path: p}}]}", []string{`(Projected): overlapping paths: "p" (ServiceAccountToken) with "p" (Secret "s")`}},
+		{"a token at the path of a secret", "projected: {sources: [{secret: {name: s, items: [{key: k, path: p}]}}, {serviceAccountToken: {path: p}}]}", []string{`(Projected): overlapping paths: "p" (ServiceAccountToken) with "p" (Secret "s")`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

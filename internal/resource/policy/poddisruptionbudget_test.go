@@ -21,8 +21,8 @@ func TestFieldsOfNewPodDisruptionBudgetsAreValidated(t *testing.T) {
 		name, kind, body string
 		want             []string
 	}{
-		{"a budget of two kinds", "PodDisruptionBudget", "spec: {minAvailable: 1, maxUnavailable: 1}", []string{"minAvailable and maxUnavailable cannot be both set"}},
-		{"more than all", "PodDisruptionBudget", "spec: {minAvailable: 101%}", []string{`spec.minAvailable: Invalid value: "101%": must not be greater than 100%`}},
+		{"a budget with minAvailable and maxUnavailable", "PodDisruptionBudget", "spec: {minAvailable: 1, maxUnavailable: 1}", []string{"minAvailable and maxUnavailable cannot be both set"}},
+		{"more than 100%", "PodDisruptionBudget", "spec: {minAvailable: 101%}", []string{`spec.minAvailable: Invalid value: "101%": must not be greater than 100%`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

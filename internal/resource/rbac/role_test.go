@@ -14,7 +14,7 @@ func TestErrorsOfNewRolesComeInOrder(t *testing.T) {
 		want           []string
 	}{
 		{"a role", "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nrules: [{verbs: [get], resources: [pods], apiGroups: ['']}]\n", nil},
-		{"a role with holes", "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nrules: [{}, {verbs: [get], nonResourceURLs: [/x]}]\n",
+		{"an incomplete role", "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nrules: [{}, {verbs: [get], nonResourceURLs: [/x]}]\n",
 			[]string{"rules[0].verbs: Required value: verbs must contain at least one value",
 				"rules[0].apiGroups: Required value: resource rules must supply at least one api group",
 				"rules[0].resources: Required value: resource rules must supply at least one resource",

@@ -14,7 +14,7 @@ func TestErrorsOfNewClusterRoleBindingsComeInOrder(t *testing.T) {
 		want           []string
 	}{
 		{"a binding", "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nroleRef: {kind: ClusterRole, name: 'system:x'}\nsubjects: [{kind: User, name: u}]\n", nil},
-		{"a binding with holes", "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nroleRef: {kind: Role, name: a/b}\nsubjects: [{kind: ServiceAccount, name: u}, {kind: Robot, name: r}]\n",
+		{"an incomplete binding", "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nroleRef: {kind: Role, name: a/b}\nsubjects: [{kind: ServiceAccount, name: u}, {kind: Robot, name: r}]\n",
 			[]string{`roleRef.kind: Unsupported value: "Role": supported values: "ClusterRole"`, `roleRef.name: Invalid value: "a/b": may not contain '/'`,
 				"subjects[0].namespace: Required value", `subjects[1].kind: Unsupported value: "Robot": supported values: "ServiceAccount", "User", "Group"`}},
 	}
@@ -40,7 +40,7 @@ func TestErrorsOfUpdatesOfRoleBindingsComeInOrder(t *testing.T) {
 		name, old, obj string
 		want           []string
 	}{
-		{"a binding's role stays", "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nroleRef: {kind: Role, name: a}\n",
+		{"a binding's role is immutable", "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nroleRef: {kind: Role, name: a}\n",
 			"apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nroleRef: {kind: Role, name: b}\n",
 			[]string{`roleRef: Invalid value: {"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"b"}: cannot change roleRef`}},
 	}

@@ -13,7 +13,7 @@ func TestErrorsOfNewPriorityClassesComeInOrder(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a priority class that claims to be the system's", "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: system-x}\nvalue: 1\n",
+		{"a priority class with the system's prefix", "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: system-x}\nvalue: 1\n",
 			[]string{"metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: system-x is not a known system priority class"}},
 		{"the system's priority class", "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: system-node-critical}\nvalue: 2000001000\n", nil},
 		{"a priority above users'", "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nvalue: 1000000001\n",
@@ -41,7 +41,7 @@ func TestErrorsOfUpdatesOfPriorityClassesComeInOrder(t *testing.T) {
 		name, old, obj string
 		want           []string
 	}{
-		{"a priority stays", "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nvalue: 1\n", "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nvalue: 2\n",
+		{"a priority's value is immutable", "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nvalue: 1\n", "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nvalue: 2\n",
 			[]string{"value: Forbidden: may not be changed in an update."}},
 	}
 	for _, c := range cases {

@@ -41,7 +41,7 @@ func TestNewCSIDriversAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a driver that is asked too often", "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nspec: {nodeAllocatableUpdatePeriodSeconds: 5, serviceAccountTokenInSecrets: true}\n", []string{
+		{"a token duration below the minimum", "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nspec: {nodeAllocatableUpdatePeriodSeconds: 5, serviceAccountTokenInSecrets: true}\n", []string{
 			"spec.serviceAccountTokenInSecrets: Invalid value: true: serviceAccountTokenInSecrets is set but no tokenRequests are specified",
 			"spec.nodeAllocatableUpdatePeriodSeconds: Invalid value: 5: must be greater than or equal to 10 seconds"}},
 	}
@@ -61,7 +61,7 @@ func TestNewCSIDriversAreValidatedWithTheirMetadata(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"an audience that is asked for twice is not looked at again", driver("tokenRequests: [{audience: a}, {audience: a, expirationSeconds: 1}]"), []string{`spec.tokenRequests[1].audience: Duplicate value: "a"`}},
+		{"a repeated audience is checked once", driver("tokenRequests: [{audience: a}, {audience: a, expirationSeconds: 1}]"), []string{`spec.tokenRequests[1].audience: Duplicate value: "a"`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

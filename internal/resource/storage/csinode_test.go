@@ -15,8 +15,8 @@ func TestNewCSINodesAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"keys of a driver twice, and none", node(", topologyKeys: [a, a]"), []string{`spec.drivers[0]: Duplicate value: "a"`}},
-		{"a key of a driver that is none", node(", topologyKeys: ['']"), []string{"spec.drivers[0]: Required value", `spec.drivers[0]: Invalid value: "": name part must be non-empty`, `spec.drivers[0]: Invalid value: "": name part must consist`}},
+		{"repeated topology keys", node(", topologyKeys: [a, a]"), []string{`spec.drivers[0]: Duplicate value: "a"`}},
+		{"an empty topology key", node(", topologyKeys: ['']"), []string{"spec.drivers[0]: Required value", `spec.drivers[0]: Invalid value: "": name part must be non-empty`, `spec.drivers[0]: Invalid value: "": name part must consist`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestUpdatesOfCSINodesAreValidated(t *testing.T) {
 		name, old, obj string
 		want           []string
 	}{
-		{"a driver of a node changes", "apiVersion: storage.k8s.io/v1\nkind: CSINode\nspec: {drivers: [{name: d.example, nodeID: a}]}\n", "apiVersion: storage.k8s.io/v1\nkind: CSINode\nspec: {drivers: [{name: d.example, nodeID: b}]}\n", []string{"spec.drivers: Invalid value: "}},
+		{"a changed CSI driver of a node", "apiVersion: storage.k8s.io/v1\nkind: CSINode\nspec: {drivers: [{name: d.example, nodeID: a}]}\n", "apiVersion: storage.k8s.io/v1\nkind: CSINode\nspec: {drivers: [{name: d.example, nodeID: b}]}\n", []string{"spec.drivers: Invalid value: "}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -15,9 +15,9 @@ func TestDeprecationsInCSIStorageCapacitiesAreWarnedOf(t *testing.T) {
 		always         bool // checked in updates too
 		want           []string
 	}{
-		{"a capacity of old labels", "apiVersion: storage.k8s.io/v1\nkind: CSIStorageCapacity\nstorageClassName: s\nnodeTopology: {matchLabels: {beta.kubernetes.io/arch: a, b: c}, matchExpressions: [{key: beta.kubernetes.io/arch, operator: Exists}]}\n", true,
+		{"a storage capacity with deprecated labels", "apiVersion: storage.k8s.io/v1\nkind: CSIStorageCapacity\nstorageClassName: s\nnodeTopology: {matchLabels: {beta.kubernetes.io/arch: a, b: c}, matchExpressions: [{key: beta.kubernetes.io/arch, operator: Exists}]}\n", true,
 			[]string{"nodeTopology.matchExpressions[0].key: beta.kubernetes.io/arch is " + arch, "nodeTopology.matchLabels.beta.kubernetes.io/arch: " + arch}},
-		{"a capacity of everywhere", "apiVersion: storage.k8s.io/v1\nkind: CSIStorageCapacity\nstorageClassName: s\n", true, nil},
+		{"a storage capacity without topology", "apiVersion: storage.k8s.io/v1\nkind: CSIStorageCapacity\nstorageClassName: s\n", true, nil},
 	} {
 		obj, s := resourcetest.Read(t, rules.For, c.manifest)
 		if got := s.Warnings(obj, nil); !slices.Equal(got, c.want) {
@@ -37,7 +37,7 @@ func TestNewCSIStorageCapacitiesAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a capacity that volumes of less than nothing have", "apiVersion: storage.k8s.io/v1\nkind: CSIStorageCapacity\nstorageClassName: s\nmaximumVolumeSize: -1\n", nil},
+		{"a storage capacity with a negative volume size", "apiVersion: storage.k8s.io/v1\nkind: CSIStorageCapacity\nstorageClassName: s\nmaximumVolumeSize: -1\n", nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -44,18 +44,18 @@ func TestNewPersistentVolumesAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a volume of two kinds is the one that is looked at first", "apiVersion: v1\nkind: PersistentVolume\nspec: {capacity: {storage: '-1'}, accessModes: [ReadWriteOnce], nfs: {server: a, path: /b}, flocker: {}}\n", []string{
+		{"of two volume sources the first counts", "apiVersion: v1\nkind: PersistentVolume\nspec: {capacity: {storage: '-1'}, accessModes: [ReadWriteOnce], nfs: {server: a, path: /b}, flocker: {}}\n", []string{
 			"spec.capacity[storage]: Invalid value: -1: must be a valid resource quantity", "spec.capacity[storage]: Invalid value:", "spec.flocker: Required value: one of datasetName and datasetUUID is required", "spec.nfs: Forbidden: may not specify more than 1 volume type"}},
-		{"options of a volume that has none", strings.Replace(pv("hostPath: {path: /a}"), "spec", "metadata: {annotations: {volume.beta.kubernetes.io/mount-options: a}}\nspec", 1), []string{"metadata.annotations.volume.beta.kubernetes.io/mount-options: Forbidden: may not specify mount options for this volume type"}},
-		{"options of a volume that has some", strings.Replace(pv("nfs: {server: a, path: /b}"), "spec", "metadata: {annotations: {volume.beta.kubernetes.io/mount-options: a}}\nspec", 1), nil},
-		{"a volume's target and its other end of no form", pv(iscsi + "a, initiatorName: b}"), []string{`spec.iscsi.iqn: Invalid value: "a": must be valid format`, `spec.iscsi.initiatorname: Invalid value: "b": must be valid format`}},
+		{"mount options of a volume without support", strings.Replace(pv("hostPath: {path: /a}"), "spec", "metadata: {annotations: {volume.beta.kubernetes.io/mount-options: a}}\nspec", 1), []string{"metadata.annotations.volume.beta.kubernetes.io/mount-options: Forbidden: may not specify mount options for this volume type"}},
+		{"mount options of a volume with support", strings.Replace(pv("nfs: {server: a, path: /b}"), "spec", "metadata: {annotations: {volume.beta.kubernetes.io/mount-options: a}}\nspec", 1), nil},
+		{"an iSCSI target and initiator of a volume without a known form", pv(iscsi + "a, initiatorName: b}"), []string{`spec.iscsi.iqn: Invalid value: "a": must be valid format`, `spec.iscsi.initiatorname: Invalid value: "b": must be valid format`}},
 		{"a volume's secret without a name", pv(iscsi + "'iqn.2001-04.com.example:a', secretRef: {}}"), []string{"spec.iscsi.secretRef.name: Required value"}},
-		{"a part of a disk that is none", pv("awsElasticBlockStore: {volumeID: a, partition: 256}"), []string{"spec.awsElasticBlockStore.partition: Invalid value: 256: must be between 1 and 255, inclusive"}},
-		{"two ways to a disk, and no unit", pv("fc: {targetWWNs: [a], wwids: [b]}"), []string{"spec.fc.targetWWNs: Invalid value", "spec.fc.lun: Required value: lun is required if targetWWNs is specified"}},
-		{"a registry of two ports", pv("quobyte: {registry: 'a:1:2', volume: b}"), []string{`spec.quobyte.registry: Invalid value: "a:1:2": must be a host:port pair or multiple pairs separated by commas`}},
+		{"an invalid partition", pv("awsElasticBlockStore: {volumeID: a, partition: 256}"), []string{"spec.awsElasticBlockStore.partition: Invalid value: 256: must be between 1 and 255, inclusive"}},
+		{"WWNs and WWIDs together, without a LUN", pv("fc: {targetWWNs: [a], wwids: [b]}"), []string{"spec.fc.targetWWNs: Invalid value", "spec.fc.lun: Required value: lun is required if targetWWNs is specified"}},
+		{"a registry with two ports", pv("quobyte: {registry: 'a:1:2', volume: b}"), []string{`spec.quobyte.registry: Invalid value: "a:1:2": must be a host:port pair or multiple pairs separated by commas`}},
 		{"a volume's secret without a namespace", pv("storageos: {volumeName: a, secretRef: {name: b}}"), []string{"spec.storageos.secretRef.namespace: Required value"}},
-		{"endpoints in no namespace", pv("glusterfs: {endpoints: a, path: b, endpointsNamespace: ''}"), []string{`spec.glusterfs.endpointsNamespace: Invalid value: "": if the endpointnamespace is set, it must be a valid namespace name`}},
-		{"two kinds of volume, of which one is told oddly", pv("csi: {driver: a, volumeHandle: b}, local: {path: /a}, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}, cephfs: {monitors: [a]}"), []string{"spec.csi: Forbidden: may not specify more than 1 volume type", "spec.local: Forbidden: may not specify more than 1 volume type"}},
+		{"a Glusterfs volume with an empty endpoints namespace", pv("glusterfs: {endpoints: a, path: b, endpointsNamespace: ''}"), []string{`spec.glusterfs.endpointsNamespace: Invalid value: "": if the endpointnamespace is set, it must be a valid namespace name`}},
+		{"several volume sources, one in upstream's spelling", pv("csi: {driver: a, volumeHandle: b}, local: {path: /a}, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}, cephfs: {monitors: [a]}"), []string{"spec.csi: Forbidden: may not specify more than 1 volume type", "spec.local: Forbidden: may not specify more than 1 volume type"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestNewPersistentVolumesAreValidatedWithTheirMetadata(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a volume has what it has, in whatever parts", "apiVersion: v1\nkind: PersistentVolume\nspec: {capacity: {storage: 1Gi, a/b: 1500m}, accessModes: [ReadWriteOnce], hostPath: {path: /a}}\n", []string{`spec.capacity: Unsupported value: {`}},
+		{"a volume's capacity may be fractional", "apiVersion: v1\nkind: PersistentVolume\nspec: {capacity: {storage: 1Gi, a/b: 1500m}, accessModes: [ReadWriteOnce], hostPath: {path: /a}}\n", []string{`spec.capacity: Unsupported value: {`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -88,8 +88,8 @@ func TestUpdatesOfPersistentVolumesAreValidated(t *testing.T) {
 		name, old, obj string
 		want           []string
 	}{
-		{"a volume gets a secret of the node", csi(""), csi("nodeExpandSecretRef: {name: a, namespace: b}"), []string{"spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation"}},
-		{"a volume gets a secret of the controller", csi(""), csi("controllerExpandSecretRef: {name: a, namespace: b}"), nil},
+		{"a volume gets a node expansion secret", csi(""), csi("nodeExpandSecretRef: {name: a, namespace: b}"), []string{"spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation"}},
+		{"a volume gets a controller expansion secret", csi(""), csi("controllerExpandSecretRef: {name: a, namespace: b}"), nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -125,10 +125,10 @@ func TestWarningsOfPersistentVolumes(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a volume of an old kind at an old label, recycled", volume("glusterfs: {endpoints: a, path: b}, persistentVolumeReclaimPolicy: Recycle, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: beta.kubernetes.io/os, operator: Exists}]}]}}"), []string{
+		{"a deprecated volume source with a deprecated label and policy", volume("glusterfs: {endpoints: a, path: b}, persistentVolumeReclaimPolicy: Recycle, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: beta.kubernetes.io/os, operator: Exists}]}]}}"), []string{
 			"spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.",
 			`spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].key: beta.kubernetes.io/os is deprecated since v1.14; use "kubernetes.io/os" instead`, "spec.glusterfs: deprecated in v1.25, non-functional in v1.26+"}},
-		{"a volume of a kind that is not told of here", volume("quobyte: {registry: 'a:1', volume: b}"), nil},
+		{"a volume source without a warning", volume("quobyte: {registry: 'a:1', volume: b}"), nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

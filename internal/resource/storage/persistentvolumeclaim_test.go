@@ -61,9 +61,9 @@ func TestStatusesOfPersistentVolumeClaimsAreValidated(t *testing.T) {
 		want   []string
 	}{
 		{"modes are not looked at", corev1.PersistentVolumeClaimStatus{AccessModes: []corev1.PersistentVolumeAccessMode{"x"}}, nil},
-		{"less than nothing", corev1.PersistentVolumeClaimStatus{Capacity: corev1.ResourceList{"storage": resource.MustParse("-1")}}, []string{"status.capacity[storage]: Invalid value: -1: must be a valid resource quantity"}},
-		{"what claims have not", corev1.PersistentVolumeClaimStatus{AllocatedResources: corev1.ResourceList{"cpu": resource.MustParse("1"), "a.example/b": resource.MustParse("1")}}, []string{`status.allocatedResources: Unsupported value: "cpu": supported values: "storage"`}},
-		{"a way to grow that is none", corev1.PersistentVolumeClaimStatus{AllocatedResourceStatuses: map[corev1.ResourceName]corev1.ClaimResourceStatus{"storage": "x"}}, []string{`status.allocatedResourceStatuses: Unsupported value: "storage": supported values: "ControllerResizeInProgress", "ControllerResizeInfeasible", "NodeResizeInProgress"`}},
+		{"a negative quantity", corev1.PersistentVolumeClaimStatus{Capacity: corev1.ResourceList{"storage": resource.MustParse("-1")}}, []string{"status.capacity[storage]: Invalid value: -1: must be a valid resource quantity"}},
+		{"a resource that claims cannot have", corev1.PersistentVolumeClaimStatus{AllocatedResources: corev1.ResourceList{"cpu": resource.MustParse("1"), "a.example/b": resource.MustParse("1")}}, []string{`status.allocatedResources: Unsupported value: "cpu": supported values: "storage"`}},
+		{"an unknown resize status", corev1.PersistentVolumeClaimStatus{AllocatedResourceStatuses: map[corev1.ResourceName]corev1.ClaimResourceStatus{"storage": "x"}}, []string{`status.allocatedResourceStatuses: Unsupported value: "storage": supported values: "ControllerResizeInProgress", "ControllerResizeInfeasible", "NodeResizeInProgress"`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -106,9 +106,9 @@ func TestNewPersistentVolumeClaimsAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"an access mode that is alone, beside one that is none and one that is", claim("accessModes: [x, ReadWriteMany, ReadWriteOncePod], resources: {requests: {storage: 1Gi}}"), []string{`spec.accessModes: Unsupported value: "x"`, "spec.accessModes: Forbidden: may not use ReadWriteOncePod with other access modes"}},
-		{"an access mode that is none, beside one that is alone", claim("accessModes: [x, ReadWriteOncePod], resources: {requests: {storage: 1Gi}}"), []string{`spec.accessModes: Unsupported value: "x"`}},
-		{"a claim of less than nothing", claim("accessModes: [ReadWriteOnce], resources: {requests: {storage: '-1'}}"), []string{`spec.resources[storage]: Invalid value: "-1": must be greater than zero`}},
+		{"ReadWriteOncePod beside an unknown and a known mode", claim("accessModes: [x, ReadWriteMany, ReadWriteOncePod], resources: {requests: {storage: 1Gi}}"), []string{`spec.accessModes: Unsupported value: "x"`, "spec.accessModes: Forbidden: may not use ReadWriteOncePod with other access modes"}},
+		{"an unknown mode beside ReadWriteOncePod", claim("accessModes: [x, ReadWriteOncePod], resources: {requests: {storage: 1Gi}}"), []string{`spec.accessModes: Unsupported value: "x"`}},
+		{"a claim with a negative size", claim("accessModes: [ReadWriteOnce], resources: {requests: {storage: '-1'}}"), []string{`spec.resources[storage]: Invalid value: "-1": must be greater than zero`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -130,11 +130,11 @@ func TestUpdatesOfPersistentVolumeClaimsAreValidated(t *testing.T) {
 		name, old, obj string
 		want           []string
 	}{
-		{"a claim that waits gets attributes", claim("volumeMode: Filesystem"), claim("volumeMode: Filesystem, volumeAttributesClassName: a"), []string{immutable}},
-		{"a claim that waits for its volume gets a class", claim("volumeName: a"), claim("volumeName: a, storageClassName: b"), nil},
-		{"a claim of an annotated class gets another", strings.Replace(claim("volumeName: a"), "spec", "metadata: {annotations: {volume.beta.kubernetes.io/storage-class: a}}\nspec", 1), claim("volumeName: a, storageClassName: b"), []string{immutable}},
-		{"a claim that is bound asks for something else", bound("storage: 1Gi"), bound("storage: 2Gi, cpu: 1"), []string{immutable}},
-		{"a claim that is bound grows", bound("storage: 1Gi"), bound("storage: 2Gi"), nil},
+		{"an unbound claim gets an attributes class", claim("volumeMode: Filesystem"), claim("volumeMode: Filesystem, volumeAttributesClassName: a"), []string{immutable}},
+		{"an unbound claim with a volume name gets a class", claim("volumeName: a"), claim("volumeName: a, storageClassName: b"), nil},
+		{"a claim with an annotated class gets another one", strings.Replace(claim("volumeName: a"), "spec", "metadata: {annotations: {volume.beta.kubernetes.io/storage-class: a}}\nspec", 1), claim("volumeName: a, storageClassName: b"), []string{immutable}},
+		{"a bound claim requests another resource", bound("storage: 1Gi"), bound("storage: 2Gi, cpu: 1"), []string{immutable}},
+		{"a bound claim is expanded", bound("storage: 1Gi"), bound("storage: 2Gi"), nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestWarningsOfPersistentVolumeClaims(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a claim of an old class, of parts of a byte", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {annotations: {volume.beta.kubernetes.io/storage-class: a}}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1500m}, limits: {storage: 2500m}}}\n", []string{
+		{"a claim with the class annotation and fractions of a byte", "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {annotations: {volume.beta.kubernetes.io/storage-class: a}}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1500m}, limits: {storage: 2500m}}}\n", []string{
 			`metadata.annotations[volume.beta.kubernetes.io/storage-class]: deprecated since v1.8; use "storageClassName" attribute instead`,
 			`spec.resources.requests[storage]: fractional byte value "1500m" is invalid, must be an integer`, `spec.resources.limits[storage]: fractional byte value "2500m" is invalid, must be an integer`}},
 	}

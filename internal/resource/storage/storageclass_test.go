@@ -16,7 +16,7 @@ func TestDeprecationsInStorageClassesAreWarnedOf(t *testing.T) {
 		always         bool // checked in updates too
 		want           []string
 	}{
-		{"a topology of old labels", "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nprovisioner: p\nallowedTopologies: [{matchLabelExpressions: [{key: a, values: [b]}, {key: beta.kubernetes.io/arch, values: [b]}]}]\n", true, []string{"allowedTopologies[0].matchLabelExpressions[1].key: " + arch}},
+		{"a topology with deprecated labels", "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nprovisioner: p\nallowedTopologies: [{matchLabelExpressions: [{key: a, values: [b]}, {key: beta.kubernetes.io/arch, values: [b]}]}]\n", true, []string{"allowedTopologies[0].matchLabelExpressions[1].key: " + arch}},
 	} {
 		obj, s := resourcetest.Read(t, rules.For, c.manifest)
 		if got := s.Warnings(obj, nil); !slices.Equal(got, c.want) {
@@ -37,7 +37,7 @@ func TestErrorsOfNewStorageClassesComeInOrder(t *testing.T) {
 		want           []string
 	}{
 		{"a storage class", "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nprovisioner: kubernetes.io/no-provisioner\n", nil},
-		{"a storage class by nobody", "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nreclaimPolicy: Recycle\nparameters: {'': x}\n",
+		{"a storage class without provisioner", "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nreclaimPolicy: Recycle\nparameters: {'': x}\n",
 			[]string{"provisioner: Required value", `parameters: Invalid value: "": field can not be empty.`,
 				`reclaimPolicy: Unsupported value: "Recycle": supported values: "Delete", "Retain"`}},
 	}
@@ -63,7 +63,7 @@ func TestNewStorageClassesAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a topology of nothing", "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nprovisioner: p\nallowedTopologies: [{}]\n", []string{`allowedTopologies[0].matchLabelExpressions: Duplicate value: ""`}},
+		{"an empty topology term", "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nprovisioner: p\nallowedTopologies: [{}]\n", []string{`allowedTopologies[0].matchLabelExpressions: Duplicate value: ""`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -25,7 +25,7 @@ func TestErrorsOfNewVolumeAttachmentsComeInOrder(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"an attachment of nothing", "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\nspec: {attacher: d, nodeName: node}\n",
+		{"an attachment without a source", "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\nspec: {attacher: d, nodeName: node}\n",
 			[]string{"spec.source: Required value: must specify exactly one of inlineVolumeSpec and persistentVolumeName"}},
 	}
 	for _, c := range cases {
@@ -50,9 +50,9 @@ func TestNewVolumeAttachmentsAreValidated(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"two volumes, one of which cannot be", "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\nspec: {attacher: a, nodeName: node, source: {persistentVolumeName: a..b, inlineVolumeSpec: {}}}\n",
+		{"two volumes, one invalid", "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\nspec: {attacher: a, nodeName: node, source: {persistentVolumeName: a..b, inlineVolumeSpec: {}}}\n",
 			[]string{"spec.source: Forbidden: must specify exactly one", `spec.source.persistentVolumeName: Invalid value: "a..b"`}},
-		{"a volume that cannot be", "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\nspec: {attacher: a, nodeName: node, source: {persistentVolumeName: a..b}}\n", []string{`spec.source.persistentVolumeName: Invalid value: "a..b": a lowercase RFC 1123 subdomain`}},
+		{"an invalid volume", "apiVersion: storage.k8s.io/v1\nkind: VolumeAttachment\nspec: {attacher: a, nodeName: node, source: {persistentVolumeName: a..b}}\n", []string{`spec.source.persistentVolumeName: Invalid value: "a..b": a lowercase RFC 1123 subdomain`}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -71,13 +71,13 @@ func TestNewVolumeAttachmentsAreValidatedWithTheirMetadata(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"a volume of a pod", attachment(inline + ", persistentVolumeReclaimPolicy: Retain, volumeMode: Filesystem, mountOptions: [a], volumeAttributesClassName: x"), nil},
-		{"a volume of a pod that is none", attachment("mountOptions: [a]"), []string{"spec.source.inlineVolumeSpec.csi: Required value: has to be specified in the context of inline volumes", "spec.source.inlineVolumeSpec.accessModes: Required value", "spec.source.inlineVolumeSpec: Required value: must specify a volume type"}},
-		{"a volume of a pod with what claims ask for", attachment(inline + ", capacity: {storage: 1Gi}, claimRef: {name: a}, storageClassName: x, nodeAffinity: {}"), []string{
+		{"an inline volume", attachment(inline + ", persistentVolumeReclaimPolicy: Retain, volumeMode: Filesystem, mountOptions: [a], volumeAttributesClassName: x"), nil},
+		{"an inline volume without a source", attachment("mountOptions: [a]"), []string{"spec.source.inlineVolumeSpec.csi: Required value: has to be specified in the context of inline volumes", "spec.source.inlineVolumeSpec.accessModes: Required value", "spec.source.inlineVolumeSpec: Required value: must specify a volume type"}},
+		{"an inline volume with fields of claims", attachment(inline + ", capacity: {storage: 1Gi}, claimRef: {name: a}, storageClassName: x, nodeAffinity: {}"), []string{
 			"spec.source.inlineVolumeSpec.capacity: Forbidden: may not be specified in the context of inline volumes", "claimRef: Forbidden", "storageClassName: Forbidden", "nodeAffinity: Forbidden"}},
-		{"a volume of a pod that is a block device", attachment(inline + ", volumeMode: Block, persistentVolumeReclaimPolicy: Delete"), []string{
+		{"an inline volume in block mode", attachment(inline + ", volumeMode: Block, persistentVolumeReclaimPolicy: Delete"), []string{
 			"volumeMode: Forbidden: may not specify volumeMode other than Filesystem in the context of inline volumes", "persistentVolumeReclaimPolicy: Forbidden: may only be Retain in the context of inline volumes"}},
-		{"a volume of a pod of no driver", attachment("accessModes: [ReadWriteOnce], nfs: {server: a, path: /b}"), []string{"inlineVolumeSpec.csi: Required value: has to be specified in the context of inline volumes"}},
+		{"an inline volume without a driver", attachment("accessModes: [ReadWriteOnce], nfs: {server: a, path: /b}"), []string{"inlineVolumeSpec.csi: Required value: has to be specified in the context of inline volumes"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -24,9 +24,9 @@ func TestFinalizersNeedADomainInMostKinds(t *testing.T) {
 		name, manifest string
 		want           []string
 	}{
-		{"one of no domain on a ConfigMap", "apiVersion: v1\nkind: ConfigMap\nmetadata: {finalizers: [x]}\n", []string{"metadata.finalizers[0]: Invalid value: \"x\": name is neither a standard finalizer name nor is it fully qualified"}},
-		{"the garbage collector's on a ConfigMap", "apiVersion: v1\nkind: ConfigMap\nmetadata: {finalizers: [orphan, kubernetes]}\n", nil},
-		{"one of no domain on a Lease", "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {finalizers: [x]}\n", nil},
+		{"a finalizer without domain on a ConfigMap", "apiVersion: v1\nkind: ConfigMap\nmetadata: {finalizers: [x]}\n", []string{"metadata.finalizers[0]: Invalid value: \"x\": name is neither a standard finalizer name nor is it fully qualified"}},
+		{"the garbage collector's finalizers on a ConfigMap", "apiVersion: v1\nkind: ConfigMap\nmetadata: {finalizers: [orphan, kubernetes]}\n", nil},
+		{"a finalizer without domain on a Lease", "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {finalizers: [x]}\n", nil},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -53,8 +53,8 @@ func TestSomeKindsValidateMetadataLast(t *testing.T) {
 		want           []string
 	}{
 		{"a budget with a name in capitals", "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: TCP}\nspec: {minAvailable: 1}\n", nil},
-		{"a budget with two mistakes", "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: a/b}\nspec: {minAvailable: 101%}\n", []string{"spec.minAvailable: Invalid value: \"101%\": must not be greater than 100%"}},
-		{"a budget with a bad name", "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: a/b}\nspec: {minAvailable: 1}\n", []string{"metadata.name: Invalid value: \"a/b\": may not contain '/'"}},
+		{"a budget with an invalid name and spec", "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: a/b}\nspec: {minAvailable: 101%}\n", []string{"spec.minAvailable: Invalid value: \"101%\": must not be greater than 100%"}},
+		{"a budget with an invalid name", "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: a/b}\nspec: {minAvailable: 1}\n", []string{"metadata.name: Invalid value: \"a/b\": may not contain '/'"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -96,8 +96,8 @@ func TestUpdatesReportAllMetadataErrors(t *testing.T) {
 		change func(m metav1.Object)
 		want   []string
 	}{
-		{"a new finalizer that could not be one", func(m metav1.Object) { m.SetFinalizers([]string{"x"}) }, []string{newOnes, newOnes, "metadata.finalizers[0]: Invalid value"}},
-		{"another uid and a name that could not be made", func(m metav1.Object) { m.SetUID("x"); m.SetGenerateName("a/") },
+		{"a new invalid finalizer", func(m metav1.Object) { m.SetFinalizers([]string{"x"}) }, []string{newOnes, newOnes, "metadata.finalizers[0]: Invalid value"}},
+		{"another uid and an invalid generateName", func(m metav1.Object) { m.SetUID("x"); m.SetGenerateName("a/") },
 			[]string{"metadata.generateName: Invalid value: \"a/\": may not contain '/'", "metadata.uid: Invalid value", "metadata.uid: Invalid value", "metadata.generateName: Invalid value: \"a/\": a lowercase"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
