@@ -67,6 +67,9 @@ func (c *chain) audit(x *exchange) bool {
 	}
 	x.w.AddRemarks(x.user.Remarks)
 	x.ctx, x.cancel = c.withDeadline(ctx, x.w.ResponseWriter, x.info, x.limit)
+	if x.r.ProtoMajor == 1 {
+		x.w.Deadline, _ = x.ctx.Deadline()
+	}
 	return true
 }
 

@@ -2,10 +2,12 @@ package apiserver
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/knarr-project/knarr/internal/apiserver/transport"
 	"github.com/knarr-project/knarr/internal/auth"
@@ -93,4 +95,33 @@ func TestRequestsAfterAWatchOfTheSameClientAreServed(t *testing.T) {
 			}
 		}
 	})
+}
+
+// See TestRequestsAfterWatchOfTheSameClientAreServed: a request's deadline ends reading as well.
+func TestRequestsAfterOneThatTimedOutAreServed(t *testing.T) {
+	onEachTransport(t, func(t *testing.T, s *Server) {
+		s.Use(Security{Authorizer: allowAll{}, Paths: map[string]http.Handler{
+			"/late": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+				time.Sleep(10 * time.Millisecond) // reading from the client ends meanwhile
+				w.WriteHeader(http.StatusGatewayTimeout)
+			}),
+			"/next": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if err := r.Context().Err(); err != nil {
+					t.Errorf("%s: the next request's context: %v", r.Proto, err)
+				}
+			}),
+		}})
+		url, one, two := secure(t, s)
+		for _, by := range []*http.Client{one, two} {
+			for _, path := range []string{"/late", "/next"} {
+				resp, err := by.Get(url + path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+		}
+	}, func(c *Config) { c.RequestTimeout = 300 * time.Millisecond })
 }

@@ -42,6 +42,10 @@ type ResponseRecorder struct {
 	OnEnd func()
 	// Closing makes the response the last on its connection.
 	Closing *atomic.Bool
+	// Deadline is when the server ends reading from an HTTP/1.1 client; zero: never. net/http then
+	// cancels the contexts of later requests on the connection, so a response that begins later is
+	// the last on it.
+	Deadline time.Time
 	// Detached means that the response continues after its handler has returned. Its new owner then
 	// reports the end.
 	Detached bool
@@ -70,6 +74,10 @@ func (w *ResponseRecorder) begin(code int) {
 	w.Code = code
 	if w.Closing != nil && w.Closing.Load() && code != http.StatusSwitchingProtocols {
 		w.Header().Set("Connection", "close") // the HTTP/2 library turns it into a GOAWAY
+	}
+	late := !w.Deadline.IsZero() && !time.Now().Before(w.Deadline)
+	if late && code != http.StatusSwitchingProtocols {
+		w.Header().Set("Connection", "close")
 	}
 	if w.OnBegin != nil {
 		w.OnBegin(code)
