@@ -3,7 +3,6 @@ package apiserver
 import (
 	"context"
 
-	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +25,6 @@ func (s *Server) hookKinds() {
 			custom.MarkDeleted(obj.(*apiextensionsv1.CustomResourceDefinition), now)
 		}
 	})
-	es.Hook(resourcev1.GroupName, "resourceslices", func(h *registry.Hooks) { h.SetTimes = setTaintTimes })
 	if s.cfg.NoPrivileged {
 		es.RefusePrivileged()
 	}
@@ -36,37 +34,6 @@ func (s *Server) hookKinds() {
 				return s.access.Admission().ValidateFields(ctx, a)
 			}
 		})
-	}
-	es.Hook("", "persistentvolumes", func(h *registry.Hooks) {
-		h.Update = func(_ context.Context, _ *registry.Transaction, obj, old runtime.Object) error {
-			setPhaseTime(obj, old, s.shared.Now())
-			return nil
-		}
-	})
-}
-
-// setTaintTimes sets the time of device taints that have none.
-func setTaintTimes(obj runtime.Object, now metav1.Time) {
-	slice, ok := obj.(*resourcev1.ResourceSlice)
-	if !ok {
-		return
-	}
-	for i := range slice.Spec.Devices {
-		taints := slice.Spec.Devices[i].Taints
-		for j := range taints {
-			if taints[j].TimeAdded == nil {
-				taints[j].TimeAdded = &now
-			}
-		}
-	}
-}
-
-// setPhaseTime sets the time of a phase change of a volume, unless the writer has set it.
-func setPhaseTime(obj, old runtime.Object, now metav1.Time) {
-	v, ok := obj.(*corev1.PersistentVolume)
-	before, same := old.(*corev1.PersistentVolume)
-	if ok && same && v.Status.Phase != before.Status.Phase && v.Status.LastPhaseTransitionTime.Equal(before.Status.LastPhaseTransitionTime) {
-		v.Status.LastPhaseTransitionTime = &now
 	}
 }
 

@@ -69,8 +69,6 @@ type Registry struct {
 
 // Hooks are additional steps of a few kinds within the write, such as cluster IPs of Services.
 type Hooks struct {
-	// SetTimes sets timestamps before the object is compared with the stored one.
-	SetTimes func(obj runtime.Object, now metav1.Time)
 	// Create and update may change obj and add conditions and operations to the transaction.
 	Create func(ctx context.Context, t *Transaction, obj runtime.Object) error
 	Update func(ctx context.Context, t *Transaction, obj, old runtime.Object) error

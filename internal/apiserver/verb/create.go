@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/google/uuid"
-	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -186,18 +185,6 @@ func (op *Operation) alreadyExists(name string, existing runtime.Object) error {
 	return err
 }
 
-// setRequester records the user who requests the certificate, whatever the request itself claims
-// (API reference, CertificateSigningRequestSpec).
-func setRequester(csr *certificatesv1.CertificateSigningRequest, user auth.User) {
-	csr.Spec.Username, csr.Spec.UID, csr.Spec.Groups, csr.Spec.Extra = user.Name, user.UID, user.Groups, nil
-	for key, values := range user.Extra {
-		if csr.Spec.Extra == nil {
-			csr.Spec.Extra = make(map[string]certificatesv1.ExtraValue, len(user.Extra))
-		}
-		csr.Spec.Extra[key] = values
-	}
-}
-
 // invalidKind returns the kind to name in an Invalid error. Events are always of the core group.
 func (op *Operation) invalidKind(obj runtime.Object) schema.GroupKind {
 	if op.Endpoint.Custom != nil {
@@ -224,8 +211,8 @@ func (op *Operation) PrepareCreate(ctx context.Context, t *registry.Transaction,
 			op.Warn(w)
 		}
 	}
-	if r.Hooks.SetTimes != nil {
-		r.Hooks.SetTimes(obj, r.Shared.Now())
+	if r.Strategy.SetTimes != nil {
+		r.Strategy.SetTimes(obj, r.Shared.Now())
 	}
 	if r.Strategy.PrepareCreate != nil {
 		r.Strategy.PrepareCreate(obj)
@@ -235,8 +222,8 @@ func (op *Operation) PrepareCreate(ctx context.Context, t *registry.Transaction,
 			return err
 		}
 	}
-	if csr, ok := obj.(*certificatesv1.CertificateSigningRequest); ok {
-		setRequester(csr, op.User)
+	if r.Strategy.SetRequester != nil {
+		r.Strategy.SetRequester(obj, auth.UserInfo(op.User))
 	}
 	a := op.Attributes(admission.Create, obj, nil)
 	a.Name = meta.GetName()

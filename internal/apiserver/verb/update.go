@@ -246,8 +246,8 @@ func (op *Operation) prepareUpdate(ctx context.Context, t *registry.Transaction,
 	if !op.DryRun { // selfLink is not stored; a dry run shows it as sent
 		meta.SetSelfLink("")
 	}
-	if r.Hooks.SetTimes != nil {
-		r.Hooks.SetTimes(obj, r.Shared.Now())
+	if r.Strategy.SetTimes != nil {
+		r.Strategy.SetTimes(obj, r.Shared.Now())
 	}
 	prepare, validate := op.UpdateRules()
 	if prepare != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
@@ -35,6 +36,9 @@ func CertificateRequestStrategy() *strategy.Strategy {
 			}
 		}
 	})
+	s.SetRequester = func(obj runtime.Object, user authenticationv1.UserInfo) {
+		setRequester(&obj.(*certificatesv1.CertificateSigningRequest).Spec, user)
+	}
 	s.Stamp = func(obj, old runtime.Object, now metav1.Time) {
 		stampConditions(obj.(*certificatesv1.CertificateSigningRequest).Status.Conditions, old.(*certificatesv1.CertificateSigningRequest).Status.Conditions, now)
 	}
@@ -55,6 +59,18 @@ func CertificateRequestStrategy() *strategy.Strategy {
 		return fields.Set{"spec.signerName": obj.(*certificatesv1.CertificateSigningRequest).Spec.SignerName}
 	}
 	return strategy.Show(s, certificateRequestColumns, certificateRequestRow)
+}
+
+// setRequester records the user who requests the certificate, whatever the request itself claims
+// (API reference, CertificateSigningRequestSpec).
+func setRequester(spec *certificatesv1.CertificateSigningRequestSpec, user authenticationv1.UserInfo) {
+	spec.Username, spec.UID, spec.Groups, spec.Extra = user.Username, user.UID, user.Groups, nil
+	for key, values := range user.Extra {
+		if spec.Extra == nil {
+			spec.Extra = make(map[string]certificatesv1.ExtraValue, len(user.Extra))
+		}
+		spec.Extra[key] = certificatesv1.ExtraValue(values)
+	}
 }
 
 // stampConditions sets the times of conditions: of their last write, and of their last change of

@@ -25,9 +25,12 @@ func ResourceSliceStrategy() *strategy.Strategy {
 		}
 		return []string{fmt.Sprintf("spec.driver: driver names should be lowercase; %q contains uppercase characters", driver)}
 	}
+	s.SetTimes = func(obj runtime.Object, now metav1.Time) {
+		setTaintTimes(obj.(*resourcev1.ResourceSlice), now)
+	}
 	s.PrepareCreate = strategy.On(func(r *resourcev1.ResourceSlice) { dropDeviceLists(r); r.Generation = 1 })
 	s.PrepareUpdate = strategy.OnBoth(func(r, old *resourcev1.ResourceSlice) {
-		// a change of a dropped field counts too
+		// A change of a dropped field counts, too.
 		strategy.SetGeneration(r, old, !strategy.Same(r, old, "Spec"))
 		dropDeviceLists(r)
 	})
@@ -41,6 +44,18 @@ func ResourceSliceStrategy() *strategy.Strategy {
 		return set
 	}
 	return strategy.Show(s, resourceSliceColumns, resourceSliceRow)
+}
+
+// setTaintTimes sets the time of device taints that have none.
+func setTaintTimes(slice *resourcev1.ResourceSlice, now metav1.Time) {
+	for i := range slice.Spec.Devices {
+		taints := slice.Spec.Devices[i].Taints
+		for j := range taints {
+			if taints[j].TimeAdded == nil {
+				taints[j].TimeAdded = &now
+			}
+		}
+	}
 }
 
 // dropDeviceLists clears fields of the features DRAListTypeAttributes and

@@ -4,6 +4,7 @@
 package strategy
 
 import (
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,6 +27,11 @@ type Strategy struct {
 	// PrepareStatus restores everything that an update of the status subresource may not change.
 	PrepareStatus func(obj, old runtime.Object)
 
+	// SetTimes sets the times of new parts of the object, in creates and in updates, before
+	// PrepareCreate or PrepareUpdate.
+	SetTimes func(obj runtime.Object, now metav1.Time)
+	// SetRequester records the user who creates the object.
+	SetRequester func(obj runtime.Object, user authenticationv1.UserInfo)
 	// Stamp sets the times that the server records in updates of the object or a subresource.
 	Stamp func(obj, old runtime.Object, now metav1.Time)
 
