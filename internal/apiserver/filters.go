@@ -89,7 +89,7 @@ func (c *chain) waitForSeats(x *exchange) bool {
 	if !c.flow.enter(x.ctx, x.w, x.info, x.user) {
 		return false
 	}
-	x.w.Audit.Spent(audit.Queue, x.w.Queued)
+	x.w.Audit.AddLatency(audit.Queue, x.w.Queued)
 	return true
 }
 
@@ -148,7 +148,7 @@ func (c *chain) beginAudit(x *exchange) (context.Context, error) {
 	}
 	x.w.Audit = rec
 	if rec != nil && x.info.LongRunning() {
-		rec.LivesLong()
+		rec.LongRunning()
 		x.w.OnBegin = func(code int) { rec.Stage(auditv1.StageResponseStarted, code) }
 	}
 	return audit.With(x.ctx, rec), nil
@@ -195,7 +195,7 @@ func (c *chain) authorizeRequest(ctx context.Context, a auth.Attributes) (refusa
 	decision, reason, err := c.access.Authorizer().Authorize(ctx, a)
 	took := time.Since(since)
 	rec := audit.From(ctx)
-	rec.Spent(audit.Authorization, took)
+	rec.AddLatency(audit.Authorization, took)
 	if decision == auth.Allow {
 		c.metrics.Security.Allowed.Observe(took)
 		rec.Annotate("authorization.k8s.io/decision", "allow")

@@ -56,8 +56,8 @@ func (fc *flowControl) enter(ctx context.Context, w *telemetry.ResponseRecorder,
 		return true
 	}
 	fc.metrics.Terminated(info, http.StatusTooManyRequests)
-	w.Header().Set("Retry-After", strconv.Itoa(w.Seats.Later))
-	wire.RecordOf(w).Status(wire.StatusOf(apierrors.NewTooManyRequests(err.Error(), w.Seats.Later)))
+	w.Header().Set("Retry-After", strconv.Itoa(w.Seats.RetryAfter))
+	wire.RecordOf(w).Status(wire.StatusOf(apierrors.NewTooManyRequests(err.Error(), w.Seats.RetryAfter)))
 	http.Error(w, err.Error(), http.StatusTooManyRequests)
 	return false
 }
@@ -100,8 +100,7 @@ func countUpTo(snapshot *cache.Snapshot, prefix string, some bool, most int) int
 	return n
 }
 
-// follow keeps the gate, the conditions of FlowSchemas and the bootstrap objects up to
-// date.
+// follow keeps the gate, the conditions of FlowSchemas and the bootstrap objects up to date.
 func (fc *flowControl) follow(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	wake := func() {
@@ -123,11 +122,11 @@ func (fc *flowControl) follow(ctx context.Context) {
 	_, schemasDone := schemas.Subscribe(ctx, func(client.TypedEvent[*flowcontrolv1.FlowSchema]) { wake() })
 	_, levelsDone := levels.Subscribe(ctx, func(client.TypedEvent[*flowcontrolv1.PriorityLevelConfiguration]) { wake() })
 	defer func() { <-schemasDone; <-levelsDone }()
-	told := conditionWrites{}
+	writes := conditionWrites{}
 	for {
 		fc.gate.Configure(withMandatory(schemas.List("", nil), levels.List("", nil)))
 		retry := make(<-chan time.Time)
-		again, err := fc.keep(ctx, schemas, levels, told)
+		again, err := fc.keep(ctx, schemas, levels, writes)
 		if err != nil && ctx.Err() == nil {
 			fc.log.Debug("flow control objects were not written, trying again", "err", err)
 			again = time.Second
@@ -190,10 +189,10 @@ func (c conditionWrites) wait(schema string, now time.Time) time.Duration {
 	return time.Minute - now.Sub(recent[0])
 }
 
-// keep restores the bootstrap objects: the mandatory ones always, the suggested ones
-// unless a user has taken them over. bootstrap creates missing ones. It also writes the Dangling
-// conditions. again is the delay after which it must run again, 0 if there is none.
-func (fc *flowControl) keep(ctx context.Context, schemas client.ViewOf[*flowcontrolv1.FlowSchema], levels client.ViewOf[*flowcontrolv1.PriorityLevelConfiguration], told conditionWrites) (again time.Duration, err error) {
+// keep restores the bootstrap objects of flow control: the mandatory ones always, the suggested
+// ones unless a user has taken them over. The bootstrapper creates missing ones. keep also writes
+// the Dangling conditions. again is the delay after which it must run again, 0 if there is none.
+func (fc *flowControl) keep(ctx context.Context, schemas client.ViewOf[*flowcontrolv1.FlowSchema], levels client.ViewOf[*flowcontrolv1.PriorityLevelConfiguration], writes conditionWrites) (again time.Duration, err error) {
 	for _, obj := range flowControlObjects() {
 		switch want := obj.(type) {
 		case *flowcontrolv1.FlowSchema:
@@ -224,13 +223,13 @@ func (fc *flowControl) keep(ctx context.Context, schemas client.ViewOf[*flowcont
 			continue
 		}
 		now := fc.clock()
-		if wait := told.wait(schema.Name, now); wait > 0 {
+		if wait := writes.wait(schema.Name, now); wait > 0 {
 			if again == 0 || wait < again {
 				again = wait
 			}
 			continue
 		}
-		told[schema.Name] = append(told[schema.Name], now)
+		writes[schema.Name] = append(writes[schema.Name], now)
 		if err := fc.applyCondition(ctx, schema, dangling); err != nil && !apierrors.IsNotFound(err) {
 			return 0, err
 		}

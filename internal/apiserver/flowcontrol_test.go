@@ -153,26 +153,26 @@ func TestDanglingSchemasAreMarkedAndMandatoryOnesRestored(t *testing.T) {
 }
 
 func TestConditionWritesAreLimited(t *testing.T) {
-	told, start := conditionWrites{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	writes, start := conditionWrites{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 	for i := range maxConditionWrites {
-		if wait := told.wait("a", at(i)); wait != 0 {
+		if wait := writes.wait("a", at(i)); wait != 0 {
 			t.Fatalf("write %d waits %v", i, wait)
 		}
-		told["a"] = append(told["a"], at(i))
+		writes["a"] = append(writes["a"], at(i))
 	}
 	for seconds, want := range map[int]time.Duration{10: 50 * time.Second, 59: time.Second} {
-		if wait := told.wait("a", at(seconds)); wait != want {
+		if wait := writes.wait("a", at(seconds)); wait != want {
 			t.Errorf("after %d s it waits %v, want %v", seconds, wait, want)
 		}
 	}
-	if wait := told.wait("b", at(10)); wait != 0 {
+	if wait := writes.wait("b", at(10)); wait != 0 {
 		t.Errorf("another schema waits %v", wait)
 	}
-	if wait := told.wait("a", at(60)); wait != 0 {
+	if wait := writes.wait("a", at(60)); wait != 0 {
 		t.Errorf("a minute after the first write it waits %v", wait)
 	}
-	if wait := told.wait("a", at(200)); wait != 0 || len(told) != 0 {
-		t.Errorf("later it waits %v and keeps %v", wait, told)
+	if wait := writes.wait("a", at(200)); wait != 0 || len(writes) != 0 {
+		t.Errorf("later it waits %v and keeps %v", wait, writes)
 	}
 }

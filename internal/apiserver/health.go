@@ -30,7 +30,7 @@ func finished(name string, done <-chan struct{}) zpages.Check {
 	})
 }
 
-// milestone is a step of the start that /readyz waits for. done is closed when the step has
+// milestone is a step of the start that /readyz waits for. ch is closed when the step has
 // succeeded once.
 type milestone struct {
 	ch   chan struct{}

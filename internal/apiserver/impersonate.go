@@ -190,7 +190,7 @@ func (im *impersonator) apply(ctx context.Context, r *http.Request, user auth.Us
 		return user, err
 	}
 	if asked {
-		audit.From(ctx).Spent(audit.Impersonation, time.Since(since))
+		audit.From(ctx).AddLatency(audit.Impersonation, time.Since(since))
 		audit.From(ctx).Impersonate(as, constraint)
 	}
 	return as, nil

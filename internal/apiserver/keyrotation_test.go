@@ -14,7 +14,7 @@ import (
 // rotating is a store that reports all its values as stale.
 type rotating struct{ store.Store }
 
-func (rotating) Stale(context.Context, string) (bool, error) { return true, nil }
+func (rotating) NeedsReencryption(context.Context, string) (bool, error) { return true, nil }
 
 func (rotating) Collectors() []prometheus.Collector { return nil }
 

@@ -135,8 +135,8 @@ func TestUnknownPathsDoNotGrowTheMetrics(t *testing.T) {
 	for i := range telemetry.MaxSeries + 10 {
 		m.SeriesOf(&wire.RequestInfo{IsResource: true, Verb: "get", GVR: schema.GroupVersionResource{Version: "v1", Resource: fmt.Sprint(i)}})
 	}
-	if m.Shapes != telemetry.MaxSeries || m.SeriesOf(&wire.RequestInfo{IsResource: true, Verb: "get", GVR: schema.GroupVersionResource{Version: "v1", Resource: "x"}}) != m.Others {
-		t.Errorf("%d shapes", m.Shapes)
+	if m.LabelSets != telemetry.MaxSeries || m.SeriesOf(&wire.RequestInfo{IsResource: true, Verb: "get", GVR: schema.GroupVersionResource{Version: "v1", Resource: "x"}}) != m.Others {
+		t.Errorf("%d shapes", m.LabelSets)
 	}
 }
 

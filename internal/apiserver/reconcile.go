@@ -25,8 +25,7 @@ import (
 // upstream.
 const reconcileEvery = 10 * time.Second
 
-// keep restores the objects that lead to this server when they are changed or
-// deleted.
+// keep restores the objects that lead to this server when they are changed or deleted.
 func (b *bootstrapper) keep(ctx context.Context) {
 	if at := b.cfg.Advertise.Addr(); at.IsValid() && !isEndpoint(at) && !b.cfg.ExternalEndpoints {
 		b.log.Warn("the Service kubernetes has no endpoints: pods cannot reach this server at its advertised address", "address", at)

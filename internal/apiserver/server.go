@@ -298,7 +298,7 @@ func New(cfg Config) (*Server, error) {
 	s.services = &service.Allocator{Kinds: s.endpoints, Metrics: service.NewAllocationMetrics(), CIDRs: cfg.ServiceCIDRs, Ports: cfg.NodePorts, Owned: s.owned}
 	m.Registry.MustRegister(s.services.Metrics.Collectors()...)
 	s.hookKinds()
-	s.watches = &watch.Server{Log: s.log, Timeout: cfg.RequestTimeout, Least: cfg.MinWatch, Transport: s.transport, Pace: taskpool.NewPace(), Pool: pool, Wg: &s.wg, Leaving: &s.leaving}
+	s.watches = &watch.Server{Log: s.log, Timeout: cfg.RequestTimeout, MinDuration: cfg.MinWatch, Transport: s.transport, Pace: taskpool.NewPace(), Pool: pool, WaitGroup: &s.wg, Leaving: &s.leaving}
 	s.nodes = &node.Connector{Engine: s.engine, Metrics: m.Writes, Log: s.log, Egress: cfg.Egress, TLS: cfg.KubeletTLS, Addresses: cfg.KubeletAddresses}
 	s.engine.Meter = node.NewMeter(s.nodes, cfg.Clock)
 	s.resources = &rest.Handler{Engine: s.engine, Metrics: m, Watches: s.watches, Connect: s.nodes.Connect}
@@ -309,15 +309,15 @@ func New(cfg Config) (*Server, error) {
 	s.routes = client.NewRoutes(s.ctx, s.ownClient())
 	s.remotes = aggregation.New(aggregation.Config{Client: s.ownClient(), Switches: cfg.Switches, Certificate: cfg.ProxyCertificate, Dial: cfg.Egress.To(egress.Cluster), Logger: cfg.Logger, Clock: cfg.Clock})
 	s.metrics.Registry.MustRegister(append(cfg.Collectors, s.remotes, registry.KindMetrics{Kinds: s.endpoints}, service.AllocatedMetrics{Services: s.services})...)
-	if sealed, ok := cfg.Store.(registry.EncryptedStore); ok {
-		s.metrics.Registry.MustRegister(sealed.Collectors()...)
-		sealed.OnRepair(s.shared.Relist)
+	if encrypted, ok := cfg.Store.(registry.EncryptedStore); ok {
+		s.metrics.Registry.MustRegister(encrypted.Collectors()...)
+		encrypted.OnRepair(s.shared.Relist)
 	}
 	s.boot = &bootstrapper{cfg: &s.cfg, kinds: s.endpoints, engine: s.engine, client: s.ownClient(), log: s.log, clock: s.clock,
 		trustPublished: newMilestone(), tokensTracked: newMilestone(), endpointsKept: newMilestone()}
 	s.flow = &flowControl{kinds: s.endpoints, client: s.ownClient(), metrics: m, log: s.log, clock: s.clock}
 	if cfg.MaxRequests >= 0 {
-		s.flow.gate = flow.New(flow.Config{Seats: cfg.MaxRequests, Patience: cfg.RequestTimeout / 4, Logger: cfg.Logger})
+		s.flow.gate = flow.New(flow.Config{Seats: cfg.MaxRequests, MaxWait: cfg.RequestTimeout / 4, Logger: cfg.Logger})
 		s.metrics.Registry.MustRegister(s.flow.gate)
 	}
 	s.clients.Remotes = s.remotes

@@ -105,7 +105,7 @@ func TestDeadlineIsExtendedForEachPieceOfInitialEvents(t *testing.T) {
 	enc := watch.NewEventEncoder(w.Op.Endpoint, f)
 	set, ended := 0, make(chan struct{})
 	out := &deadlineResponse{}
-	st := &watch.WatchStream{Server: s.watches, Out: out, W: w, F: f, Enc: &enc, End: time.Now().Add(time.Hour), OnEnd: func() { close(ended) }}
+	st := &watch.WatchStream{Server: s.watches, Out: out, Watcher: w, Format: f, Enc: &enc, End: time.Now().Add(time.Hour), OnEnd: func() { close(ended) }}
 	st.Timer = time.NewTimer(time.Hour)
 	st.Task = out.Task(st.Turn)
 	st.Member.Task = &st.Task

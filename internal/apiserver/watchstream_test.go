@@ -204,7 +204,7 @@ func TestPanicEndsOnlyItsWatch(t *testing.T) {
 			t.Errorf("%s: the watch got %q", name, line)
 		}
 	}
-	breakIt := func(x *watch.EventEncoder) { x.E = nil }
+	breakIt := func(x *watch.EventEncoder) { x.Endpoint = nil }
 	alone, _ := linesBy(t, one, 1, url+defaultMaps+"?watch=1&resourceVersion=0", "Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 	mustCreate(t, c, configMap("first"))
 	if line := alone(); line == "" {

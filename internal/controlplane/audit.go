@@ -18,8 +18,8 @@ func openAudit(cfg *config.Audit, dial egress.Dial, log *slog.Logger) (*audit.Lo
 	if err != nil {
 		return nil, err
 	}
-	if policy.Unread != nil {
-		log.Warn("ignoring unknown and duplicate fields of the audit policy", "file", cfg.PolicyFile, "err", policy.Unread)
+	if policy.StrictErr != nil {
+		log.Warn("ignoring unknown and duplicate fields of the audit policy", "file", cfg.PolicyFile, "err", policy.StrictErr)
 	}
 	out := &audit.Log{Policy: policy, Logger: log, Now: time.Now}
 	if cfg.LogPath != "" {

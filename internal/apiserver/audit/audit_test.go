@@ -116,8 +116,8 @@ func TestUnknownPolicyFieldsAreReportedAndIgnored(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 			continue
 		}
-		if (policy.Unread != nil) != (want != "") || want != "" && !strings.Contains(policy.Unread.Error(), want) {
-			t.Errorf("%q: told %v, want %s", text, policy.Unread, want)
+		if (policy.StrictErr != nil) != (want != "") || want != "" && !strings.Contains(policy.StrictErr.Error(), want) {
+			t.Errorf("%q: told %v, want %s", text, policy.StrictErr, want)
 		}
 		if got := policy.decide(&auth.Attributes{Verb: "get"}).level; got != auditv1.LevelMetadata {
 			t.Errorf("%q: level %s", text, got)

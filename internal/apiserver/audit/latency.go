@@ -39,8 +39,8 @@ var partNames = [parts]string{
 // latency is the time that a request has spent so far, in nanoseconds by part.
 type latency [parts]atomic.Int64
 
-// Spent adds to the time of a part.
-func (rec *Record) Spent(part Part, took time.Duration) {
+// AddLatency adds to the time of a part.
+func (rec *Record) AddLatency(part Part, took time.Duration) {
 	if rec != nil {
 		rec.latency[part].Add(int64(took))
 	}
@@ -49,7 +49,7 @@ func (rec *Record) Spent(part Part, took time.Duration) {
 // Authenticated sets the duration of authentication, which precedes the record.
 func (rec *Record) Authenticated(took time.Duration) {
 	if rec != nil {
-		rec.Spent(Authentication, took)
+		rec.AddLatency(Authentication, took)
 		rec.authentication = took
 	}
 }
@@ -59,14 +59,14 @@ func (rec *Record) Authenticated(took time.Duration) {
 func (rec *Record) Webhooks(mutating bool, took time.Duration) {
 	switch {
 	case mutating:
-		rec.Spent(MutatingWebhooks, took)
+		rec.AddLatency(MutatingWebhooks, took)
 	case rec != nil:
-		AtLeast(&rec.latency[ValidatingWebhooks], took)
+		RaiseTo(&rec.latency[ValidatingWebhooks], took)
 	}
 }
 
-// AtLeast raises longest, in nanoseconds, to took.
-func AtLeast(longest *atomic.Int64, took time.Duration) {
+// RaiseTo raises longest, in nanoseconds, to took.
+func RaiseTo(longest *atomic.Int64, took time.Duration) {
 	for {
 		have := longest.Load()
 		if have >= int64(took) || longest.CompareAndSwap(have, int64(took)) {
@@ -75,8 +75,9 @@ func AtLeast(longest *atomic.Int64, took time.Duration) {
 	}
 }
 
-// LivesLong marks a long-running request, such as a watch or stream. Its duration is not explained.
-func (rec *Record) LivesLong() {
+// LongRunning marks a long-running request, such as a watch or stream. Its duration is not
+// explained.
+func (rec *Record) LongRunning() {
 	if rec != nil {
 		rec.longRunning = true
 	}

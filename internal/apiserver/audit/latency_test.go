@@ -22,12 +22,12 @@ func TestSlowRequestsAreAnnotatedWithLatencies(t *testing.T) {
 		do   func(*Record)
 		want map[string]string
 	}{
-		"half a second is not slow": {took: 500 * time.Millisecond, do: func(rec *Record) { rec.Spent(Store, time.Second) }},
+		"half a second is not slow": {took: 500 * time.Millisecond, do: func(rec *Record) { rec.AddLatency(Store, time.Second) }},
 		"a slow one names the parts that took time, added up": {
 			took: 700 * time.Millisecond,
 			do: func(rec *Record) {
-				rec.Spent(Store, 100*time.Millisecond)
-				rec.Spent(Store, 20*time.Millisecond)
+				rec.AddLatency(Store, 100*time.Millisecond)
+				rec.AddLatency(Store, 20*time.Millisecond)
 				rec.Webhooks(true, 300*time.Millisecond)
 				rec.Webhooks(false, 200*time.Millisecond)
 				rec.Webhooks(false, 150*time.Millisecond)
@@ -40,7 +40,7 @@ func TestSlowRequestsAreAnnotatedWithLatencies(t *testing.T) {
 			do:   func(rec *Record) { rec.Authenticated(200 * time.Millisecond) },
 			want: map[string]string{"total": "600ms", "authentication": "200ms"},
 		},
-		"what lives long is not slow": {took: time.Hour, do: (*Record).LivesLong},
+		"what lives long is not slow": {took: time.Hour, do: (*Record).LongRunning},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kept, now := &keeper{}, time.Unix(1, 0)

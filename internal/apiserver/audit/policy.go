@@ -20,9 +20,9 @@ import (
 // matching rule are not recorded.
 type Policy struct {
 	spec auditv1.Policy
-	// Unread reports unknown and duplicate fields; nil if there are none. As upstream, they are
+	// StrictErr reports unknown and duplicate fields; nil if there are none. As upstream, they are
 	// ignored.
-	Unread error
+	StrictErr error
 }
 
 var (
@@ -56,7 +56,7 @@ func ParsePolicy(data []byte) (*Policy, error) {
 	policy := &Policy{}
 	decoded, _, err := codecs.UniversalDecoder(auditinternal.SchemeGroupVersion).Decode(data, nil, nil)
 	if runtime.IsStrictDecodingError(err) {
-		policy.Unread = err
+		policy.StrictErr = err
 		decoded, _, err = lenient.UniversalDecoder(auditinternal.SchemeGroupVersion).Decode(data, nil, nil)
 	}
 	if err != nil {

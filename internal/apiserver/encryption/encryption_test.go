@@ -106,7 +106,7 @@ func TestValuesAreStoredEncryptedAndRotated(t *testing.T) {
 			if got := read(first, key); got != "from before" {
 				t.Errorf("what was there before: %q", got)
 			}
-			if stale, err := first.Stale(ctx, key); !stale || err != nil {
+			if stale, err := first.NeedsReencryption(ctx, key); !stale || err != nil {
 				t.Errorf("a plain value is not stale: %v", err)
 			}
 			put(first, key, "hidden")
@@ -118,11 +118,11 @@ func TestValuesAreStoredEncryptedAndRotated(t *testing.T) {
 				t.Errorf("another resource: %q", got)
 			}
 			second := wrap(t, db, "- resources: [secrets]\n  providers:\n"+provider(kind, "b", keyB)+provider(kind, "a", keyA))
-			if stale, err := second.Stale(ctx, key); !stale || err != nil || read(second, key) != "hidden" {
+			if stale, err := second.NeedsReencryption(ctx, key); !stale || err != nil || read(second, key) != "hidden" {
 				t.Errorf("after the rotation: stale %v, %q, %v", stale, read(second, key), err)
 			}
 			put(second, key, "hidden")
-			if stale, err := second.Stale(ctx, key); stale || err != nil || !strings.HasPrefix(raw(key), "k8s:enc:"+kind+":v1:b:") {
+			if stale, err := second.NeedsReencryption(ctx, key); stale || err != nil || !strings.HasPrefix(raw(key), "k8s:enc:"+kind+":v1:b:") {
 				t.Errorf("written again: stale %v, %q, %v", stale, raw(key), err)
 			}
 			// A value that is moved to another key cannot be decrypted.

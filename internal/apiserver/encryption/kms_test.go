@@ -205,18 +205,18 @@ func TestNewPluginKeyMakesValuesStale(t *testing.T) {
 	defer func() { _ = db.Close() }()
 	s := sealed(t, db, filepath.Join(t.TempDir(), "config"), rulesOf(f))
 	mustCommit(t, s, oneSecret, "hidden")
-	if stale, err := s.Stale(t.Context(), oneSecret); stale || err != nil {
+	if stale, err := s.NeedsReencryption(t.Context(), oneSecret); stale || err != nil {
 		t.Fatalf("at first: stale %v %v", stale, err)
 	}
 	before := told(t, s)
 	f.rotate("key-2")
 	s.step(t.Context(), false, time.Now().Add(statusInterval))
 	mustRead(t, s, oneSecret, "hidden")
-	if stale, err := s.Stale(t.Context(), oneSecret); !stale || err != nil {
+	if stale, err := s.NeedsReencryption(t.Context(), oneSecret); !stale || err != nil {
 		t.Fatalf("after the rotation: stale %v %v", stale, err)
 	}
 	mustCommit(t, s, oneSecret, "hidden")
-	if stale, err := s.Stale(t.Context(), oneSecret); stale || err != nil {
+	if stale, err := s.NeedsReencryption(t.Context(), oneSecret); stale || err != nil {
 		t.Fatalf("written again: stale %v %v", stale, err)
 	}
 	for name := range map[string]bool{

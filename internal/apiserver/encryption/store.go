@@ -190,8 +190,8 @@ func (s *Store) decrypt(ctx context.Context, kv *store.KeyValue) error {
 	return nil
 }
 
-// Sealed returns why a stored value cannot be decrypted; nil if it can, or is not encrypted.
-func (s *Store) Sealed(ctx context.Context, key string, value []byte) error {
+// DecryptError returns why a stored value cannot be decrypted; nil if it can, or is not encrypted.
+func (s *Store) DecryptError(ctx context.Context, key string, value []byte) error {
 	r := s.ruleOf(key)
 	if r == nil || !encrypted(value) {
 		return nil
@@ -200,8 +200,8 @@ func (s *Store) Sealed(ctx context.Context, key string, value []byte) error {
 	return err
 }
 
-// Stale reports whether the key's value would now be encrypted differently.
-func (s *Store) Stale(ctx context.Context, key string) (bool, error) {
+// NeedsReencryption reports whether the key's value would now be encrypted differently.
+func (s *Store) NeedsReencryption(ctx context.Context, key string) (bool, error) {
 	r := s.ruleOf(key)
 	if r == nil {
 		return false, nil

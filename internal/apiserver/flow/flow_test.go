@@ -196,7 +196,7 @@ func TestIdleLevelsLendSeatsToBusyOnes(t *testing.T) {
 }
 
 func newGate(patience time.Duration, seats int) *Gate {
-	g := New(Config{Seats: seats, Patience: patience})
+	g := New(Config{Seats: seats, MaxWait: patience})
 	g.Configure([]*flowcontrolv1.FlowSchema{forAll("catch-all", "catch-all", 10000, group("system:authenticated")), forAll("dev", "work", 10, group("dev")), forAll("lost", "none", 1, group("dev"))},
 		[]*flowcontrolv1.PriorityLevelConfiguration{limited("catch-all", 1, nil), limited("work", 1, queues)})
 	return g

@@ -18,10 +18,10 @@ type Config struct {
 	// Seats are all seats: upstream's --max-requests-inflight and --max-mutating-requests-inflight
 	// together, 400 + 200 by default.
 	Seats int
-	// Patience is the longest time that a request waits; 0 is 15 s.
-	Patience time.Duration
-	Logger   *slog.Logger
-	Now      func() time.Time
+	// MaxWait is the longest time that a request waits; 0 is 15 s.
+	MaxWait time.Duration
+	Logger  *slog.Logger
+	Now     func() time.Time
 }
 
 // Gate gives seats to requests. Until Configure is called, all requests pass. Safe for concurrent
@@ -56,8 +56,8 @@ func New(cfg Config) *Gate {
 	if cfg.Seats == 0 {
 		cfg.Seats = 600
 	}
-	if cfg.Patience == 0 {
-		cfg.Patience = 15 * time.Second
+	if cfg.MaxWait == 0 {
+		cfg.MaxWait = 15 * time.Second
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -78,8 +78,8 @@ type Ticket struct {
 	watch  bool
 	// Waited is how long the request stood in a queue.
 	Waited time.Duration
-	// Later is the number of seconds after which a refused client may retry.
-	Later int
+	// RetryAfter is the number of seconds after which a refused client may retry.
+	RetryAfter int
 }
 
 // SchemaUID returns the UID of the request's schema, for the response's headers; "" if there is
@@ -118,7 +118,7 @@ var ErrTooMany = errors.New("Too many requests, please try again later.")
 // refuse counts a refusal.
 func (g *Gate) refuse(t Ticket, reason string) (Ticket, error) {
 	t.schema.refused(reason)
-	t.Later = t.level.retryAfter.refuse(g.cfg.Now())
+	t.RetryAfter = t.level.retryAfter.refuse(g.cfg.Now())
 	return t, ErrTooMany
 }
 
@@ -168,7 +168,7 @@ func (g *Gate) Enter(ctx context.Context, r *Request, width func(most int) int) 
 
 // wait returns "" when the request has its seats, else the reason of the refusal.
 func (g *Gate) wait(ctx context.Context, l *level, w *waiter) string {
-	timer := time.NewTimer(g.cfg.Patience)
+	timer := time.NewTimer(g.cfg.MaxWait)
 	defer timer.Stop()
 	reason := reasonTimeout
 	select {

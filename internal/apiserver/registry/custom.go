@@ -63,7 +63,7 @@ func NewCustomEndpoint(s *Shared, v *custom.Version) *Endpoint {
 		managers: custom.NewKept(func() *customManagers { return &customManagers{known: map[string]FieldManager{}} }),
 	}
 	r.Strategy.Columns, r.Strategy.Row = v.Columns(), v.Row
-	e := New(r, kind.Kind.Version)
+	e := NewEndpoint(r, kind.Kind.Version)
 	e.JSONForm = r.Custom.name + "+json"
 	return e
 }

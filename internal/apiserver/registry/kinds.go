@@ -78,7 +78,7 @@ func NewKinds(s *Shared, on *api.Switches) *Kinds {
 			served = []string{kind.Kind.Version}
 		}
 		for _, version := range served {
-			e := New(r, version)
+			e := NewEndpoint(r, version)
 			es.Builtin[e.GVR] = e
 			if es.switches.Serves(e.GVR) {
 				es.versions[e.GVR.GroupVersion()] = true

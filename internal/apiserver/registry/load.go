@@ -44,7 +44,7 @@ func (r *Registry) Load(ctx context.Context, key string, fresh bool) (c StoredSt
 	if c, err = r.FromStore(kv); err != nil {
 		err = r.ExplainDecodeError(ctx, key, kv.Value, err)
 	}
-	audit.From(ctx).Spent(audit.Decode, time.Since(since))
+	audit.From(ctx).AddLatency(audit.Decode, time.Since(since))
 	return c, true, err
 }
 
@@ -87,12 +87,12 @@ func (r *Registry) WaitVisible(ctx context.Context, revision int64) {
 // would now encrypt it with another key.
 func (r *Registry) NeedsReencryption(ctx context.Context, key string) bool {
 	sealed, ok := r.Place.Raw.(interface {
-		Stale(ctx context.Context, key string) (bool, error)
+		NeedsReencryption(ctx context.Context, key string) (bool, error)
 	})
 	if !ok {
 		return false
 	}
-	stale, err := sealed.Stale(ctx, key)
+	stale, err := sealed.NeedsReencryption(ctx, key)
 	if err != nil {
 		r.Shared.Log.Warn("cannot check the encryption of an unchanged object, which is not written again", "key", key, "err", err)
 	}
@@ -122,9 +122,9 @@ func (r *Registry) ExplainListError(ctx context.Context, entries []*cache.Entry,
 // decryptError returns why a stored value cannot be decrypted; nil if it can, or is not encrypted.
 func (r *Registry) decryptError(ctx context.Context, key string, stored []byte) error {
 	if sealed, ok := r.Place.Raw.(interface {
-		Sealed(ctx context.Context, key string, value []byte) error
+		DecryptError(ctx context.Context, key string, value []byte) error
 	}); ok {
-		return sealed.Sealed(ctx, key, stored)
+		return sealed.DecryptError(ctx, key, stored)
 	}
 	return nil
 }

@@ -265,8 +265,8 @@ type Endpoint struct {
 	Watched                watchStats
 }
 
-// New returns the endpoint of a registry in a version.
-func New(r *Registry, version string) *Endpoint {
+// NewEndpoint returns the endpoint of a registry in a version.
+func NewEndpoint(r *Registry, version string) *Endpoint {
 	gv := schema.GroupVersion{Group: r.Kind.Kind.Group, Version: version}
 	return &Endpoint{
 		Registry: r, GVK: gv.WithKind(r.Kind.Kind.Kind), GVR: gv.WithResource(r.Kind.Resource),

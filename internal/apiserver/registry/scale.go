@@ -19,7 +19,7 @@ import (
 // kinds.
 func newScales(s *Shared) *Endpoint {
 	kind := &api.Kind{Kind: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), Resource: "scales", Namespaced: true, Object: &autoscalingv1.Scale{}}
-	return New(&Registry{Shared: s, Kind: kind, Hub: kind.Kind, Resource: kind.GroupResource(), Strategy: resource.Scales}, kind.Kind.Version)
+	return NewEndpoint(&Registry{Shared: s, Kind: kind, Hub: kind.Kind, Resource: kind.GroupResource(), Strategy: resource.Scales}, kind.Kind.Version)
 }
 
 // ScaleOf returns the Scale of an object of the endpoint's kind.

@@ -12,8 +12,8 @@ import (
 
 // Transaction is the transaction that a write builds: the object itself and the additions of hooks.
 type Transaction struct {
-	Of    *Registry // the kind of the object
-	Place *Place    // the store of all its keys
+	Registry *Registry // the kind of the object
+	Place    *Place    // the store of all its keys
 	// DryRun transactions are built and not committed.
 	DryRun bool
 	// KeepsOwners is for a write that fails rather than lose managedFields: a server-side apply.
@@ -79,7 +79,7 @@ func (t *Transaction) dropManagedFields() bool {
 		return false
 	}
 	wire.Accessor(t.object).SetManagedFields(nil)
-	stored, err := t.Of.Codec.Encode(t.object)
+	stored, err := t.Registry.Codec.Encode(t.object)
 	if err != nil {
 		return false
 	}

@@ -269,7 +269,7 @@ func (c *Call) answer(ctx context.Context, code int, obj runtime.Object) error {
 	default:
 		body, err = wire.EncodeAs(obj, c.GVK, c.format)
 	}
-	wire.RecordOf(c.W).Spent(audit.Serialize, time.Since(since))
+	wire.RecordOf(c.W).AddLatency(audit.Serialize, time.Since(since))
 	if err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func (c *Call) serveGet(ctx context.Context) error {
 	span, since := c.serializing(ctx), time.Now()
 	defer span.End()
 	body, err := c.Endpoint.EncodeEntry(entry, c.format)
-	wire.RecordOf(c.W).Spent(audit.Serialize, time.Since(since))
+	wire.RecordOf(c.W).AddLatency(audit.Serialize, time.Since(since))
 	if err != nil {
 		return c.Endpoint.ExplainDecodeError(ctx, entry.Key, entry.Stored(), err)
 	}
@@ -114,7 +114,7 @@ func (c *Call) serveList(ctx context.Context) error {
 	span, since := c.serializing(ctx), time.Now()
 	defer span.End()
 	body, err := c.Endpoint.EncodePage(p, c.format)
-	wire.RecordOf(c.W).Spent(audit.Serialize, time.Since(since))
+	wire.RecordOf(c.W).AddLatency(audit.Serialize, time.Since(since))
 	if err == nil {
 		err = c.respondList(body)
 	} else {

@@ -37,13 +37,13 @@ type Metrics struct {
 	Health        *zpages.HealthMetrics
 	Conversions   *custom.Metrics
 
-	// series are the metrics of requests of one shape, so that a request looks up its labels once.
-	// Names of objects are not part of a shape, but resources that do not exist are: MaxSeries
-	// limits how many series unknown clients can create.
-	series sync.Map // shape → *requestSeries
-	Shapes int
-	mu     sync.Mutex // guards shapes
-	Others *requestSeries
+	// series are the metrics of requests by their labels, so that a request looks up its collectors
+	// once. Names of objects are no labels, but resources that do not exist are: MaxSeries limits
+	// how many series unknown clients can create.
+	series    sync.Map // requestLabels → *requestSeries
+	LabelSets int
+	mu        sync.Mutex // guards LabelSets
+	Others    *requestSeries
 }
 
 // MaxSeries is the largest number of label sets of requests; more share one series.

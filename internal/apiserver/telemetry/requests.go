@@ -19,8 +19,8 @@ import (
 // requestLabels is the part of a request that metrics distinguish.
 type requestLabels struct{ verb, group, version, resource, subresource, scope, component string }
 
-// requestSeries are the metrics of one shape; metrics that its verb does not have are nil. They
-// appear once a request has been counted.
+// requestSeries are the metrics of one set of labels; metrics that its verb does not have are nil.
+// They appear once a request has been counted.
 type requestSeries struct {
 	requestLabels
 	m           *Metrics
@@ -85,8 +85,8 @@ func (s requestLabels) valid() bool {
 	return true
 }
 
-// shapeOf returns the shape of a request.
-func shapeOf(info *wire.RequestInfo) requestLabels {
+// labelsOf returns the labels of a request.
+func labelsOf(info *wire.RequestInfo) requestLabels {
 	s := requestLabels{verb: metricVerb(info), group: info.GVR.Group, version: info.GVR.Version, resource: info.GVR.Resource, subresource: info.Subresource, scope: info.Scope()}
 	if info.IsResource {
 		s.component = component
@@ -100,26 +100,26 @@ func shapeOf(info *wire.RequestInfo) requestLabels {
 
 // SeriesOf returns the series of a request's labels.
 func (m *Metrics) SeriesOf(info *wire.RequestInfo) *requestSeries {
-	s := shapeOf(info)
+	s := labelsOf(info)
 	if found, ok := m.series.Load(s); ok {
 		return found.(*requestSeries)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.Shapes >= MaxSeries || !s.valid() {
+	if m.LabelSets >= MaxSeries || !s.valid() {
 		return m.Others
 	}
 	made, loaded := m.series.LoadOrStore(s, m.newSeries(s, info))
 	if !loaded {
-		m.Shapes++
+		m.LabelSets++
 	}
 	return made.(*requestSeries)
 }
 
-// known returns the shape of a request, if a request of this shape has been served. Requests that
-// are never served may have any shape.
+// known returns the labels of a request, if a request with these labels has been served. Requests
+// that are never served may have any labels.
 func (m *Metrics) known(info *wire.RequestInfo) requestLabels {
-	s := shapeOf(info)
+	s := labelsOf(info)
 	if _, ok := m.series.Load(s); ok {
 		return s
 	}

@@ -94,7 +94,7 @@ func (w *ResponseRecorder) Write(b []byte) (int, error) {
 	n, err := w.ResponseWriter.Write(b)
 	w.Written += int64(n)
 	if w.Audit != nil {
-		w.Audit.Spent(audit.Write, time.Since(since))
+		w.Audit.AddLatency(audit.Write, time.Since(since))
 	}
 	return n, err
 }
@@ -119,7 +119,7 @@ func (w *ResponseRecorder) Webhooks(mutating bool, took time.Duration) {
 	if mutating {
 		w.mutating.Add(int64(took))
 	} else {
-		audit.AtLeast(&w.validating, took)
+		audit.RaiseTo(&w.validating, took)
 	}
 	w.Audit.Webhooks(mutating, took)
 }

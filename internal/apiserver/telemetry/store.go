@@ -178,7 +178,7 @@ func (s *storeSeries) observe(ctx context.Context, op storeOperation, since time
 	use := s.used[op]()
 	use.requests.Inc()
 	use.durations.Observe(took.Seconds())
-	audit.From(ctx).Spent(audit.Store, took)
+	audit.From(ctx).AddLatency(audit.Store, took)
 	if err != nil {
 		s.m.failures.WithLabelValues(storeOperationNames[op], s.Group, s.Resource).Inc()
 	}

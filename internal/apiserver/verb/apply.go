@@ -29,7 +29,7 @@ type applyConfiguration struct {
 // decodeApplyConfiguration reads the YAML (or JSON) of an apply.
 func decodeApplyConfiguration(data []byte) (applyConfiguration, error) {
 	a := applyConfiguration{Unstructured: &unstructured.Unstructured{Object: map[string]any{}}}
-	doc, err := wire.YamlToJSON(data)
+	doc, err := wire.YAMLToJSON(data)
 	if err != nil {
 		err = fmt.Errorf("error converting YAML to JSON: %w", err)
 	} else {

@@ -202,5 +202,5 @@ func (op *Operation) asForbidden(err error) error {
 
 // newTxn begins the transaction of a write.
 func (op *Operation) newTxn() *registry.Transaction {
-	return &registry.Transaction{Of: op.Endpoint.Registry, Place: op.Endpoint.Place, DryRun: op.DryRun, KeepsOwners: op.applies}
+	return &registry.Transaction{Registry: op.Endpoint.Registry, Place: op.Endpoint.Place, DryRun: op.DryRun, KeepsOwners: op.applies}
 }

@@ -16,8 +16,8 @@ import (
 // EventEncoder encodes a watch's events as frames: JSON documents or length-delimited protobuf
 // messages.
 type EventEncoder struct {
-	E *registry.Endpoint
-	f wire.Format
+	Endpoint *registry.Endpoint
+	format   wire.Format
 	// head is the beginning of an object's JSON: kind and apiVersion.
 	head []byte
 	// rows is set when the table's columns have been sent.
@@ -27,17 +27,17 @@ type EventEncoder struct {
 // NewEventEncoder returns an encoder for the events of an endpoint in a format.
 func NewEventEncoder(e *registry.Endpoint, f wire.Format) EventEncoder {
 	head := wire.WithTypeMeta(nil, e.GVK, []byte("{}"))
-	return EventEncoder{E: e, f: f, head: append(head[:len(head)-1], ',')}
+	return EventEncoder{Endpoint: e, format: f, head: append(head[:len(head)-1], ',')}
 }
 
 // frame returns an event as it goes over the wire. The bytes are shared and must not be modified.
 func (x *EventEncoder) frame(ev watchEvent) ([]byte, error) {
-	if ev.entry == nil || x.f.As != "" {
+	if ev.entry == nil || x.format.As != "" {
 		return x.frameAlone(ev)
 	}
-	form, makeFrame := x.E.JSONForm, x.jsonEvent
-	if x.f.Media == wire.MediaProtobuf {
-		form, makeFrame = x.E.ProtobufForm, x.protobufEvent
+	form, makeFrame := x.Endpoint.JSONForm, x.jsonEvent
+	if x.format.Media == wire.MediaProtobuf {
+		form, makeFrame = x.Endpoint.ProtobufForm, x.protobufEvent
 	}
 	// All watches send the same bytes at about the same time.
 	return ev.entry.Passing(form+string(ev.typ), func() ([]byte, error) { return makeFrame(ev) })
@@ -52,22 +52,22 @@ func (ev *watchEvent) encoded() registry.EncodingFunc {
 }
 
 func (x *EventEncoder) jsonEvent(ev watchEvent) ([]byte, error) {
-	raw, err := x.E.JSONWith(ev.encoded(), ev.entry)
+	raw, err := x.Endpoint.JSONWith(ev.encoded(), ev.entry)
 	if err != nil {
 		return nil, err
 	}
-	if x.E.Custom != nil {
+	if x.Endpoint.Custom != nil {
 		return jsonFrame(ev.typ, raw), nil
 	}
 	return jsonFrame(ev.typ, x.head, raw[1:]), nil
 }
 
 func (x *EventEncoder) protobufEvent(ev watchEvent) ([]byte, error) {
-	raw, err := x.E.ProtobufWith(ev.encoded(), ev.entry)
+	raw, err := x.Endpoint.ProtobufWith(ev.encoded(), ev.entry)
 	if err != nil {
 		return nil, err
 	}
-	return protobufFrame(ev.typ, wire.Envelope(x.E.GVK, raw))
+	return protobufFrame(ev.typ, wire.Envelope(x.Endpoint.GVK, raw))
 }
 
 // frameAlone encodes events whose frames are not shared.
@@ -76,7 +76,7 @@ func (x *EventEncoder) frameAlone(ev watchEvent) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if x.f.Media == wire.MediaProtobuf {
+	if x.format.Media == wire.MediaProtobuf {
 		return protobufFrame(ev.typ, body)
 	}
 	return jsonFrame(ev.typ, body), nil
@@ -85,31 +85,31 @@ func (x *EventEncoder) frameAlone(ev watchEvent) ([]byte, error) {
 // encode encodes the object of an event that is not shared: bookmarks, errors, tables and metadata.
 func (x *EventEncoder) encode(ev watchEvent) ([]byte, error) {
 	if ev.typ == watch.Error {
-		return encodeObjectAs(ev.obj, wire.StatusKind, x.f.Media)
+		return encodeObjectAs(ev.obj, wire.StatusKind, x.format.Media)
 	}
 	obj := ev.obj
 	if ev.entry != nil {
 		var err error
-		if obj, err = x.E.ObjectOf(ev.entry); err != nil {
+		if obj, err = x.Endpoint.ObjectOf(ev.entry); err != nil {
 			return nil, err
 		}
 	}
 	switch {
-	case x.f.Table():
-		table, err := x.E.Table([]runtime.Object{obj}, metav1.ListMeta{ResourceVersion: wire.Accessor(obj).GetResourceVersion()}, x.f, !x.rows)
+	case x.format.Table():
+		table, err := x.Endpoint.Table([]runtime.Object{obj}, metav1.ListMeta{ResourceVersion: wire.Accessor(obj).GetResourceVersion()}, x.format, !x.rows)
 		if err != nil {
 			return nil, err
 		}
 		x.rows = true
-		return encodeObjectAs(table, schema.GroupVersionKind{Group: metav1.GroupName, Version: x.f.AsVersion, Kind: "Table"}, x.f.Media)
-	case x.f.Metadata():
-		return encodeObjectAs(x.E.PartialMetadata(obj), schema.GroupVersionKind{Group: metav1.GroupName, Version: x.f.AsVersion, Kind: "PartialObjectMetadata"}, x.f.Media)
+		return encodeObjectAs(table, schema.GroupVersionKind{Group: metav1.GroupName, Version: x.format.AsVersion, Kind: "Table"}, x.format.Media)
+	case x.format.Metadata():
+		return encodeObjectAs(x.Endpoint.PartialMetadata(obj), schema.GroupVersionKind{Group: metav1.GroupName, Version: x.format.AsVersion, Kind: "PartialObjectMetadata"}, x.format.Media)
 	}
-	versioned, err := x.E.FromHub(obj)
+	versioned, err := x.Endpoint.FromHub(obj)
 	if err != nil {
 		return nil, err
 	}
-	return encodeObjectAs(versioned, x.E.GVK, x.f.Media)
+	return encodeObjectAs(versioned, x.Endpoint.GVK, x.format.Media)
 }
 
 // encodeObjectAs is EncodeAs for a stream: JSON without newline or indentation.

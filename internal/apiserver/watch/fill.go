@@ -15,7 +15,7 @@ const turnBytes = 96 << 10
 
 // fill puts events into the buffer, or writes shared frames. more reports that there are others.
 func (st *WatchStream) fill(b *streamBuffer) (more bool, err error) {
-	w := st.W
+	w := st.Watcher
 	if w.Cursor == nil && st.Member.hub == nil {
 		// The watch's revision was too old.
 		return false, errors.Join(st.put(b, w.expiredEvent()), errWatchOver)
@@ -38,7 +38,7 @@ func (st *WatchStream) fill(b *streamBuffer) (more bool, err error) {
 
 // fillInitial puts the objects that existed at the beginning.
 func (st *WatchStream) fillInitial(b *streamBuffer) (more bool, err error) {
-	w := st.W
+	w := st.Watcher
 	for ; len(w.Initial) > 0; w.Initial = w.Initial[1:] {
 		if len(b.frames) >= b.room {
 			return true, nil
@@ -63,7 +63,7 @@ func (st *WatchStream) fillInitial(b *streamBuffer) (more bool, err error) {
 
 // fillOwn puts events of the stream's own cursor. After the last one it joins the hub.
 func (st *WatchStream) fillOwn(b *streamBuffer) (more bool, err error) {
-	w := st.W
+	w := st.Watcher
 	for {
 		if len(st.pending) == 0 {
 			changes, revision, err := w.Cursor.Poll()
@@ -75,7 +75,7 @@ func (st *WatchStream) fillOwn(b *streamBuffer) (more bool, err error) {
 			}
 			w.revision = max(w.revision, revision)
 			if len(changes) == 0 {
-				if w.canShare(st.F) && w.Join(&st.Member, st.Enc, st.Out.Chunked()) {
+				if w.canShare(st.Format) && w.Join(&st.Member, st.Enc, st.Out.Chunked()) {
 					st.Enc = nil
 				}
 				return false, nil
@@ -103,7 +103,7 @@ func (st *WatchStream) putExpiry(b *streamBuffer, why error) error {
 	if errors.Is(why, cache.ErrForgotten) {
 		return errWatchOver
 	}
-	return errors.Join(st.put(b, st.W.expiredEvent()), errWatchOver)
+	return errors.Join(st.put(b, st.Watcher.expiredEvent()), errWatchOver)
 }
 
 // fillShared writes the hub's frames.
@@ -113,7 +113,7 @@ func (st *WatchStream) fillShared(b *streamBuffer) (more bool, err error) {
 	}
 	for sent := 0; sent < b.room; {
 		frames, revision, err := st.Member.Take(b.room - sent)
-		st.W.revision = max(st.W.revision, revision)
+		st.Watcher.revision = max(st.Watcher.revision, revision)
 		switch {
 		case errors.Is(err, errFramesDropped):
 			return true, st.fallBack()
@@ -135,12 +135,12 @@ func (st *WatchStream) fillShared(b *streamBuffer) (more bool, err error) {
 // fallBack leaves the hub and opens the stream's own cursor.
 func (st *WatchStream) fallBack() error {
 	st.Member.Leave()
-	enc := NewEventEncoder(st.W.Op.Endpoint, st.F)
+	enc := NewEventEncoder(st.Watcher.Op.Endpoint, st.Format)
 	st.Enc = &enc
-	if err := st.W.reopen(); err != nil || st.W.Cursor == nil {
+	if err := st.Watcher.reopen(); err != nil || st.Watcher.Cursor == nil {
 		return err // the next turn reports that the revision is too old
 	}
-	st.W.Cursor.Notify(st.Wake)
+	st.Watcher.Cursor.Notify(st.Wake)
 	return nil
 }
 
@@ -154,7 +154,7 @@ func (st *WatchStream) fillDue(b *streamBuffer) error {
 		return nil
 	}
 	defer func() { st.Timer.Reset(time.Until(st.nextDue())) }()
-	if !st.W.req.Opts.AllowWatchBookmarks || now.Before(st.nextDue()) {
+	if !st.Watcher.req.Opts.AllowWatchBookmarks || now.Before(st.nextDue()) {
 		return nil
 	}
 	if st.Member.hub != nil {
@@ -162,10 +162,10 @@ func (st *WatchStream) fillDue(b *streamBuffer) error {
 		if !ok {
 			return nil // events come first
 		}
-		st.W.revision = max(st.W.revision, revision)
+		st.Watcher.revision = max(st.Watcher.revision, revision)
 	}
 	st.lastWrite = now
-	return st.put(b, watchEvent{typ: watch.Bookmark, obj: st.W.BookmarkObject(st.W.revision, false)})
+	return st.put(b, watchEvent{typ: watch.Bookmark, obj: st.Watcher.BookmarkObject(st.Watcher.revision, false)})
 }
 
 func (st *WatchStream) put(b *streamBuffer, ev watchEvent) error {
@@ -173,7 +173,7 @@ func (st *WatchStream) put(b *streamBuffer, ev watchEvent) error {
 		return st.putAs(b, ev, st.Enc)
 	}
 	// The hub has the encoder; this is one event outside it.
-	enc := NewEventEncoder(st.W.Op.Endpoint, st.F)
+	enc := NewEventEncoder(st.Watcher.Op.Endpoint, st.Format)
 	return st.putAs(b, ev, &enc)
 }
 
@@ -182,7 +182,7 @@ func (st *WatchStream) putAs(b *streamBuffer, ev watchEvent, enc *EventEncoder) 
 	if err != nil {
 		return err
 	}
-	st.W.Op.Endpoint.Watched.Sent(len(frame))
+	st.Watcher.Op.Endpoint.Watched.Sent(len(frame))
 	if st.Out.Chunked() {
 		b.frames = appendChunk(b.frames, frame)
 	} else {

@@ -53,7 +53,7 @@ func (fr *frames) put(ev watchEvent) error {
 	if err != nil {
 		return err
 	}
-	fr.E.Watched.Sent(len(frame))
+	fr.Endpoint.Watched.Sent(len(frame))
 	return fr.putFrames(frame)
 }
 
@@ -84,7 +84,7 @@ func (s *Server) Serve(ctx context.Context, w *telemetry.ResponseRecorder, r *ht
 	}
 	if s.canDetach(r, wt) {
 		w.WriteHeader(http.StatusOK)
-		if err := s.stream(w, r, f, wt); err != nil {
+		if err := s.detachConnection(w, r, f, wt); err != nil {
 			s.Log.Debug("a watch did not begin", "resource", wt.Op.Endpoint.GVR.String(), "err", err)
 		}
 		return
@@ -115,7 +115,7 @@ func (s *Server) Serve(ctx context.Context, w *telemetry.ResponseRecorder, r *ht
 			release()
 		}
 	}
-	wt.detach = func(end time.Time) bool { return s.settle(w, r, f, wt, end) }
+	wt.detach = func(end time.Time) bool { return s.detachStream(w, r, f, wt, end) }
 	if err := wt.Run(ctx, fr); err != nil {
 		s.Log.Debug("a watch ended early", "resource", wt.Op.Endpoint.GVR.String(), "err", err)
 	}

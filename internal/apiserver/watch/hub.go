@@ -157,11 +157,11 @@ func (w *Watcher) Join(m *Member, enc *EventEncoder, chunked bool) bool {
 		return false
 	}
 	form := w.Op.Endpoint.JSONForm
-	if enc.f.Media == wire.MediaProtobuf {
+	if enc.format.Media == wire.MediaProtobuf {
 		form = w.Op.Endpoint.ProtobufForm
 	}
 	key := HubKey{reader: w.reader, namespace: w.Op.Namespace, labels: w.req.Labels.String(), fields: w.req.Fields.String(), Form: form, Chunked: chunked}
-	s, taken := w.of, false
+	s, taken := w.server, false
 	joined := s.Hubs.join(key, m, w.revision, func() *Hub {
 		taken = true
 		return newHub(s.Pool, *enc, w.Cursor)
@@ -186,7 +186,7 @@ func (w *Watcher) reopen() (err error) {
 
 // newHub creates a hub that takes over the cursor; enter makes it follow the cursor.
 func newHub(pool *taskpool.Pool, enc EventEncoder, cursor *cache.Cursor) *Hub {
-	h := &Hub{pool: pool, endpoint: enc.E, Enc: enc, Cursor: cursor}
+	h := &Hub{pool: pool, endpoint: enc.Endpoint, Enc: enc, Cursor: cursor}
 	h.task = taskpool.NewTask(h.turn)
 	return h
 }

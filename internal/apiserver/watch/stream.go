@@ -28,8 +28,8 @@ type WatchStream struct {
 	Server  *Server
 	Task    taskpool.Task
 	Out     transport.Response
-	W       *Watcher
-	F       wire.Format
+	Watcher *Watcher
+	Format  wire.Format
 	Enc     *EventEncoder  // nil while a hub makes the frames
 	pending []cache.Change // changes of cursor that did not fit
 	Member  Member
@@ -108,9 +108,9 @@ func (s *Server) canDetach(r *http.Request, wt *Watcher) bool {
 	return wt.Op.Endpoint.Custom == nil && s.Transport.CanDetachConnection(r)
 }
 
-// stream takes a watch, whose response has begun, out of its request, with its connection, audit
-// record and metrics.
-func (s *Server) stream(w *telemetry.ResponseRecorder, r *http.Request, f wire.Format, wt *Watcher) error {
+// detachConnection takes a watch, whose response has begun, out of its request, with its
+// connection, audit record and metrics.
+func (s *Server) detachConnection(w *telemetry.ResponseRecorder, r *http.Request, f wire.Format, wt *Watcher) error {
 	out, err := s.Transport.DetachConnection(w, r)
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func (s *Server) stream(w *telemetry.ResponseRecorder, r *http.Request, f wire.F
 			seats()
 		}
 	}
-	if !s.Streams.add(st, s.Wg) {
+	if !s.Streams.add(st, s.WaitGroup) {
 		st.finish(errWatchOver)
 		return nil
 	}
@@ -140,9 +140,9 @@ func (s *Server) stream(w *telemetry.ResponseRecorder, r *http.Request, f wire.F
 	return nil
 }
 
-// settle takes an HTTP/2 watch that has sent the initial objects and has caught up out of its
+// detachStream takes an HTTP/2 watch that has sent the initial objects and has caught up out of its
 // request. Its handler then returns.
-func (s *Server) settle(w *telemetry.ResponseRecorder, r *http.Request, f wire.Format, wt *Watcher, end time.Time) bool {
+func (s *Server) detachStream(w *telemetry.ResponseRecorder, r *http.Request, f wire.Format, wt *Watcher, end time.Time) bool {
 	if s.Leaving.Load() {
 		return false
 	}
@@ -153,7 +153,7 @@ func (s *Server) settle(w *telemetry.ResponseRecorder, r *http.Request, f wire.F
 	st := s.newStream(w, f, wt, out, end)
 	// No longer needed, and they hold the request.
 	wt.OnInitialSent, wt.limitClient, wt.detach, wt.Bookmark = nil, nil, nil, false
-	if !s.Streams.add(st, s.Wg) || out.Start(&st.Task, st.Stop) != nil {
+	if !s.Streams.add(st, s.WaitGroup) || out.Start(&st.Task, st.Stop) != nil {
 		st.Stop()
 		return true
 	}
@@ -165,7 +165,7 @@ func (s *Server) settle(w *telemetry.ResponseRecorder, r *http.Request, f wire.F
 func (s *Server) newStream(w *telemetry.ResponseRecorder, f wire.Format, wt *Watcher, out transport.Response, end time.Time) *WatchStream {
 	wt.Op.Warn = nil // which holds the request
 	enc := NewEventEncoder(wt.Op.Endpoint, f)
-	st := &WatchStream{Server: s, Out: out, W: wt, F: f, Enc: &enc, lastWrite: time.Now(), End: end}
+	st := &WatchStream{Server: s, Out: out, Watcher: wt, Format: f, Enc: &enc, lastWrite: time.Now(), End: end}
 	record, ended := w.Audit, w.OnEnd
 	w.Detached = true
 	st.OnEnd = func() {
@@ -184,8 +184,8 @@ func (s *Server) newStream(w *telemetry.ResponseRecorder, f wire.Format, wt *Wat
 
 // begin gives the stream its first turn. It may have had others already.
 func (st *WatchStream) begin() {
-	if st.W.Cursor != nil {
-		st.W.Cursor.Notify(st.Wake)
+	if st.Watcher.Cursor != nil {
+		st.Watcher.Cursor.Notify(st.Wake)
 	}
 	st.Timer.Reset(time.Until(st.nextDue()))
 	if st.clientGone.Load() {
@@ -205,7 +205,7 @@ func (st *WatchStream) Stop() {
 
 // nextDue returns when something is due without an event: a bookmark or the end.
 func (st *WatchStream) nextDue() time.Time {
-	if !st.W.req.Opts.AllowWatchBookmarks {
+	if !st.Watcher.req.Opts.AllowWatchBookmarks {
 		return st.End
 	}
 	due := st.lastWrite.Add(bookmarkEvery)
@@ -232,7 +232,7 @@ var errPanic = errors.New("panic, see the log")
 func (st *WatchStream) Turn() (rest time.Duration) {
 	defer func() {
 		if v := recover(); v != nil {
-			st.W.Op.Endpoint.LogPanic("panic while watching", v)
+			st.Watcher.Op.Endpoint.LogPanic("panic while watching", v)
 			st.finish(errPanic)
 			rest = taskpool.Ended
 		}
@@ -257,7 +257,7 @@ func (st *WatchStream) serve() time.Duration {
 	if err == nil || errors.Is(err, errWatchOver) {
 		err = errors.Join(err, st.send(b))
 	}
-	if st.W.OnInitialSent != nil { // the socket has taken the earlier writes
+	if st.Watcher.OnInitialSent != nil { // the socket has taken the earlier writes
 		st.extendDeadline()
 	}
 	sent, failed := st.Out.End(&b.out)
@@ -310,22 +310,22 @@ var streamBuffers = sync.Pool{New: func() any { return &streamBuffer{} }}
 func (st *WatchStream) finish(cause error) {
 	known := st.Server.Streams.remove(st)
 	if cause != nil && !errors.Is(cause, errWatchOver) {
-		st.Server.Log.Debug("a watch ended early", "resource", st.W.Op.Endpoint.GVR.String(), "err", cause)
+		st.Server.Log.Debug("a watch ended early", "resource", st.Watcher.Op.Endpoint.GVR.String(), "err", cause)
 	}
 	st.Timer.Stop()
 	if st.Member.hub != nil {
 		st.Member.Leave()
 	}
-	if st.W.Cursor != nil {
-		st.W.Cursor.Close()
+	if st.Watcher.Cursor != nil {
+		st.Watcher.Cursor.Close()
 	}
-	if st.W.OnInitialSent != nil {
-		st.W.OnInitialSent()
+	if st.Watcher.OnInitialSent != nil {
+		st.Watcher.OnInitialSent()
 	}
 	st.OnEnd()
 	st.Out.Finish(cause != nil && !errors.Is(cause, errWatchOver), func() {
 		if known {
-			st.Server.Wg.Done()
+			st.Server.WaitGroup.Done()
 		}
 	})
 }

@@ -53,22 +53,22 @@ type Server struct {
 	Log *slog.Logger
 	// Timeout is the longest duration of a request that is no watch.
 	Timeout time.Duration
-	// Least is the shortest time after which a watch without timeoutSeconds ends.
-	Least     time.Duration
-	Transport transport.Transport
-	Pace      *taskpool.Pace
-	Pool      *taskpool.Pool
-	Hubs      hubs
-	Streams   streams
-	// Wg counts the goroutines and streams that the shutdown waits for.
-	Wg *sync.WaitGroup
+	// MinDuration is the shortest time after which a watch without timeoutSeconds ends.
+	MinDuration time.Duration
+	Transport   transport.Transport
+	Pace        *taskpool.Pace
+	Pool        *taskpool.Pool
+	Hubs        hubs
+	Streams     streams
+	// WaitGroup counts the goroutines and streams that the shutdown waits for.
+	WaitGroup *sync.WaitGroup
 	// Leaving is set when the server takes no new connections.
 	Leaving *atomic.Bool
 }
 
 // Watcher is one open watch.
 type Watcher struct {
-	of      *Server
+	server  *Server
 	Op      *verb.Operation
 	req     *registry.ListRequest
 	Initial []*cache.Entry
@@ -96,7 +96,7 @@ func (s *Server) Open(ctx context.Context, op *verb.Operation, req *registry.Lis
 	if err != nil {
 		return nil, wire.StoreError(err)
 	}
-	w := &Watcher{of: s, Op: op, req: req}
+	w := &Watcher{server: s, Op: op, req: req}
 	rv, initial := req.Opts.ResourceVersion, req.Opts.SendInitialEvents
 	switch {
 	case initial != nil && *initial, initial == nil && (rv == "" || rv == "0"):
@@ -186,7 +186,7 @@ func (w *Watcher) Run(ctx context.Context, sink eventSink) error {
 // next sends the next changes, or a bookmark after a while without any. A watch that has caught up
 // continues in a hub, if it can.
 func (w *Watcher) next(ctx context.Context, end time.Time, sink eventSink) error {
-	if shared, ok := sink.(frameSink); ok && w.canShare(shared.encoder().f) {
+	if shared, ok := sink.(frameSink); ok && w.canShare(shared.encoder().format) {
 		changes, revision, err := w.Cursor.Poll()
 		if err != nil || len(changes) > 0 {
 			return w.send(ctx, sink, changes, revision, err)
@@ -361,7 +361,7 @@ func (w *Watcher) takeFrames(sink frameSink, m *waitingMember) (sent int, err er
 // pause delays the next write so that it carries more events, if there are enough watches and
 // events to make this worthwhile.
 func (w *Watcher) pause(ctx context.Context) {
-	gap := w.of.Pace.Wrote(&w.pace)
+	gap := w.server.Pace.Wrote(&w.pace)
 	if gap == 0 {
 		return
 	}
@@ -437,6 +437,6 @@ func (w *Watcher) duration() time.Duration {
 		// the end.
 		return max(0, time.Duration(*seconds)*time.Second)
 	}
-	least := w.of.Least
+	least := w.server.MinDuration
 	return least + rand.N(least)
 }

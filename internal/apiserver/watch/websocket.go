@@ -22,8 +22,8 @@ func (m *messages) put(ev watchEvent) error {
 	if err != nil {
 		return err
 	}
-	m.fr.E.Watched.Sent(len(frame))
-	if m.fr.f.Media == wire.MediaProtobuf {
+	m.fr.Endpoint.Watched.Sent(len(frame))
+	if m.fr.format.Media == wire.MediaProtobuf {
 		const length = 4 // messages need no length prefix
 		return websocket.Message.Send(m.ws, frame[length:])
 	}

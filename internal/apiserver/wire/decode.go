@@ -209,8 +209,8 @@ func AsJSON(media string, data []byte) (doc []byte, duplicates []error, err erro
 	return doc, duplicates, nil
 }
 
-// YamlToJSON converts a YAML document to JSON.
-func YamlToJSON(data []byte) ([]byte, error) {
+// YAMLToJSON converts a YAML document to JSON.
+func YAMLToJSON(data []byte) ([]byte, error) {
 	if err := bounds.Aliases(data); err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func RecordPatch(rec *audit.Record, patch []byte) {
 	}
 	if !json.Valid(patch) {
 		var err error
-		if patch, err = YamlToJSON(patch); err != nil {
+		if patch, err = YAMLToJSON(patch); err != nil {
 			return // the request will be refused
 		}
 	}
