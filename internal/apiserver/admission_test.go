@@ -11,7 +11,7 @@ import (
 )
 
 func TestAdmissionCannotMoveAnObjectToAnotherNamespace(t *testing.T) {
-	s, m := meddled(t)
+	s, m := newRecordingServer(t)
 	const path = "/api/v1/namespaces/default/configmaps"
 	move := func(to string) func(*admission.Attributes) {
 		return func(a *admission.Attributes) {
@@ -43,7 +43,7 @@ func TestAdmissionCannotMoveAnObjectToAnotherNamespace(t *testing.T) {
 }
 
 func TestAdmissionSeesTheNamesOfThePath(t *testing.T) {
-	s, m := meddled(t)
+	s, m := newRecordingServer(t)
 	const namespaced = "/api/v1/namespaces/default/"
 	do(t, s, "POST", namespaced+"configmaps", `{"metadata":{"name":"x"}}`)
 	for _, tc := range []struct{ method, path, body, want string }{

@@ -11,17 +11,17 @@ import (
 	"github.com/knarr-project/knarr/internal/admission"
 )
 
-// meddler is a mutating plugin that records what it is shown and may change it.
-type meddler struct {
+// recordingPlugin is a mutating plugin that records what it is shown and may change it.
+type recordingPlugin struct {
 	shown  []string
 	change func(a *admission.Attributes)
 }
 
-func (*meddler) Name() string { return "Meddler" }
+func (*recordingPlugin) Name() string { return "Recorder" }
 
-func (*meddler) Handles(admission.Operation) bool { return true }
+func (*recordingPlugin) Handles(admission.Operation) bool { return true }
 
-func (m *meddler) Admit(_ context.Context, a *admission.Attributes) error {
+func (m *recordingPlugin) Admit(_ context.Context, a *admission.Attributes) error {
 	namespace := "-"
 	if acc, err := meta.Accessor(a.Object); err == nil {
 		namespace = acc.GetNamespace()
@@ -33,17 +33,17 @@ func (m *meddler) Admit(_ context.Context, a *admission.Attributes) error {
 	return nil
 }
 
-func meddled(t *testing.T) (*Server, *meddler) {
-	s, m := newTestServer(t), &meddler{}
-	s.Use(Security{Authorizer: allowAll{}, TokenIssuer: brief{}, Admission: admission.NewChain(nil, m)})
+func newRecordingServer(t *testing.T) (*Server, *recordingPlugin) {
+	s, m := newTestServer(t), &recordingPlugin{}
+	s.Use(Security{Authorizer: allowAll{}, TokenIssuer: shortTokenIssuer{}, Admission: admission.NewChain(nil, m)})
 	return s, m
 }
 
-// readable issues a token that can be parsed.
-type readable struct{}
+// readableTokenIssuer issues a token that can be parsed.
+type readableTokenIssuer struct{}
 
-func (readable) Issue(ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+func (readableTokenIssuer) Issue(ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	// {"alg":"none"}, {"jti":"id-1"}
 	request.Status.Token = "eyJhbGciOiJub25lIn0.eyJqdGkiOiJpZC0xIn0.AA"
-	return brief{}.Issue(ctx, namespace, name, request)
+	return shortTokenIssuer{}.Issue(ctx, namespace, name, request)
 }

@@ -12,7 +12,7 @@ func TestAutoscalerV2DropsFieldAnnotations(t *testing.T) {
 	const spec = `"spec":{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"}}`
 	const old = `"autoscaling.alpha.kubernetes.io/`
 	merge := []string{"Content-Type", "application/merge-patch+json"}
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"a new autoscaler", "POST", v2, `{"metadata":{"name":"a","annotations":{"keep":"x",` + old + `current-metrics":"1",` + old + `scale-up-tolerance":"x"}},` + spec + `}`, nil, 201, `"annotations":{"keep":"x"}`, "alpha", ""},
 		{"a patch", "PATCH", v2 + "/a", `{"metadata":{"annotations":{"more":"y",` + old + `behavior":"{}"}}}`, merge, 200, `"annotations":{"keep":"x","more":"y"}`, "alpha", ""},
 		{"a patch of its status", "PATCH", v2 + "/a/status", `{"metadata":{"annotations":{` + old + `conditions":"[]"}},"status":{"desiredReplicas":1}}`, merge, 200, `"annotations":{"keep":"x","more":"y"}`, "alpha", ""},

@@ -130,15 +130,15 @@ func TestWebSocketExecNeedsTheVerbCreate(t *testing.T) {
 	}
 	const unscheduled = "pod p does not have a host assigned"
 	for _, subresource := range []string{"exec", "attach", "portforward"} {
-		before := asked{subresource + " for who may do everything", "GET", pods + "/p/" + subresource + "?command=sh", "", nil, 400, unscheduled, "", ""}
+		before := answerCase{subresource + " for who may do everything", "GET", pods + "/p/" + subresource + "?command=sh", "", nil, 400, unscheduled, "", ""}
 		before.check(t, s)
 	}
 	s.Use(Security{Authorizer: reader{}})
 	for _, subresource := range []string{"exec", "attach", "portforward"} {
-		refused := asked{subresource, "GET", pods + "/p/" + subresource + "?command=sh", "", nil, 403, `cannot create resource \"pods/` + subresource + `\"`, unscheduled, ""}
+		refused := answerCase{subresource, "GET", pods + "/p/" + subresource + "?command=sh", "", nil, 403, `cannot create resource \"pods/` + subresource + `\"`, unscheduled, ""}
 		refused.check(t, s)
 	}
-	log := asked{"a log is read", "GET", pods + "/p/log", "", nil, 204, "", "", ""}
+	log := answerCase{"a log is read", "GET", pods + "/p/log", "", nil, 204, "", "", ""}
 	log.check(t, s)
 }
 
@@ -150,14 +150,14 @@ func TestUpdateAndApplyNeedTheVerbCreateForNewObjects(t *testing.T) {
 	pod := func(name, image string) string {
 		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + name + `"},"spec":{"containers":[{"name":"c","image":"` + image + `"}]}}`
 	}
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"a lease by a user who may create", "PUT", leases + "there", lease("there"), nil, 201, "", "", ""},
 		{"a pod by a user who may create", "PATCH", pods + "there?fieldManager=m", pod("there", "i"), apply, 201, "", "", ""},
 	} {
 		a.check(t, s)
 	}
 	s.Use(Security{Authorizer: reader{}})
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"an existing pod", "PATCH", pods + "there?fieldManager=m", pod("there", "j"), apply, 200, "", "", ""},
 		{"a new lease", "PUT", leases + "x", lease("x"), nil, 403, `cannot create resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"default\"`, "", ""},
 		{"a dry run of a new lease", "PUT", leases + "x?dryRun=All", lease("x"), nil, 403, `cannot create resource \"leases\"`, "", ""},

@@ -22,7 +22,7 @@ func TestDeleteOptionsMayBeOfTheirOwnGroup(t *testing.T) {
 func TestDeletionOfJobsWarnsAboutTheirPods(t *testing.T) {
 	s := newTestServer(t)
 	const path, warning = "/apis/batch/v1/namespaces/default/jobs", "child pods are preserved by default when jobs are deleted"
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"no job is selected", "DELETE", path + "?labelSelector=a", "", nil, 200, `"items":[]`, "", warning},
 		{"an invalid continue token", "DELETE", path + "?continue=x", "", nil, 400, "invalid continue token", "", warning},
 		{"an invalid selector", "DELETE", path + "?labelSelector=!!", "", nil, 400, "unable to parse requirement", "", ""},
@@ -37,7 +37,7 @@ func TestDeletionOfJobsWarnsAboutTheirPods(t *testing.T) {
 func TestSecondDeletionOfANamespaceChangesNothing(t *testing.T) {
 	s := newTestServer(t)
 	const path = "/api/v1/namespaces/a"
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"a namespace", "POST", "/api/v1/namespaces", `{"metadata":{"name":"a"}}`, nil, 201, "", "", ""},
 		{"the namespace is deleted", "DELETE", path, `{"propagationPolicy":"Orphan"}`, nil, 200, `"finalizers":["orphan"]`, "", ""},
 		{"it is deleted again", "DELETE", path, `{"propagationPolicy":"Foreground"}`, nil, 200, `"finalizers":["orphan"]`, "foregroundDeletion", ""},
@@ -49,7 +49,7 @@ func TestSecondDeletionOfANamespaceChangesNothing(t *testing.T) {
 func TestPropagationSetsAndRemovesFinalizers(t *testing.T) {
 	s := newTestServer(t)
 	const maps, events, classes = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/events", "/apis/storage.k8s.io/v1/storageclasses"
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"an object with finalizers", "POST", maps, `{"metadata":{"name":"a","finalizers":["foregroundDeletion","a.example/b"]}}`, nil, 201, "", "", ""},
 		{"an existing finalizer stays in its place", "DELETE", maps + "/a", `{"propagationPolicy":"Foreground"}`, nil, 200, `"finalizers":["foregroundDeletion","a.example/b"]`, "", ""},
 		{"a new finalizer is the last", "DELETE", maps + "/a", `{"propagationPolicy":"Orphan"}`, nil, 200, `"finalizers":["a.example/b","orphan"]`, "", ""},
@@ -66,7 +66,7 @@ func TestPropagationSetsAndRemovesFinalizers(t *testing.T) {
 func TestDeleteCollectionAnswersInEveryFormat(t *testing.T) {
 	s := newTestServer(t)
 	const maps = "/api/v1/namespaces/default/configmaps"
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"an object", "POST", maps, `{"metadata":{"name":"a","labels":{"a":"b"}}}`, nil, 201, "", "", ""},
 		{"list options are validated before delete options", "DELETE", maps + "?resourceVersionMatch=Exact", `{"propagationPolicy":"Orphan","orphanDependents":true}`, nil, 422, "resourceVersionMatch is forbidden unless", "cannot be both set", ""},
 		{"delete options of an unknown group", "DELETE", maps + "?labelSelector=none", `{"kind":"DeleteOptions","apiVersion":"nowhere.example/v1"}`, nil, 200, `"items":[]`, "", ""},
@@ -83,7 +83,7 @@ func TestInvalidDeleteOptionsAreRefused(t *testing.T) {
 	const one = "/api/v1/namespaces/default/secrets/a"
 	const version = `"message":"unexpected GroupVersion string: a/b/c"`
 	yaml := []string{"Content-Type", "application/yaml"}
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"a version of too many parts", "DELETE", one, `{"apiVersion":"a/b/c"}`, nil, 400, version, "", ""},
 		{"an invalid version with the kind", "DELETE", one, `{"kind":"DeleteOptions","apiVersion":"a/b/c"}`, nil, 400, version, "", ""},
 		{"an invalid version in YAML", "DELETE", one, "apiVersion: a/b/c\n", yaml, 400, version, "", ""},

@@ -51,13 +51,13 @@ func TestDeviceTaintOfTheSameSecondIsNoChange(t *testing.T) {
 	merge := []string{"Content-Type", "application/merge-patch+json"}
 	for _, one := range []struct {
 		after time.Duration
-		asked
+		answerCase
 	}{
-		{0, asked{"a new one", "POST", path, body(""), nil, 201, `"generation":1,"creation`, "", ""}},
-		{0, asked{"the same taint again", "PATCH", path + "/s", body(""), merge, 200, `"generation":1,"creation`, "", ""}},
-		{time.Second, asked{"the same taint a second later", "PATCH", path + "/s", body(""), merge, 200, `"generation":2,"creation`, "", ""}},
-		{time.Second, asked{"a field that is dropped is a change", "PATCH", path + "/s", body(`"attributes":{"m":{"string":"a","ints":[1]}},`), merge, 200, `"generation":3,"creation`, `"ints"`, ""}},
-		{time.Second, asked{"a field that is dropped is a change again", "PATCH", path + "/s", body(`"attributes":{"m":{"string":"a","ints":[1]}},`), merge, 200, `"generation":4,"creation`, `"ints"`, ""}},
+		{0, answerCase{"a new one", "POST", path, body(""), nil, 201, `"generation":1,"creation`, "", ""}},
+		{0, answerCase{"the same taint again", "PATCH", path + "/s", body(""), merge, 200, `"generation":1,"creation`, "", ""}},
+		{time.Second, answerCase{"the same taint a second later", "PATCH", path + "/s", body(""), merge, 200, `"generation":2,"creation`, "", ""}},
+		{time.Second, answerCase{"a field that is dropped is a change", "PATCH", path + "/s", body(`"attributes":{"m":{"string":"a","ints":[1]}},`), merge, 200, `"generation":3,"creation`, `"ints"`, ""}},
+		{time.Second, answerCase{"a field that is dropped is a change again", "PATCH", path + "/s", body(`"attributes":{"m":{"string":"a","ints":[1]}},`), merge, 200, `"generation":4,"creation`, `"ints"`, ""}},
 	} {
 		later.Store(int64(one.after))
 		one.check(t, s)

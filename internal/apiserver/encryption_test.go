@@ -66,7 +66,7 @@ func TestDecryptionErrorsAreExplained(t *testing.T) {
 	const secrets, why = "/api/v1/namespaces/default/secrets", "cipher: message authentication failed"
 	put("broken", "k8s:enc:aesgcm:v1:key1:too short to be anything but broken")
 	put("other", "no object")
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"a readable object", "POST", secrets, `{"metadata":{"name":"fine"}}`, nil, 201, "fine", "", ""},
 		{"an object that cannot be decrypted", "GET", secrets + "/broken", "", nil, 500, `"message":"Internal error occurred: ` + why + `","reason":"InternalError"`, "", ""},
 		{"a change of that object", "PUT", secrets + "/broken", `{"metadata":{"name":"broken"}}`, nil, 500, `"message":"Internal error occurred: ` + why + `","reason":"InternalError"`, "", ""},

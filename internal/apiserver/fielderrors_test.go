@@ -22,7 +22,7 @@ func TestErrorsOfAdminAccessClaimsAreReportedTogether(t *testing.T) {
 	}
 	const claims = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims"
 	const refused = "spec.devices.requests[0].adminAccess: Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label"
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"an otherwise valid claim", "POST", claims, `{"metadata":{"name":"a"},"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c","adminAccess":true}}]}}}`, nil, 422, "is invalid: " + refused, "requests[0].name", ""},
 		{"a claim with another error", "POST", claims, `{"metadata":{"name":"a"},"spec":{"devices":{"requests":[{"name":"R","exactly":{"deviceClassName":"c","adminAccess":true}}]}}}`, nil, 422, "is invalid: [" + refused, "", ""},
 	} {
@@ -30,10 +30,10 @@ func TestErrorsOfAdminAccessClaimsAreReportedTogether(t *testing.T) {
 	}
 }
 
-// everything allows all requests.
-type everything struct{}
+// allRules allows all requests.
+type allRules struct{}
 
-func (everything) ReviewRules(_ auth.User, review *authorizationv1.SelfSubjectRulesReview) error {
+func (allRules) ReviewRules(_ auth.User, review *authorizationv1.SelfSubjectRulesReview) error {
 	review.Status.ResourceRules = []authorizationv1.ResourceRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}
 	return nil
 }

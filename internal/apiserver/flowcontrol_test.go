@@ -17,8 +17,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// gated is a server with few seats, whose levels are loaded.
-func gated(t *testing.T) (*Server, string) {
+// newSmallGateServer is a server with few seats, whose levels are loaded.
+func newSmallGateServer(t *testing.T) (*Server, string) {
 	s := newTestServer(t, func(c *Config) { c.MaxRequests = 8 })
 	url, _, _ := running(t, s)
 	eventually(t, func() error {
@@ -31,7 +31,7 @@ func gated(t *testing.T) (*Server, string) {
 }
 
 func TestRequestsBeyondTheSeatsAreRefusedOrWait(t *testing.T) {
-	s, url := gated(t)
+	s, url := newSmallGateServer(t)
 	// Anonymous requests match the schema global-default; give its level one seat and no queue.
 	level, err := client.Get[*flowcontrolv1.PriorityLevelConfiguration](t.Context(), s.ownClient(), "", "global-default")
 	if err != nil {
@@ -89,7 +89,7 @@ func TestRequestsBeyondTheSeatsAreRefusedOrWait(t *testing.T) {
 }
 
 func TestDanglingSchemasAreMarkedAndMandatoryOnesRestored(t *testing.T) {
-	s, _ := gated(t)
+	s, _ := newSmallGateServer(t)
 	c := s.Client(auth.Component("admin"))
 	reason := func(name, want string) func() error {
 		return func() error {

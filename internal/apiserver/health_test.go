@@ -13,13 +13,13 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// reluctant is a store that fails writes of keys with any of these parts.
-type reluctant struct {
+// failingStore is a store that fails writes of keys with any of these parts.
+type failingStore struct {
 	store.Store
 	not atomic.Pointer[[]string]
 }
 
-func (r *reluctant) Commit(ctx context.Context, conditions []store.Condition, ops ...store.Op) (store.TxnResult, error) {
+func (r *failingStore) Commit(ctx context.Context, conditions []store.Condition, ops ...store.Op) (store.TxnResult, error) {
 	for _, op := range ops {
 		for _, part := range *r.not.Load() {
 			if strings.Contains(op.Key, part) {
@@ -33,9 +33,9 @@ func (r *reluctant) Commit(ctx context.Context, conditions []store.Condition, op
 func TestStartupChecksPassWhenTheirObjectsAreStored(t *testing.T) {
 	t.Parallel()
 	policy := make(chan struct{})
-	var db *reluctant
+	var db *failingStore
 	s := newTestServer(t, func(c *Config) {
-		db = &reluctant{Store: c.Store}
+		db = &failingStore{Store: c.Store}
 		db.not.Store(&[]string{"legacy-service-account-token-tracking", "endpointslices"})
 		c.Store, c.PolicyStored = db, policy
 		c.ServiceCIDRs, c.Advertise = []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")}, netip.MustParseAddrPort("192.0.2.1:6443")

@@ -21,11 +21,11 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/token"
 )
 
-// granted allows each user the listed permissions, as "VERB RESOURCE[/SUBRESOURCE] NAME"; "*"
+// permissions allows each user the listed permissions, as "VERB RESOURCE[/SUBRESOURCE] NAME"; "*"
 // stands for any name.
-type granted map[string][]string
+type permissions map[string][]string
 
-func (g granted) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, string, error) {
+func (g permissions) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, string, error) {
 	resource := a.Resource
 	if a.Subresource != "" {
 		resource += "/" + a.Subresource
@@ -41,11 +41,11 @@ func (g granted) Authorize(_ context.Context, a auth.Attributes) (auth.Decision,
 	return auth.NoOpinion, "", nil
 }
 
-// as authenticates each request as the user in its header; the agent's token is of a pod on node
-// n1.
-type as struct{}
+// headerAuthenticator authenticates each request as the user in its header; the agent's token is of
+// a pod on node n1.
+type headerAuthenticator struct{}
 
-func (as) Authenticate(r *http.Request) (auth.User, bool, error) {
+func (headerAuthenticator) Authenticate(r *http.Request) (auth.User, bool, error) {
 	u := auth.User{Name: r.Header.Get("I-Am"), Groups: []string{auth.GroupAuthenticated}}
 	if strings.HasSuffix(u.Name, ":agent") {
 		u.Extra = map[string][]string{token.ExtraNodeName: {"n1"}}
@@ -58,8 +58,8 @@ func TestImpersonation(t *testing.T) {
 	const agent = "system:serviceaccount:default:agent"
 	on := func(mode string) string { return "impersonate-on:" + mode + ":create selfsubjectreviews" }
 	s := newTestServer(t, func(c *Config) {
-		c.Security.Authenticator = as{}
-		c.Security.Authorizer = granted{
+		c.Security.Authenticator = headerAuthenticator{}
+		c.Security.Authorizer = permissions{
 			"legacy": {"impersonate users any", "impersonate groups any", "impersonate serviceaccounts any", "impersonate uids any", "impersonate userextras/scopes any"},
 			"fresh":  {"impersonate users any"},
 			"both":   {"impersonate users any", on("arbitrary-node"), "impersonate:arbitrary-node nodes any"},
@@ -210,18 +210,18 @@ func FuzzImpersonationHeaders(f *testing.F) {
 	})
 }
 
-// failing authorizes nothing and returns an error.
-type failing struct {
+// failingAuthorizer authorizes nothing and returns an error.
+type failingAuthorizer struct {
 	decision auth.Decision
 	err      error
 }
 
-func (f failing) Authorize(context.Context, auth.Attributes) (auth.Decision, string, error) {
+func (f failingAuthorizer) Authorize(context.Context, auth.Attributes) (auth.Decision, string, error) {
 	return f.decision, "", f.err
 }
 
 func TestFailedAuthorizerIsAnInternalError(t *testing.T) {
-	for name, z := range map[string]failing{
+	for name, z := range map[string]failingAuthorizer{
 		"a webhook that is unavailable":               {auth.NoOpinion, errors.New("the webhook is away")},
 		"a required webhook that is unavailable":      {auth.Deny, errors.New("the webhook is away")},
 		"a webhook that answers 404":                  {auth.NoOpinion, apierrors.NewGenericServerResponse(http.StatusNotFound, "POST", schema.GroupResource{}, "", "", 0, true)},
@@ -232,7 +232,9 @@ func TestFailedAuthorizerIsAnInternalError(t *testing.T) {
 		"an error that wraps another server's answer": {auth.Deny, fmt.Errorf("hook: %w", apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "p"))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newTestServer(t, func(c *Config) { c.Security.Authenticator, c.Security.Authorizer = as{}, auth.Authorizers{z} })
+			s := newTestServer(t, func(c *Config) {
+				c.Security.Authenticator, c.Security.Authorizer = headerAuthenticator{}, auth.Authorizers{z}
+			})
 			code, header, body := do(t, s, http.MethodGet, "/api/v1/pods?limit=1", "")
 			if want := "Internal Server Error: \"/api/v1/pods?limit=1\": " + z.err.Error() + "\n"; code != http.StatusInternalServerError || body != want ||
 				header.Get("Content-Type") != "text/plain; charset=utf-8" || header.Get("X-Content-Type-Options") != "nosniff" {

@@ -11,19 +11,19 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// rotating is a store that reports all its values as stale.
-type rotating struct{ store.Store }
+// staleStore is a store that reports all its values as stale.
+type staleStore struct{ store.Store }
 
-func (rotating) NeedsReencryption(context.Context, string) (bool, error) { return true, nil }
+func (staleStore) NeedsReencryption(context.Context, string) (bool, error) { return true, nil }
 
-func (rotating) Collectors() []prometheus.Collector { return nil }
+func (staleStore) Collectors() []prometheus.Collector { return nil }
 
-func (rotating) Health(context.Context) error { return nil }
+func (staleStore) Health(context.Context) error { return nil }
 
-func (rotating) OnRepair(func(context.Context, string) error) {}
+func (staleStore) OnRepair(func(context.Context, string) error) {}
 
 func TestUnchangedObjectIsWrittenAgainAfterKeyRotation(t *testing.T) {
-	s := newTestServer(t, func(c *Config) { c.Store = rotating{c.Store} })
+	s := newTestServer(t, func(c *Config) { c.Store = staleStore{c.Store} })
 	c := s.Client(auth.Component("tester"))
 	made, err := client.Create(t.Context(), c, configMap("one"))
 	if err != nil {

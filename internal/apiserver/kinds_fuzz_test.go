@@ -16,8 +16,8 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 )
 
-// oddObject decodes a request's body of the endpoint's kind like a request; nil if it is refused.
-func oddObject(t *testing.T, e *registry.Endpoint, o *odd) runtime.Object {
+// randomBody decodes a request's body of the endpoint's kind like a request; nil if it is refused.
+func randomBody(t *testing.T, e *registry.Endpoint, o *randomFiller) runtime.Object {
 	obj, err := api.Scheme.New(e.GVK)
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func FuzzKinds(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, which uint16, data, other []byte) {
 		e := all[int(which)%len(all)]
-		obj := oddObject(t, e, newOdd(data))
+		obj := randomBody(t, e, newRandomFiller(data))
 		if obj == nil {
 			return
 		}
@@ -141,16 +141,17 @@ func FuzzKinds(f *testing.F) {
 		if len(errs) == 0 {
 			checkKept(t, e, obj)
 		}
-		if changed := oddObject(t, e, newOdd(other)); changed != nil {
-			updateOdd(e, changed, obj)
+		if changed := randomBody(t, e, newRandomFiller(other)); changed != nil {
+			checkUpdate(e, changed, obj)
 		}
-		updateOdd(e, before, obj)
-		updateOdd(e, obj.DeepCopyObject(), before)
+		checkUpdate(e, before, obj)
+		checkUpdate(e, obj.DeepCopyObject(), before)
 	})
 }
 
-// updateOdd validates the change from old to obj by the rules of the kind and all its subresources.
-func updateOdd(e *registry.Endpoint, obj, old runtime.Object) {
+// checkUpdate validates the change from old to obj by the rules of the kind and all its
+// subresources.
+func checkUpdate(e *registry.Endpoint, obj, old runtime.Object) {
 	subresources := []string{"", "status"}
 	for name := range e.Strategy.Subresource {
 		subresources = append(subresources, name)

@@ -59,20 +59,20 @@ func TestAllocationMetrics(t *testing.T) {
 	}
 }
 
-// closed is a store that returns errors only.
-type closed struct {
+// closedStore is a store that returns errors only.
+type closedStore struct {
 	store.Store
 	since atomic.Bool
 }
 
-func (c *closed) Get(ctx context.Context, key string, revision int64) (*store.KeyValue, int64, error) {
+func (c *closedStore) Get(ctx context.Context, key string, revision int64) (*store.KeyValue, int64, error) {
 	if c.since.Load() {
 		return nil, 0, store.ErrUnavailable
 	}
 	return c.Store.Get(ctx, key, revision)
 }
 
-func (c *closed) Range(ctx context.Context, prefix string, opts store.RangeOptions) (store.RangeResult, error) {
+func (c *closedStore) Range(ctx context.Context, prefix string, opts store.RangeOptions) (store.RangeResult, error) {
 	if c.since.Load() {
 		return store.RangeResult{}, store.ErrUnavailable
 	}
@@ -80,8 +80,8 @@ func (c *closed) Range(ctx context.Context, prefix string, opts store.RangeOptio
 }
 
 func TestUnreadableAllocationsHaveNoMetrics(t *testing.T) {
-	var away *closed
-	s := newTestServer(t, fewServices, func(c *Config) { away = &closed{Store: c.Store}; c.Store = away })
+	var away *closedStore
+	s := newTestServer(t, fewServices, func(c *Config) { away = &closedStore{Store: c.Store}; c.Store = away })
 	away.since.Store(true)
 	w := httptest.NewRecorder()
 	s.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))

@@ -11,10 +11,10 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// doorman knows one token, and treats requests without a token as anonymous.
-type doorman struct{}
+// oneTokenAuthenticator knows one token, and treats requests without a token as anonymous.
+type oneTokenAuthenticator struct{}
 
-func (doorman) Authenticate(r *http.Request) (auth.User, bool, error) {
+func (oneTokenAuthenticator) Authenticate(r *http.Request) (auth.User, bool, error) {
 	switch r.Header.Get("Authorization") {
 	case "Bearer good":
 		return auth.User{Name: "jane"}, true, nil
@@ -36,7 +36,7 @@ func TestRequestMetrics(t *testing.T) {
 		}
 		return nil
 	})
-	s.Use(Security{Authenticator: doorman{}, Authorizer: reader{}})
+	s.Use(Security{Authenticator: oneTokenAuthenticator{}, Authorizer: reader{}})
 	for _, request := range []struct{ token, path string }{
 		{"", "/api/v1/pods"}, {"", "/api/v1/nodes"}, {"", "/apis/apps/v1/deployments"}, {"", "/api/v1/services"}, {"", "/api/v1/endpoints"}, {"", "/livez"},
 		{"", "/openapi/v3"}, {"", "/openapi/v3/api/v1"}, {"", "/statusz"}, {"", "/api/v1/namespaces/default/pods/a/log"},

@@ -16,10 +16,10 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// byHeader trusts the user in a request's header: "NAME GROUP".
-type byHeader struct{}
+// nameGroupAuthenticator trusts the user in a request's header: "NAME GROUP".
+type nameGroupAuthenticator struct{}
 
-func (byHeader) Authenticate(r *http.Request) (auth.User, bool, error) {
+func (nameGroupAuthenticator) Authenticate(r *http.Request) (auth.User, bool, error) {
 	name, group, _ := strings.Cut(r.Header.Get("X-Test-User"), " ")
 	if name == "" {
 		return auth.Anonymous(), true, nil
@@ -33,7 +33,7 @@ func (byHeader) Authenticate(r *http.Request) (auth.User, bool, error) {
 func TestFloodDoesNotDelayHealthLeasesAndSystemClients(t *testing.T) {
 	const seats = 8
 	s := newTestServer(t, func(c *Config) {
-		c.MaxRequests, c.RequestTimeout, c.Security.Authenticator = seats, 8*time.Second, byHeader{}
+		c.MaxRequests, c.RequestTimeout, c.Security.Authenticator = seats, 8*time.Second, nameGroupAuthenticator{}
 	})
 	url, _, _ := running(t, s)
 	ask := func(who, method, path, body string) (*http.Response, error) {

@@ -18,7 +18,7 @@ func TestDuplicateOwnersAreDroppedWithAWarning(t *testing.T) {
 	body := func(owners string) string { return `{"metadata":{"name":"m","ownerReferences":[` + owners + `]}}` }
 	after := strings.Replace(warning, "entries;", "entries"+verb.AfterMutatingAdmission+";", 1)
 	strategic, plus := []string{"Content-Type", "application/strategic-merge-patch+json"}, []string{"Content-Type", "application/json-patch+json"}
-	for _, q := range []asked{
+	for _, q := range []answerCase{
 		{"twice", "POST", path, body(a + "," + a), nil, 201, `"ownerReferences":[` + a + `]`, "", warning},
 		{"another name of the same UID", "PUT", path + "/m", body(a + "," + other), nil, 200, `"ownerReferences":[` + a + "," + other + `]`, "", ""},
 		{"the same owner again", "PUT", path + "/m", body(a + "," + other + "," + a), nil, 200, `"ownerReferences":[` + a + "," + other + `]`, "", warning},
@@ -36,7 +36,7 @@ func TestDuplicatedOwnerBelongsToThePatchsManager(t *testing.T) {
 		owner = `{"apiVersion":"v1","kind":"Pod","name":"a","uid":"1"}`
 	)
 	apply, plus := []string{"Content-Type", "application/apply-patch+yaml"}, []string{"Content-Type", "application/json-patch+json"}
-	for _, q := range []asked{
+	for _, q := range []answerCase{
 		{"an owner", "PATCH", path + "?fieldManager=one", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m","ownerReferences":[` + owner + `]}}`, apply, 201, `"manager":"one"`, "", ""},
 		{"the same owner", "PATCH", path + "?fieldManager=two", `[{"op":"add","path":"/metadata/ownerReferences/-","value":` + owner + `}]`, plus, 200, `"manager":"two"`, `"manager":"one"`, "contains duplicate entries"},
 	} {

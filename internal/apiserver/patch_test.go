@@ -12,7 +12,7 @@ func TestUnknownFieldsOfAJSONPatchAreReported(t *testing.T) {
 		double  = `[{"op":"add","path":"/data/y","value":"2","path":"/data/z"}]`
 	)
 	patch := []string{"Content-Type", "application/json-patch+json"}
-	for _, q := range []asked{
+	for _, q := range []answerCase{
 		{"fields of the object", "POST", maps, `{"metadata":{"name":"m"},"data":{"x":"1"}}`, nil, 201, "", "", ""},
 		{"strictly, before the object's fields", "PATCH", maps + "/m?fieldValidation=Strict", unknown, patch, 422, `json patch unknown field \"[0].foo\", unknown field \"more\"`, "", ""},
 		{"strictly, duplicate fields", "PATCH", maps + "/m?fieldValidation=Strict", double, patch, 422, `json patch duplicate field \"[0].path\"`, "", ""},
@@ -29,7 +29,7 @@ func TestStrategicPatchWithIncomparableMergeKeysIsRefused(t *testing.T) {
 	strategic := []string{"Content-Type", "application/strategic-merge-patch+json"}
 	const maps = "/api/v1/namespaces/default/configmaps"
 	const refused = "the merge keys of list elements cannot be compared"
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"an object with an owner", "POST", maps, `{"metadata":{"name":"a","finalizers":["a.example/b"],"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"a","uid":"u"}]}}`, nil, 201, "", "", ""},
 		{"a list", "PATCH", maps + "/a", `{"metadata":{"ownerReferences":[{"uid":[]}]}}`, strategic, 422, refused, "", ""},
 		{"an object", "PATCH", maps + "/a", `{"metadata":{"ownerReferences":[{"uid":{}}]}}`, strategic, 422, refused, "", ""},
@@ -46,7 +46,7 @@ func TestMergePatchThatIsNoObjectIsRefused(t *testing.T) {
 	s := newTestServer(t)
 	merge := []string{"Content-Type", "application/merge-patch+json"}
 	const maps = "/api/v1/namespaces/default/configmaps"
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"an object", "POST", maps, `{"metadata":{"name":"a"}}`, nil, 201, "", "", ""},
 		{"a list as a patch", "PATCH", maps + "/a?fieldValidation=Ignore", `[]`, merge, 422, "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct", "", ""},
 	} {

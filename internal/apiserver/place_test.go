@@ -153,13 +153,13 @@ func TestEventsInAnotherStoreExpire(t *testing.T) {
 	}
 }
 
-// deaf is a store that may not answer.
-type deaf struct {
+// silentStore is a store that may not answer.
+type silentStore struct {
 	store.Store
 	away atomic.Bool
 }
 
-func (d *deaf) Revision(ctx context.Context) (int64, error) {
+func (d *silentStore) Revision(ctx context.Context) (int64, error) {
 	if d.away.Load() {
 		return 0, store.ErrUnavailable
 	}
@@ -167,7 +167,7 @@ func (d *deaf) Revision(ctx context.Context) (int64, error) {
 }
 
 func TestHealthChecksEachStore(t *testing.T) {
-	var other deaf
+	var other silentStore
 	s := newTestServer(t, func(c *Config) {
 		other.Store = elsewhere(t, c, schema.GroupResource{Resource: "events"})
 		c.Places[0].Store = &other

@@ -168,7 +168,7 @@ func TestEachAdmissionPluginCanBeTurnedOnAndOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Use(Security{Authenticator: byHeader{}, Authorizer: allowAll{}, Admission: chain})
+		s.Use(Security{Authenticator: nameGroupAuthenticator{}, Authorizer: allowAll{}, Admission: chain})
 	}
 	for _, name := range admission.Names {
 		request, shows := pluginRequests[name]

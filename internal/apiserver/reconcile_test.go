@@ -87,7 +87,7 @@ func TestDeletedRangesGiveNoAddresses(t *testing.T) {
 	service := func(name, more string) string {
 		return `{"metadata":{"name":"` + name + `"},"spec":{"ports":[{"port":80}]` + more + `}}`
 	}
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"the default range has a finalizer", "PATCH", ranges + "/kubernetes", `{"metadata":{"finalizers":["example.com/waits"]}}`, merge, 200, "example.com/waits", "", ""},
 		{"an address in the default range", "POST", services, service("a", ""), nil, 201, `"clusterIP":"10.43.0.`, "", ""},
 		{"the default range is deleted", "DELETE", ranges + "/kubernetes", "", nil, 200, "deletionTimestamp", "", ""},
@@ -125,7 +125,7 @@ func TestUpdateOfAnOldServiceCreatesItsIPAddress(t *testing.T) {
 				t.Fatal(err)
 			}
 			const addresses = "/apis/networking.k8s.io/v1/ipaddresses"
-			steps := []asked{
+			steps := []answerCase{
 				{"the address", "POST", addresses, `{"metadata":{"name":"10.43.0.11"},"spec":{"parentRef":{"resource":"services","namespace":"default","name":"old"}}}`, nil, 201, "10.43.0.11", "", ""},
 				{"an update", "PUT", "/api/v1/namespaces/default/services/old", `{"metadata":{"name":"old"},"spec":{"clusterIP":"10.43.0.11","ports":[{"port":81}]}}`, nil, 200, `"clusterIPs":["10.43.0.11"]`, "", ""},
 				{"its address", "GET", addresses + "/10.43.0.11", "", nil, 200, `"name":"old"`, "", ""},

@@ -250,7 +250,7 @@ func TestInvalidTimeoutIsRefusedFirst(t *testing.T) {
 
 func TestRequestThatCannotBeRecordedIsRefused(t *testing.T) {
 	s, _ := recorded(t)
-	s.cfg.Audit.Sinks = append(s.cfg.Audit.Sinks, audit.Destination{Sink: full{}, Name: "webhook", Strict: true})
+	s.cfg.Audit.Sinks = append(s.cfg.Audit.Sinks, audit.Destination{Sink: fullSink{}, Name: "webhook", Strict: true})
 	cfg, _ := overHTTP(t, s, "application/json")
 	resp, body := fetch(t, cfg.Host+"/api/v1/namespaces/default/configmaps")
 	want := "Internal Server Error: \"/api/v1/namespaces/default/configmaps\": failed to store audit event\n"
@@ -265,12 +265,12 @@ func TestRequestThatCannotBeRecordedIsRefused(t *testing.T) {
 	}
 }
 
-// full accepts no event.
-type full struct{}
+// fullSink accepts no event.
+type fullSink struct{}
 
-func (full) Put(*auditv1.Event) error { return errors.New("full") }
+func (fullSink) Put(*auditv1.Event) error { return errors.New("full") }
 
-func (full) Close() error { return nil }
+func (fullSink) Close() error { return nil }
 
 // TestWebhookPatchesAreRecordedLikeObjects: at these levels only, because they show as much
 // as the objects.

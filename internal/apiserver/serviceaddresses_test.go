@@ -10,7 +10,7 @@ func TestAddressOutsideTheRangesIsRefused(t *testing.T) {
 	body := func(ip string) string {
 		return `{"metadata":{"name":"a"},"spec":{"clusterIP":"` + ip + `","ports":[{"port":80}]}}`
 	}
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"the unspecified address", "POST", services, body("0.0.0.0"), nil, 422, "failed to allocate IP 0.0.0.0: the provided network does not match the current range", "", ""},
 		{"the range's own address", "POST", services, body("10.43.0.0"), nil, 422, "10.43.0.0: the provided network does not match the current range", "", ""},
 		{"a Service", "POST", services, `{"metadata":{"name":"b"},"spec":{"ports":[{"port":80}]}}`, nil, 201, "", "", ""},

@@ -14,7 +14,7 @@ func TestTwoServiceFamiliesNeedAPolicy(t *testing.T) {
 	}
 	const wantsTwo = `"message":"Service \"a\" is invalid: spec.ipFamilyPolicy: Invalid value: \"SingleStack\": must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"`
 	const notTwo = `Service \"a\" is invalid: [spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services, spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster]`
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"two families without a policy", "POST", services, body(`,"ipFamilies":["IPv6","IPv4"]`), nil, 422, wantsTwo, "", ""},
 		{"two families of a headless Service without a policy", "POST", services, body(`,"ipFamilies":["IPv4","IPv6"],"clusterIP":"None","selector":{"a":"b"}`), nil, 422, wantsTwo, "", ""},
 		{"the policy is checked first", "POST", services, body(`,"ipFamilies":["IPv6","IPv4"],"ipFamilyPolicy":"RequireDualStack"`), nil, 422, notTwo, "", ""},
@@ -34,7 +34,7 @@ func TestSingleStackReleasesTheSecondFamily(t *testing.T) {
 	})
 	const services = "/api/v1/namespaces/default/services"
 	merge := []string{"Content-Type", "application/merge-patch+json"}
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"two", "POST", services, `{"metadata":{"name":"a"},"spec":{"ports":[{"port":80}],"ipFamilyPolicy":"RequireDualStack"}}`, nil, 201, `"ipFamilies":["IPv4","IPv6"]`, "", ""},
 		{"one family less needs another policy", "PATCH", services + "/a", `{"spec":{"ipFamilies":["IPv4"]}}`, merge, 422, `spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": must be 'SingleStack' to release the secondary IP family`, "", ""},
 		{"SingleStack releases the second family", "PATCH", services + "/a", `{"spec":{"ipFamilyPolicy":"SingleStack"}}`, merge, 200, `"ipFamilies":["IPv4"]`, "", ""},
@@ -47,7 +47,7 @@ func TestSingleStackReleasesTheSecondFamily(t *testing.T) {
 func TestPreferDualStackServiceKeepsItsFamilies(t *testing.T) {
 	s := newTestServer(t, withServices)
 	const services = "/api/v1/namespaces/default/services"
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"a Service in a cluster of one family", "POST", services, `{"metadata":{"name":"a"},"spec":{"ports":[{"port":80}],"ipFamilyPolicy":"PreferDualStack"}}`, nil, 201, `"ipFamilies":["IPv4"]`, "", ""},
 		{"the cluster has two families later", "PATCH", services + "/a", `{"metadata":{"labels":{"a":"b"}}}`, []string{"Content-Type", "application/merge-patch+json"}, 200, `"ipFamilies":["IPv4"]`, "IPv6", ""},
 	} {

@@ -14,7 +14,7 @@ import (
 
 func TestAuditLogHasTheIssuedTokensID(t *testing.T) {
 	s, sink := recorded(t)
-	s.Use(Security{Authorizer: allowAll{}, TokenIssuer: readable{}})
+	s.Use(Security{Authorizer: allowAll{}, TokenIssuer: readableTokenIssuer{}})
 	do(t, s, "POST", "/api/v1/namespaces/default/serviceaccounts/a/token", `{}`)
 	list := sink.take()
 	if len(list) != 2 || list[1].Annotations["authentication.kubernetes.io/issued-credential-id"] != "JTI=id-1" {
@@ -49,17 +49,17 @@ func TestTokenDocumentsAreReadOnlyAndListedIfPresent(t *testing.T) {
 	refused(t, s, "GET", keys, 406, "406: Not Acceptable\n\nAvailable representations: application/jwk-set+json", "Accept", "application/json")
 }
 
-// brief issues tokens of ten minutes, whatever is requested.
-type brief struct{}
+// shortTokenIssuer issues tokens of ten minutes, whatever is requested.
+type shortTokenIssuer struct{}
 
-func (brief) Issue(_ context.Context, _, _ string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+func (shortTokenIssuer) Issue(_ context.Context, _, _ string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	request.Spec.ExpirationSeconds, request.UID = new(int64(600)), "of-the-account"
 	return request, nil
 }
 
 func TestShortenedTokenExpirationWarns(t *testing.T) {
 	s := newTestServer(t)
-	s.Use(Security{Authorizer: allowAll{}, TokenIssuer: brief{}})
+	s.Use(Security{Authorizer: allowAll{}, TokenIssuer: shortTokenIssuer{}})
 	for asked, warning := range map[string]string{
 		// The request has the default.
 		`{}`:                                 `299 - "requested expiration of 3600 seconds shortened to 600 seconds"`,

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// asked is one request and upstream's answer to it, as `make compare-api` found.
-type asked struct {
+// answerCase is one request and upstream's answer to it, as `make compare-api` found.
+type answerCase struct {
 	name               string
 	method, path, body string
 	header             []string
@@ -19,7 +19,7 @@ type asked struct {
 	warning            string
 }
 
-func (a *asked) check(t *testing.T, s *Server) {
+func (a *answerCase) check(t *testing.T, s *Server) {
 	t.Helper()
 	code, header, body := do(t, s, a.method, a.path, a.body, a.header...)
 	warnings := strings.Join(header.Values("Warning"), "\n")
@@ -38,7 +38,7 @@ func TestAnswersAreUpstreams(t *testing.T) {
 	const maps, volumes, nodes = "/api/v1/namespaces/default/configmaps", "/api/v1/persistentvolumes", "/api/v1/nodes"
 	const scalers = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
 	v2 := `{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"A","name":"b"},"targetCPUUtilizationPercentage":5}}`
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		// Errors in the options of a watch come before errors in its format.
 		{"a watch in YAML", "GET", maps + "?watch=1", "", yaml, 406, "only the following media types are accepted: application/json;stream=watch", "", ""},
 		{"a watch in YAML with an invalid limit", "GET", maps + "?watch=1&limit=x", "", yaml, 400, `strconv.ParseInt: parsing "x"`, "", ""},
@@ -107,7 +107,7 @@ func TestGenerationsChangeAsUpstreams(t *testing.T) {
 	s := newTestServer(t)
 	const slices, policies, hooks = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 	merge := []string{"Content-Type", "application/merge-patch+json"}
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"a new slice", "POST", slices, `{"metadata":{"name":"a"},"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.1"]}]}`, nil, 201, `"generation":1`, "", ""},
 		{"an annotation does not change the generation", "PATCH", slices + "/a", `{"metadata":{"annotations":{"a":"b"}}}`, merge, 200, `"generation":1`, "", ""},
 		{"a label changes it", "PATCH", slices + "/a", `{"metadata":{"labels":{"a":"b"}}}`, merge, 200, `"generation":2`, "", ""},
@@ -126,7 +126,7 @@ func TestDeleteCollectionAtARevision(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t)
 	const maps = "/api/v1/namespaces/default/configmaps"
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"one", "POST", maps, `{"metadata":{"name":"one"}}`, nil, 201, "", "", ""},
 		{"a revision in the future", "DELETE", maps + "?resourceVersion=99999", "", nil, 504, "Too large resource version", "", ""},
 		{"an invalid revision", "DELETE", maps + "?resourceVersion=x", "", nil, 400, "invalid resource version", "", ""},
@@ -147,7 +147,7 @@ func TestJobStatusCannotGoBack(t *testing.T) {
 	const began = `{"status":{"startTime":"2024-01-01T00:00:00Z","succeeded":2,"failed":3,"active":1}}`
 	const target = `{"type":"FailureTarget","status":"True"}`
 	status := func(name string) string { return jobs + "/" + name + "/status" }
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"a job", "POST", jobs, job("j", ""), nil, 201, "", "", ""},
 		{"the job starts", "PATCH", status("j"), began, merge, 200, "", "", ""},
 		{"fewer failures", "PATCH", status("j"), `{"status":{"failed":2}}`, merge, 422, "cannot decrease the failed counter", "", ""},
@@ -173,7 +173,7 @@ func TestAnswersAboutPodsEventsAndAPIServicesAreUpstreams(t *testing.T) {
 	merge := []string{"Content-Type", "application/merge-patch+json"}
 	const pods, events = "/api/v1/namespaces/default/pods", "/apis/events.k8s.io/v1/namespaces/default/events"
 	const services = "/apis/apiregistration.k8s.io/v1/apiservices"
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"a pod", "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"a","image":"b"}]}}`, nil, 201, "", "", ""},
 		{"a duplicate address", "PATCH", pods + "/p/status", `{"status":{"podIP":"1.1.1.1","podIPs":[{"ip":"1.1.1.1"},{"ip":"1.1.1.1"}]}}`, merge, 422, "may specify no more than one IP for each IP family", "Duplicate", ""},
 		{"an invalid second address", "PATCH", pods + "/p/status", `{"status":{"hostIP":"1.1.1.1","hostIPs":[{"ip":"1.1.1.1"},{"ip":"x"}]}}`, merge, 422, "failed to check for dual stack with error:invalid IP[1]: x", "", ""},
@@ -216,7 +216,7 @@ func TestBootstrapObjectsHaveManagedFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	const flow = "/apis/flowcontrol.apiserver.k8s.io/v1/"
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"the spec of a FlowSchema", "GET", flow + "flowschemas/exempt", "", nil, 200, `"manager":"api-priority-and-fairness-config-producer-v1","operation":"Update"`, `"manager":"kube-apiserver"`, ""},
 		{"the condition of a FlowSchema", "GET", flow + "flowschemas/exempt", "", nil, 200,
 			`"fieldsV1":{"f:status":{"f:conditions":{"k:{\"type\":\"Dangling\"}":{".":{},"f:lastTransitionTime":{},"f:message":{},"f:reason":{},"f:status":{},"f:type":{}}}}},"subresource":"status"`, "", ""},
@@ -259,7 +259,7 @@ func TestDanglingConditionIsUpdatedWithItsTime(t *testing.T) {
 func TestErrorsNameKindsAsUpstream(t *testing.T) {
 	s := newTestServer(t)
 	const events = "/apis/events.k8s.io/v1/namespaces/default/events"
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"a kind with a slash and an invalid version", "POST", "/api/v1/namespaces", `{"apiVersion":"v1/","kind":"Namespace/"}`, nil, 400, `Namespace/ in version \"\" cannot be handled as a Namespace: Object 'apiVersion' is missing`, "", ""},
 		{"an invalid version", "POST", "/api/v1/namespaces", `{"apiVersion":"v1/"}`, nil, 400, `"message":"Namespace in version \"\" cannot be handled as a Namespace: Object 'apiVersion' is missing`, "", ""},
 		{"an event", "POST", "/api/v1/namespaces/default/events", `{"metadata":{"name":"e"},"involvedObject":{"namespace":"default"}}`, nil, 201, "", "", ""},
@@ -272,7 +272,7 @@ func TestErrorsNameKindsAsUpstream(t *testing.T) {
 func TestCreatesByUpdateAreUpstreams(t *testing.T) {
 	s := newTestServer(t)
 	const classes, maps = "/apis/node.k8s.io/v1/runtimeclasses", "/api/v1/namespaces/default/configmaps"
-	for _, a := range []asked{
+	for _, a := range []answerCase{
 		{"an update creates a runtime class", "PUT", classes + "/a", `{"metadata":{"name":"a"},"handler":"h"}`, nil, 201, "", "", ""},
 		{"an update with a UID does not", "PUT", classes + "/b", `{"metadata":{"name":"b","uid":"u"},"handler":"h"}`, nil, 409, "StorageError: invalid object, Code: 4, Key: ", "", ""},
 		{"a kind in another case counts", "POST", maps, `{"kind":"ConfigMap","apiVersion":"v1","Kind":"x","metadata":{"name":"a"}}`, nil, 400, `no kind \"x\" is registered`, "", ""},
