@@ -14,7 +14,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 )
 
-// Kind names a transport, as the flag --transport does. The zero value is Fast.
+// Kind names a transport, as the flag --http-transport does. The zero value is Fast.
 type Kind string
 
 // The kinds of transports.
