@@ -129,7 +129,7 @@ func TestABackgroundClusterIsStartedStoppedAndPurged(t *testing.T) {
 			t.Errorf("%s is left: %v", dir, err)
 		}
 	}
-	c.wantParts(c.knarr(3, "status", name), "no cluster is named")
+	c.wantParts(c.knarr(3, "status", name), "no cluster has the name")
 	precious := filepath.Join(filepath.Dir(c.dir), "precious")
 	if err := os.MkdirAll(filepath.Join(precious, "letters"), 0o755); err != nil {
 		t.Fatal(err)
