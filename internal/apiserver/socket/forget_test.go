@@ -1,3 +1,5 @@
+//lint:file-ignore U1000 Layouts of connections are read by reflection.
+
 package socket
 
 import (
