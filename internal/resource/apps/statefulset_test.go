@@ -1,8 +1,6 @@
 package apps_test
 
 import (
-	"slices"
-	"strings"
 	"testing"
 
 	rules "github.com/knarr-project/knarr/internal/resource"
@@ -25,16 +23,7 @@ func TestErrorsOfNewStatefulSetsComeInOrder(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			obj, s := resourcetest.Read(t, rules.For, c.manifest)
-			if s.PrepareCreate != nil {
-				s.PrepareCreate(obj)
-			}
-			var got []string
-			for _, err := range s.ValidateCreate(obj) {
-				got = append(got, err.Error())
-			}
-			if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
-				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(c.want, "\n  "))
-			}
+			resourcetest.ExpectInOrder(t, resourcetest.Create(s, obj), c.want)
 		})
 	}
 }
@@ -51,23 +40,8 @@ func TestErrorsOfUpdatesOfStatefulSetsComeInOrder(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			old, s := resourcetest.Read(t, rules.For, c.old)
-			if s.PrepareCreate != nil {
-				s.PrepareCreate(old)
-			}
 			obj, _ := resourcetest.Read(t, rules.For, c.obj)
-			if s.PrepareCreate != nil {
-				s.PrepareCreate(obj) // clients send the generated labels back
-			}
-			if s.PrepareUpdate != nil {
-				s.PrepareUpdate(obj, old)
-			}
-			var got []string
-			for _, err := range s.ValidateUpdate(obj, old) {
-				got = append(got, err.Error())
-			}
-			if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
-				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(c.want, "\n  "))
-			}
+			resourcetest.ExpectInOrder(t, resourcetest.Update(s, obj, old), c.want)
 		})
 	}
 }
@@ -103,12 +77,7 @@ func TestWarningsOfStatefulSets(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			obj, s := resourcetest.Read(t, rules.For, c.manifest)
-			if s.Default != nil {
-				s.Default(obj)
-			}
-			if got := s.Warnings(obj, nil); !slices.Equal(got, c.want) {
-				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
-			}
+			resourcetest.ExpectWarnings(t, s.Warnings(obj, nil), c.want)
 		})
 	}
 }

@@ -1,8 +1,6 @@
 package batch_test
 
 import (
-	"slices"
-	"strings"
 	"testing"
 
 	rules "github.com/knarr-project/knarr/internal/resource"
@@ -36,16 +34,7 @@ func TestErrorsOfNewCronJobsComeInOrder(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			obj, s := resourcetest.Read(t, rules.For, c.manifest)
-			if s.PrepareCreate != nil {
-				s.PrepareCreate(obj)
-			}
-			var got []string
-			for _, err := range s.ValidateCreate(obj) {
-				got = append(got, err.Error())
-			}
-			if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
-				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(c.want, "\n  "))
-			}
+			resourcetest.ExpectInOrder(t, resourcetest.Create(s, obj), c.want)
 		})
 	}
 }
@@ -80,12 +69,7 @@ func TestWarningsOfCronJobs(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			obj, s := resourcetest.Read(t, rules.For, c.manifest)
-			if s.Default != nil {
-				s.Default(obj)
-			}
-			if got := s.Warnings(obj, nil); !slices.Equal(got, c.want) {
-				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
-			}
+			resourcetest.ExpectWarnings(t, s.Warnings(obj, nil), c.want)
 		})
 	}
 }

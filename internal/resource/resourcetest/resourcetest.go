@@ -4,6 +4,7 @@ package resourcetest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,49 @@ func Expect(t testing.TB, errs field.ErrorList, want ...string) {
 	}
 	if len(errs) != len(want) {
 		t.Errorf("%d errors, want %d: %v", len(errs), len(want), errs.ToAggregate())
+	}
+}
+
+// ExpectInOrder compares errors with the wanted ones: all of them, in their order.
+func ExpectInOrder(t testing.TB, errs field.ErrorList, want []string) {
+	t.Helper()
+	var got []string
+	for _, err := range errs {
+		got = append(got, err.Error())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+// ExpectWarnings compares warnings with the wanted ones: all of them, in their order.
+func ExpectWarnings(t testing.TB, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// Create prepares a new object and returns its errors.
+func Create(s *strategy.Strategy, obj runtime.Object) field.ErrorList {
+	prepareCreate(s, obj)
+	return s.ValidateCreate(obj)
+}
+
+// Update prepares the object as an update of old and returns the errors of the update. Both are
+// prepared as new objects first, because clients send generated labels back.
+func Update(s *strategy.Strategy, obj, old runtime.Object) field.ErrorList {
+	prepareCreate(s, old)
+	prepareCreate(s, obj)
+	if s.PrepareUpdate != nil {
+		s.PrepareUpdate(obj, old)
+	}
+	return s.ValidateUpdate(obj, old)
+}
+
+func prepareCreate(s *strategy.Strategy, obj runtime.Object) {
+	if s.PrepareCreate != nil {
+		s.PrepareCreate(obj)
 	}
 }
 

@@ -1,7 +1,6 @@
 package scheduling_test
 
 import (
-	"strings"
 	"testing"
 
 	rules "github.com/knarr-project/knarr/internal/resource"
@@ -22,16 +21,7 @@ func TestErrorsOfNewPriorityClassesComeInOrder(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			obj, s := resourcetest.Read(t, rules.For, c.manifest)
-			if s.PrepareCreate != nil {
-				s.PrepareCreate(obj)
-			}
-			var got []string
-			for _, err := range s.ValidateCreate(obj) {
-				got = append(got, err.Error())
-			}
-			if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
-				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(c.want, "\n  "))
-			}
+			resourcetest.ExpectInOrder(t, resourcetest.Create(s, obj), c.want)
 		})
 	}
 }
@@ -47,23 +37,8 @@ func TestErrorsOfUpdatesOfPriorityClassesComeInOrder(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			old, s := resourcetest.Read(t, rules.For, c.old)
-			if s.PrepareCreate != nil {
-				s.PrepareCreate(old)
-			}
 			obj, _ := resourcetest.Read(t, rules.For, c.obj)
-			if s.PrepareCreate != nil {
-				s.PrepareCreate(obj) // clients send the generated labels back
-			}
-			if s.PrepareUpdate != nil {
-				s.PrepareUpdate(obj, old)
-			}
-			var got []string
-			for _, err := range s.ValidateUpdate(obj, old) {
-				got = append(got, err.Error())
-			}
-			if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
-				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(c.want, "\n  "))
-			}
+			resourcetest.ExpectInOrder(t, resourcetest.Update(s, obj, old), c.want)
 		})
 	}
 }

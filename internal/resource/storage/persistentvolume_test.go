@@ -2,7 +2,6 @@ package storage_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -133,12 +132,7 @@ func TestWarningsOfPersistentVolumes(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			obj, s := resourcetest.Read(t, rules.For, c.manifest)
-			if s.Default != nil {
-				s.Default(obj)
-			}
-			if got := s.Warnings(obj, nil); !slices.Equal(got, c.want) {
-				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
-			}
+			resourcetest.ExpectWarnings(t, s.Warnings(obj, nil), c.want)
 		})
 	}
 }

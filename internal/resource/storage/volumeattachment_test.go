@@ -31,16 +31,7 @@ func TestErrorsOfNewVolumeAttachmentsComeInOrder(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			obj, s := resourcetest.Read(t, rules.For, c.manifest)
-			if s.PrepareCreate != nil {
-				s.PrepareCreate(obj)
-			}
-			var got []string
-			for _, err := range s.ValidateCreate(obj) {
-				got = append(got, err.Error())
-			}
-			if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
-				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(c.want, "\n  "))
-			}
+			resourcetest.ExpectInOrder(t, resourcetest.Create(s, obj), c.want)
 		})
 	}
 }
