@@ -104,14 +104,6 @@ func TestServiceIsProxiedOnlyToPodsOfItsNamespace(t *testing.T) {
 	refused(t, s, "GET", "/api/v1/namespaces/default/services/foreign/proxy/x", 503, `no endpoints available for service "foreign"`)
 }
 
-func TestProxiedPathIsCleaned(t *testing.T) {
-	for given, want := range map[string]string{"/": "/", "/a/../b": "/b", "/../../x": "/x", "/a/": "/a/", "//x": "/x", "/a/./b//": "/a/b/", "/..": "/"} {
-		if got := node.CleanPath(given); got != want {
-			t.Errorf("%s became %s, want %s", given, got, want)
-		}
-	}
-}
-
 // reader allows everything but create.
 type reader struct{}
 

@@ -45,9 +45,7 @@ func TestWatchEndsWhenItsClientHangsUp(t *testing.T) {
 func openHubs(t *testing.T, s *Server, want int) {
 	t.Helper()
 	eventually(t, func() error {
-		s.watches.Hubs.Mu.Lock()
-		defer s.watches.Hubs.Mu.Unlock()
-		if n := len(s.watches.Hubs.Open); n != want {
+		if _, n := s.watches.Count(); n != want {
 			return fmt.Errorf("%d watch hubs are open, want %d", n, want)
 		}
 		return nil

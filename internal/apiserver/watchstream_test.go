@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime/pprof"
 	"strings"
 	"sync"
 	"testing"
@@ -20,10 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/knarr-project/knarr/internal/apiserver/watch"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/auth"
-	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -204,17 +201,12 @@ func TestPanicEndsOnlyItsWatch(t *testing.T) {
 			t.Errorf("%s: the watch got %q", name, line)
 		}
 	}
-	breakIt := func(x *watch.EventEncoder) { x.Endpoint = nil }
 	alone, _ := linesBy(t, one, 1, url+defaultMaps+"?watch=1&resourceVersion=0", "Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 	mustCreate(t, c, configMap("first"))
 	if line := alone(); line == "" {
 		t.Fatal("no event")
 	}
-	s.watches.Streams.Mu.Lock()
-	for st := range s.watches.Streams.Open {
-		breakIt(st.Enc)
-	}
-	s.watches.Streams.Mu.Unlock()
+	s.watches.DamageStreams()
 	shared, _ := linesBy(t, one, 1, url+defaultMaps+"?watch=1")
 	shared2, _ := linesBy(t, two, 2, url+defaultMaps+"?watch=1")
 	for _, next := range []func() string{shared, shared2} {
@@ -229,23 +221,13 @@ func TestPanicEndsOnlyItsWatch(t *testing.T) {
 			t.Fatal(what, obj.Name)
 		}
 	}
-	hubsOpen := func() int {
-		s.watches.Hubs.Mu.Lock()
-		defer s.watches.Hubs.Mu.Unlock()
-		return len(s.watches.Hubs.Open)
-	}
-	for end := time.Now().Add(time.Minute); hubsOpen() < 2; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the watches have not joined")
+	eventually(t, func() error {
+		if _, hubs := s.watches.Count(); hubs < 2 {
+			return errors.New("the watches have not joined")
 		}
-	}
-	s.watches.Hubs.Mu.Lock()
-	for _, h := range s.watches.Hubs.Open {
-		h.Mu.Lock()
-		breakIt(&h.Enc)
-		h.Mu.Unlock()
-	}
-	s.watches.Hubs.Mu.Unlock()
+		return nil
+	})
+	s.watches.DamageHubs()
 	mustCreate(t, c, configMap("third"))
 	ended("of a broken hub, over HTTP/1.1", shared)
 	ended("of a broken hub, over HTTP/2", shared2)
@@ -258,66 +240,6 @@ func TestPanicEndsOnlyItsWatch(t *testing.T) {
 	mustCreate(t, c, configMap("fourth"))
 	if what, obj := event(t, again()); what != "ADDED" || obj.Name != "fourth" {
 		t.Error(what, obj.Name)
-	}
-}
-
-func TestWatchDoesNotWaitForAnotherHub(t *testing.T) {
-	s := newTestServer(t)
-	c := s.Client(auth.Component("tester"))
-	url, one, _ := secure(t, s)
-	key := watch.HubKey{Form: "busy"}
-	// It stays locked, as while it makes frames; it occupies no worker.
-	busy, _ := s.watches.Hubs.Enter(key, 0, func() *watch.Hub { return &watch.Hub{Cursor: new(cache.Cursor)} })
-	entered := make(chan struct{})
-	defer func() {
-		busy.Mu.Unlock()
-		<-entered
-	}()
-	go func() {
-		defer close(entered)
-		h, _ := s.watches.Hubs.Enter(key, 0, nil)
-		h.Mu.Unlock()
-	}()
-	eventually(t, func() error { // a watch waits for the busy hub
-		var all strings.Builder
-		if err := pprof.Lookup("goroutine").WriteTo(&all, 2); err != nil {
-			return err
-		}
-		for g := range strings.SplitSeq(all.String(), "\n\n") {
-			if state, _, _ := strings.Cut(g, "\n"); strings.Contains(state, "[sync.Mutex.Lock") && strings.Contains(g, t.Name()+".func") {
-				return nil
-			}
-		}
-		return errors.New("no watch waits for the busy hub")
-	})
-	eventually(t, func() error {
-		if !s.watches.Hubs.Mu.TryLock() {
-			return errors.New("a watch that waits for the busy hub locks all the others")
-		}
-		s.watches.Hubs.Mu.Unlock()
-		return nil
-	})
-	other, _ := linesBy(t, one, 1, url+"/api/v1/namespaces/default/secrets?watch=1")
-	mustCreate(t, c, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "another"}})
-	if line := other(); line == "" {
-		t.Error("no event")
-	}
-}
-
-func TestHubCountsItsBytes(t *testing.T) {
-	for _, chunked := range []bool{true, false} {
-		h := &watch.Hub{Key: watch.HubKey{Chunked: chunked}}
-		for revision := range int64(100_000) { // several times what a hub keeps
-			h.Add(make([]byte, 100), revision)
-			h.DropOldest()
-		}
-		kept := 0
-		for _, b := range h.Blocks {
-			kept += len(b.Data)
-		}
-		if h.Bytes != kept || kept < watch.MaxHubBytes-watch.MaxBlockBytes {
-			t.Errorf("chunked %t: counts %d bytes, keeps %d of at most %d", chunked, h.Bytes, kept, watch.MaxHubBytes)
-		}
 	}
 }
 
@@ -367,9 +289,7 @@ func TestStreamIsRecordedUntilItsEnd(t *testing.T) {
 func without(t *testing.T, s *Server, want int) {
 	t.Helper()
 	eventually(t, func() error {
-		s.watches.Streams.Mu.Lock()
-		defer s.watches.Streams.Mu.Unlock()
-		if n := len(s.watches.Streams.Open); n != want {
+		if n, _ := s.watches.Count(); n != want {
 			return fmt.Errorf("%d watches are without a handler", n)
 		}
 		return nil
@@ -456,12 +376,8 @@ func TestStreamsEndAndFreeEverything(t *testing.T) {
 	}
 	hangUp()
 	eventually(t, func() error {
-		s.watches.Streams.Mu.Lock()
-		defer s.watches.Streams.Mu.Unlock()
-		s.watches.Hubs.Mu.Lock()
-		defer s.watches.Hubs.Mu.Unlock()
-		if len(s.watches.Streams.Open) != 1 || len(s.watches.Hubs.Open) != 1 {
-			return fmt.Errorf("%d streams, %d hubs", len(s.watches.Streams.Open), len(s.watches.Hubs.Open))
+		if streams, hubs := s.watches.Count(); streams != 1 || hubs != 1 {
+			return fmt.Errorf("%d streams, %d hubs", streams, hubs)
 		}
 		return nil
 	})

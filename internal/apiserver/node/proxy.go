@@ -58,15 +58,15 @@ func (c *connection) serveProxy(ctx context.Context) error {
 	t.location.Path = ""
 	if c.Info.HasRest || c.R.URL.Path[len(c.R.URL.Path)-1] == '/' {
 		// Without a slash, the handler redirects to the path with one.
-		t.location.Path = CleanPath(rest)
+		t.location.Path = cleanPath(rest)
 	}
 	t.location.RawQuery = c.R.URL.RawQuery
 	c.proxyTo(t)
 	return nil
 }
 
-// CleanPath resolves ".." in a path, because the request is authorized for this path only.
-func CleanPath(of string) string {
+// cleanPath resolves ".." in a path, because the request is authorized for this path only.
+func cleanPath(of string) string {
 	clean := path.Clean(of)
 	if clean != "/" && strings.HasSuffix(of, "/") {
 		clean += "/"

@@ -1,4 +1,4 @@
-package apiserver
+package watch
 
 import (
 	"strings"
@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/knarr-project/knarr/internal/apiserver/watch"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 )
 
@@ -17,11 +16,11 @@ func TestBookmarksHaveUpstreamsZeroCounts(t *testing.T) {
 		"deployments": `"spec":{"replicas":0,`, "replicasets": `"spec":{"replicas":0,`, "statefulsets": `"spec":{"replicas":0,`,
 		"daemonsets": `"annotations":{"deprecated.daemonset.template.generation":"0"}`, "controllerrevisions": `"metadata":{"resourceVersion":"7"}`,
 	} {
-		e, ok := s.endpoints.Find(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource})
+		e, ok := s.engine.Kinds.Find(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource})
 		if !ok {
 			t.Fatal(resource)
 		}
-		w := &watch.Watcher{Op: s.engine.InternalOperation(e, "default", "")}
+		w := &Watcher{Op: s.engine.InternalOperation(e, "default", "")}
 		body, err := e.EncodeObject(w.BookmarkObject(7, false), wire.JSONFormat)
 		if err != nil || !strings.Contains(string(body), has) {
 			t.Errorf("%s: %s %v", resource, body, err)

@@ -1,11 +1,13 @@
-package apiserver
+package watch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"testing"
@@ -15,22 +17,21 @@ import (
 
 	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 	"github.com/knarr-project/knarr/internal/apiserver/telemetry"
-	"github.com/knarr-project/knarr/internal/apiserver/watch"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
-	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/cache"
 )
 
 // openedWatch returns a watch of ConfigMaps that is not served yet.
-func openedWatch(t *testing.T, s *Server, opts metav1.ListOptions) *watch.Watcher {
+func openedWatch(t *testing.T, s *testServer, opts metav1.ListOptions) *Watcher {
 	t.Helper()
-	e, _ := s.endpoints.Hub("", "configmaps")
+	e := s.configMaps(t)
 	op := s.engine.InternalOperation(e, "default", "")
 	opts.Watch = true
 	req, err := op.Endpoint.NewListRequest(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := s.watches.Open(t.Context(), op, req)
+	w, err := s.Open(t.Context(), op, req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,16 +40,15 @@ func openedWatch(t *testing.T, s *Server, opts metav1.ListOptions) *watch.Watche
 
 func TestNewHubHasItsFormBeforeItMakesFrames(t *testing.T) {
 	s := newTestServer(t)
-	c := s.Client(auth.Component("tester"))
 	f := wire.Format{Media: wire.MediaJSON}
 	for i := range 20 {
 		w := openedWatch(t, s, metav1.ListOptions{ResourceVersion: "0"})
 		w.Initial = nil
-		mustCreate(t, c, configMap(fmt.Sprint("made-", i)))
+		s.create(t, configMap(fmt.Sprint("made-", i)))
 		<-w.Cursor.Ready()
 		task := taskpool.NewTask(func() time.Duration { return taskpool.Idle })
-		m := &watch.Member{Task: &task}
-		enc := watch.NewEventEncoder(w.Op.Endpoint, f)
+		m := &Member{Task: &task}
+		enc := NewEventEncoder(w.Op.Endpoint, f)
 		if !w.Join(m, &enc, true) {
 			// The watch began at a revision that the cache had not reached: it keeps its cursor, so
 			// there is nothing to test.
@@ -98,14 +98,14 @@ func TestDeadlineIsExtendedForEachPieceOfInitialEvents(t *testing.T) {
 	for i := range 20 {
 		obj := configMap(fmt.Sprint("large-", i))
 		obj.Data["a"] = strings.Repeat("x", 60<<10) // two fill a turn
-		mustCreate(t, s.Client(auth.Component("tester")), obj)
+		s.create(t, obj)
 	}
 	w := openedWatch(t, s, metav1.ListOptions{})
 	f := wire.Format{Media: wire.MediaJSON}
-	enc := watch.NewEventEncoder(w.Op.Endpoint, f)
+	enc := NewEventEncoder(w.Op.Endpoint, f)
 	set, ended := 0, make(chan struct{})
 	out := &deadlineResponse{}
-	st := &watch.WatchStream{Server: s.watches, Out: out, Watcher: w, Format: f, Enc: &enc, End: time.Now().Add(time.Hour), OnEnd: func() { close(ended) }}
+	st := &WatchStream{Server: s.Server, Out: out, Watcher: w, Format: f, Enc: &enc, End: time.Now().Add(time.Hour), OnEnd: func() { close(ended) }}
 	st.Timer = time.NewTimer(time.Hour)
 	st.Task = out.Task(st.Turn)
 	st.Member.Task = &st.Task
@@ -167,12 +167,12 @@ func TestDeadlineIsExtendedForEachPieceWithoutADetachedStream(t *testing.T) {
 	for i := range 20 {
 		obj := configMap(fmt.Sprint("large-", i))
 		obj.Data["a"] = strings.Repeat("x", 60<<10) // two fill a piece
-		mustCreate(t, s.Client(auth.Component("tester")), obj)
+		s.create(t, obj)
 	}
 	w := openedWatch(t, s, metav1.ListOptions{})
 	ctx, cancel := context.WithCancel(t.Context())
 	answer := &deadlineWriter{ResponseRecorder: httptest.NewRecorder(), begun: cancel}
-	s.watches.Serve(ctx, &telemetry.ResponseRecorder{ResponseWriter: answer}, &http.Request{ProtoMajor: 2}, wire.Format{Media: wire.MediaJSON}, w)
+	s.Serve(ctx, &telemetry.ResponseRecorder{ResponseWriter: answer}, &http.Request{ProtoMajor: 2}, wire.Format{Media: wire.MediaJSON}, w)
 	if n := len(answer.times); n < 10 {
 		t.Errorf("the deadline of writes was set %d times", n)
 	}
@@ -180,4 +180,74 @@ func TestDeadlineIsExtendedForEachPieceWithoutADetachedStream(t *testing.T) {
 		t.Errorf("%d objects were told of", n)
 	}
 	areLater(t, answer.times)
+}
+
+func TestHubCountsItsBytes(t *testing.T) {
+	for _, chunked := range []bool{true, false} {
+		h := &Hub{Key: HubKey{Chunked: chunked}}
+		for revision := range int64(100_000) { // several times what a hub keeps
+			h.Add(make([]byte, 100), revision)
+			h.DropOldest()
+		}
+		kept := 0
+		for _, b := range h.Blocks {
+			kept += len(b.Data)
+		}
+		if h.Bytes != kept || kept < MaxHubBytes-MaxBlockBytes {
+			t.Errorf("chunked %t: counts %d bytes, keeps %d of at most %d", chunked, h.Bytes, kept, MaxHubBytes)
+		}
+	}
+}
+
+func TestWatchDoesNotWaitForAnotherHub(t *testing.T) {
+	s := newTestServer(t)
+	key := HubKey{Form: "busy"}
+	// It stays locked, as while it makes frames; it occupies no worker.
+	busy, _ := s.Hubs.Enter(key, 0, func() *Hub { return &Hub{Cursor: new(cache.Cursor)} })
+	entered := make(chan struct{})
+	defer func() {
+		busy.Mu.Unlock()
+		<-entered
+	}()
+	go func() {
+		defer close(entered)
+		h, _ := s.Hubs.Enter(key, 0, nil)
+		h.Mu.Unlock()
+	}()
+	eventually(t, func() error { // a watch waits for the busy hub
+		var all strings.Builder
+		if err := pprof.Lookup("goroutine").WriteTo(&all, 2); err != nil {
+			return err
+		}
+		for g := range strings.SplitSeq(all.String(), "\n\n") {
+			if state, _, _ := strings.Cut(g, "\n"); strings.Contains(state, "[sync.Mutex.Lock") && strings.Contains(g, t.Name()+".func") {
+				return nil
+			}
+		}
+		return errors.New("no watch waits for the busy hub")
+	})
+	eventually(t, func() error {
+		if !s.Hubs.Mu.TryLock() {
+			return errors.New("a watch that waits for the busy hub locks all the others")
+		}
+		s.Hubs.Mu.Unlock()
+		return nil
+	})
+	// A watch with another key joins its hub.
+	answer := httptest.NewRecorder()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := openedWatch(t, s, metav1.ListOptions{})
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		s.Serve(ctx, &telemetry.ResponseRecorder{ResponseWriter: answer}, &http.Request{ProtoMajor: 2}, wire.Format{Media: wire.MediaJSON}, w)
+	}()
+	eventually(t, func() error {
+		if _, hubs := s.Count(); hubs != 2 {
+			return fmt.Errorf("%d hubs are open, want the busy one and another", hubs)
+		}
+		return nil
+	})
+	cancel()
+	<-served
 }

@@ -1,4 +1,4 @@
-package apiserver
+package watch
 
 import (
 	"context"
@@ -9,15 +9,12 @@ import (
 	"net/url"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/verb"
-	"github.com/knarr-project/knarr/internal/apiserver/watch"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
-	"github.com/knarr-project/knarr/internal/client"
 )
 
 // FuzzWatch opens watches with arbitrary parameters: they are refused, or everything sent before
@@ -35,16 +32,11 @@ func FuzzWatch(f *testing.F) {
 	for _, name := range []string{"one", "two", "three"} {
 		m := configMap(name)
 		m.Labels = map[string]string{"a": "b", "c": "d"}
-		if _, err := client.Create(f.Context(), s.ownClient(), m); err != nil {
-			f.Fatal(err)
-		}
+		s.create(f, m)
 	}
-	e, ok := s.endpoints.Find(corev1.SchemeGroupVersion.WithResource("configmaps"))
-	if !ok {
-		f.Fatal("the kind ConfigMap is not served")
-	}
+	e := s.configMaps(f)
 	// Open the cache with a first reader, which otherwise may leave before the next one comes.
-	if _, err := client.Get[*corev1.ConfigMap](f.Context(), s.ownClient(), "default", "one"); err != nil {
+	if _, err := e.Cache(f.Context()); err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text, namespace string, protobuf bool) {
@@ -66,7 +58,7 @@ func FuzzWatch(f *testing.F) {
 		if rv, err := registry.ParseRevision(opts.ResourceVersion); err == nil && rv > e.Revision() {
 			cancel() // it would wait for further events
 		}
-		w, err := s.watches.Open(ctx, op, req)
+		w, err := s.Open(ctx, op, req)
 		if err != nil {
 			// Upstream answers an invalid revision like unknown errors.
 			if _, number := errors.AsType[*field.Error](err); !wire.IsStatus(err) && !number {
@@ -80,7 +72,7 @@ func FuzzWatch(f *testing.F) {
 		if protobuf {
 			f.Media = wire.MediaProtobuf
 		}
-		_ = w.Run(ctx, watch.NewFrames(e, f, out)) // the client leaves
+		_ = w.Run(ctx, NewFrames(e, f, out)) // the client leaves
 		for decoder := json.NewDecoder(out.Body); !protobuf; {
 			var event metav1.WatchEvent
 			err := decoder.Decode(&event)
