@@ -20,8 +20,8 @@ func TestBookmarksHaveUpstreamsZeroCounts(t *testing.T) {
 		if !ok {
 			t.Fatal(resource)
 		}
-		w := &Watcher{Op: s.engine.InternalOperation(e, "default", "")}
-		body, err := e.EncodeObject(w.BookmarkObject(7, false), wire.JSONFormat)
+		w := &Watcher{op: s.engine.InternalOperation(e, "default", "")}
+		body, err := e.EncodeObject(w.bookmarkObject(7, false), wire.JSONFormat)
 		if err != nil || !strings.Contains(string(body), has) {
 			t.Errorf("%s: %s %v", resource, body, err)
 		}

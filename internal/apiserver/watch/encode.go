@@ -13,9 +13,9 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// EventEncoder encodes a watch's events as frames: JSON documents or length-delimited protobuf
+// eventEncoder encodes a watch's events as frames: JSON documents or length-delimited protobuf
 // messages.
-type EventEncoder struct {
+type eventEncoder struct {
 	Endpoint *registry.Endpoint
 	format   wire.Format
 	// head is the beginning of an object's JSON: kind and apiVersion.
@@ -24,14 +24,14 @@ type EventEncoder struct {
 	rows bool
 }
 
-// NewEventEncoder returns an encoder for the events of an endpoint in a format.
-func NewEventEncoder(e *registry.Endpoint, f wire.Format) EventEncoder {
+// newEventEncoder returns an encoder for the events of an endpoint in a format.
+func newEventEncoder(e *registry.Endpoint, f wire.Format) eventEncoder {
 	head := wire.WithTypeMeta(nil, e.GVK, []byte("{}"))
-	return EventEncoder{Endpoint: e, format: f, head: append(head[:len(head)-1], ',')}
+	return eventEncoder{Endpoint: e, format: f, head: append(head[:len(head)-1], ',')}
 }
 
 // frame returns an event as it goes over the wire. The bytes are shared and must not be modified.
-func (x *EventEncoder) frame(ev watchEvent) ([]byte, error) {
+func (x *eventEncoder) frame(ev watchEvent) ([]byte, error) {
 	if ev.entry == nil || x.format.As != "" {
 		return x.frameAlone(ev)
 	}
@@ -51,7 +51,7 @@ func (ev *watchEvent) encoded() registry.EncodingFunc {
 	return (*cache.Entry).EncodedOnce
 }
 
-func (x *EventEncoder) jsonEvent(ev watchEvent) ([]byte, error) {
+func (x *eventEncoder) jsonEvent(ev watchEvent) ([]byte, error) {
 	raw, err := x.Endpoint.JSONWith(ev.encoded(), ev.entry)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (x *EventEncoder) jsonEvent(ev watchEvent) ([]byte, error) {
 	return jsonFrame(ev.typ, x.head, raw[1:]), nil
 }
 
-func (x *EventEncoder) protobufEvent(ev watchEvent) ([]byte, error) {
+func (x *eventEncoder) protobufEvent(ev watchEvent) ([]byte, error) {
 	raw, err := x.Endpoint.ProtobufWith(ev.encoded(), ev.entry)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (x *EventEncoder) protobufEvent(ev watchEvent) ([]byte, error) {
 }
 
 // frameAlone encodes events whose frames are not shared.
-func (x *EventEncoder) frameAlone(ev watchEvent) ([]byte, error) {
+func (x *eventEncoder) frameAlone(ev watchEvent) ([]byte, error) {
 	body, err := x.encode(ev)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (x *EventEncoder) frameAlone(ev watchEvent) ([]byte, error) {
 }
 
 // encode encodes the object of an event that is not shared: bookmarks, errors, tables and metadata.
-func (x *EventEncoder) encode(ev watchEvent) ([]byte, error) {
+func (x *eventEncoder) encode(ev watchEvent) ([]byte, error) {
 	if ev.typ == watch.Error {
 		return encodeObjectAs(ev.obj, wire.StatusKind, x.format.Media)
 	}

@@ -14,21 +14,21 @@ import (
 const turnBytes = 96 << 10
 
 // fill puts events into the buffer, or writes shared frames. more reports that there are others.
-func (st *WatchStream) fill(b *streamBuffer) (more bool, err error) {
-	w := st.Watcher
-	if w.Cursor == nil && st.Member.hub == nil {
+func (st *stream) fill(b *streamBuffer) (more bool, err error) {
+	w := st.watcher
+	if w.Cursor == nil && st.member.hub == nil {
 		// The watch's revision was too old.
 		return false, errors.Join(st.put(b, w.expiredEvent()), errWatchOver)
 	}
 	if more, err := st.fillInitial(b); more || err != nil {
 		return more, err
 	}
-	if st.Member.hub == nil {
+	if st.member.hub == nil {
 		if more, err = st.fillOwn(b); more || err != nil {
 			return more, err
 		}
 	}
-	if st.Member.hub != nil {
+	if st.member.hub != nil {
 		if more, err = st.fillShared(b); more || err != nil {
 			return more, err
 		}
@@ -37,8 +37,8 @@ func (st *WatchStream) fill(b *streamBuffer) (more bool, err error) {
 }
 
 // fillInitial puts the objects that existed at the beginning.
-func (st *WatchStream) fillInitial(b *streamBuffer) (more bool, err error) {
-	w := st.Watcher
+func (st *stream) fillInitial(b *streamBuffer) (more bool, err error) {
+	w := st.watcher
 	for ; len(w.Initial) > 0; w.Initial = w.Initial[1:] {
 		if len(b.frames) >= b.room {
 			return true, nil
@@ -50,7 +50,7 @@ func (st *WatchStream) fillInitial(b *streamBuffer) (more bool, err error) {
 	w.Initial = nil
 	if w.Bookmark {
 		w.Bookmark = false
-		if err := st.put(b, watchEvent{typ: watch.Bookmark, obj: w.BookmarkObject(w.revision, true)}); err != nil {
+		if err := st.put(b, watchEvent{typ: watch.Bookmark, obj: w.bookmarkObject(w.revision, true)}); err != nil {
 			return false, err
 		}
 	}
@@ -62,8 +62,8 @@ func (st *WatchStream) fillInitial(b *streamBuffer) (more bool, err error) {
 }
 
 // fillOwn puts events of the stream's own cursor. After the last one it joins the hub.
-func (st *WatchStream) fillOwn(b *streamBuffer) (more bool, err error) {
-	w := st.Watcher
+func (st *stream) fillOwn(b *streamBuffer) (more bool, err error) {
+	w := st.watcher
 	for {
 		if len(st.pending) == 0 {
 			changes, revision, err := w.Cursor.Poll()
@@ -75,8 +75,8 @@ func (st *WatchStream) fillOwn(b *streamBuffer) (more bool, err error) {
 			}
 			w.revision = max(w.revision, revision)
 			if len(changes) == 0 {
-				if w.canShare(st.Format) && w.Join(&st.Member, st.Enc, st.Out.Chunked()) {
-					st.Enc = nil
+				if w.canShare(st.format) && w.join(&st.member, st.enc, st.out.Chunked()) {
+					st.enc = nil
 				}
 				return false, nil
 			}
@@ -99,21 +99,21 @@ func (st *WatchStream) fillOwn(b *streamBuffer) (more bool, err error) {
 
 // putExpiry ends the stream with the error that makes the client list again. A forgotten kind ends
 // without an error: the client's state is not out of date.
-func (st *WatchStream) putExpiry(b *streamBuffer, why error) error {
+func (st *stream) putExpiry(b *streamBuffer, why error) error {
 	if errors.Is(why, cache.ErrForgotten) {
 		return errWatchOver
 	}
-	return errors.Join(st.put(b, st.Watcher.expiredEvent()), errWatchOver)
+	return errors.Join(st.put(b, st.watcher.expiredEvent()), errWatchOver)
 }
 
 // fillShared writes the hub's frames.
-func (st *WatchStream) fillShared(b *streamBuffer) (more bool, err error) {
+func (st *stream) fillShared(b *streamBuffer) (more bool, err error) {
 	if err := st.send(b); err != nil { // the earlier events come first
 		return false, err
 	}
 	for sent := 0; sent < b.room; {
-		frames, revision, err := st.Member.Take(b.room - sent)
-		st.Watcher.revision = max(st.Watcher.revision, revision)
+		frames, revision, err := st.member.take(b.room - sent)
+		st.watcher.revision = max(st.watcher.revision, revision)
 		switch {
 		case errors.Is(err, errFramesDropped):
 			return true, st.fallBack()
@@ -124,7 +124,7 @@ func (st *WatchStream) fillShared(b *streamBuffer) (more bool, err error) {
 		case len(frames) == 0:
 			return false, nil
 		}
-		if _, err := st.Out.Write(frames); err != nil {
+		if _, err := st.out.Write(frames); err != nil {
 			return false, err
 		}
 		sent += len(frames)
@@ -133,57 +133,57 @@ func (st *WatchStream) fillShared(b *streamBuffer) (more bool, err error) {
 }
 
 // fallBack leaves the hub and opens the stream's own cursor.
-func (st *WatchStream) fallBack() error {
-	st.Member.Leave()
-	enc := NewEventEncoder(st.Watcher.Op.Endpoint, st.Format)
-	st.Enc = &enc
-	if err := st.Watcher.reopen(); err != nil || st.Watcher.Cursor == nil {
+func (st *stream) fallBack() error {
+	st.member.leave()
+	enc := newEventEncoder(st.watcher.op.Endpoint, st.format)
+	st.enc = &enc
+	if err := st.watcher.reopen(); err != nil || st.watcher.Cursor == nil {
 		return err // the next turn reports that the revision is too old
 	}
-	st.Watcher.Cursor.Notify(st.Wake)
+	st.watcher.Cursor.Notify(st.wake)
 	return nil
 }
 
 // fillDue handles what is due by time: the end, or a bookmark.
-func (st *WatchStream) fillDue(b *streamBuffer) error {
+func (st *stream) fillDue(b *streamBuffer) error {
 	now := time.Now()
-	if !now.Before(st.End) {
+	if !now.Before(st.end) {
 		return errWatchOver
 	}
 	if !st.timerFired.Swap(false) {
 		return nil
 	}
-	defer func() { st.Timer.Reset(time.Until(st.nextDue())) }()
-	if !st.Watcher.req.Opts.AllowWatchBookmarks || now.Before(st.nextDue()) {
+	defer func() { st.timer.Reset(time.Until(st.nextDue())) }()
+	if !st.watcher.req.Opts.AllowWatchBookmarks || now.Before(st.nextDue()) {
 		return nil
 	}
-	if st.Member.hub != nil {
-		revision, ok := st.Member.progress()
+	if st.member.hub != nil {
+		revision, ok := st.member.progress()
 		if !ok {
 			return nil // events come first
 		}
-		st.Watcher.revision = max(st.Watcher.revision, revision)
+		st.watcher.revision = max(st.watcher.revision, revision)
 	}
 	st.lastWrite = now
-	return st.put(b, watchEvent{typ: watch.Bookmark, obj: st.Watcher.BookmarkObject(st.Watcher.revision, false)})
+	return st.put(b, watchEvent{typ: watch.Bookmark, obj: st.watcher.bookmarkObject(st.watcher.revision, false)})
 }
 
-func (st *WatchStream) put(b *streamBuffer, ev watchEvent) error {
-	if st.Enc != nil {
-		return st.putAs(b, ev, st.Enc)
+func (st *stream) put(b *streamBuffer, ev watchEvent) error {
+	if st.enc != nil {
+		return st.putAs(b, ev, st.enc)
 	}
 	// The hub has the encoder; this is one event outside it.
-	enc := NewEventEncoder(st.Watcher.Op.Endpoint, st.Format)
+	enc := newEventEncoder(st.watcher.op.Endpoint, st.format)
 	return st.putAs(b, ev, &enc)
 }
 
-func (st *WatchStream) putAs(b *streamBuffer, ev watchEvent, enc *EventEncoder) error {
+func (st *stream) putAs(b *streamBuffer, ev watchEvent, enc *eventEncoder) error {
 	frame, err := enc.frame(ev)
 	if err != nil {
 		return err
 	}
-	st.Watcher.Op.Endpoint.Watched.Sent(len(frame))
-	if st.Out.Chunked() {
+	st.watcher.op.Endpoint.Watched.Sent(len(frame))
+	if st.out.Chunked() {
 		b.frames = appendChunk(b.frames, frame)
 	} else {
 		b.frames = append(b.frames, frame...)
@@ -192,11 +192,11 @@ func (st *WatchStream) putAs(b *streamBuffer, ev watchEvent, enc *EventEncoder) 
 }
 
 // send writes the buffer's frames.
-func (st *WatchStream) send(b *streamBuffer) error {
+func (st *stream) send(b *streamBuffer) error {
 	if len(b.frames) == 0 {
 		return nil
 	}
-	_, err := st.Out.Write(b.frames)
+	_, err := st.out.Write(b.frames)
 	b.frames = b.frames[:0]
 	return err
 }

@@ -72,7 +72,7 @@ func FuzzWatch(f *testing.F) {
 		if protobuf {
 			f.Media = wire.MediaProtobuf
 		}
-		_ = w.Run(ctx, NewFrames(e, f, out)) // the client leaves
+		_ = w.run(ctx, newFrames(e, f, out)) // the client leaves
 		for decoder := json.NewDecoder(out.Body); !protobuf; {
 			var event metav1.WatchEvent
 			err := decoder.Decode(&event)

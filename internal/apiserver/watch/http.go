@@ -15,7 +15,7 @@ import (
 // frames writes watch events as a stream of JSON documents or of length-delimited protobuf
 // messages.
 type frames struct {
-	EventEncoder
+	eventEncoder
 	out       http.ResponseWriter
 	flushHTTP func() error
 	// w exists from the first event to the next flush, because most watches are idle most of the
@@ -30,9 +30,9 @@ type frames struct {
 // frameBuffers are for watches that are sending.
 var frameBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 32*1024) }}
 
-// NewFrames returns a sink that writes events to w.
-func NewFrames(e *registry.Endpoint, f wire.Format, w http.ResponseWriter) *frames {
-	return &frames{EventEncoder: NewEventEncoder(e, f), out: w, flushHTTP: http.NewResponseController(w).Flush}
+// newFrames returns a sink that writes events to w.
+func newFrames(e *registry.Endpoint, f wire.Format, w http.ResponseWriter) *frames {
+	return &frames{eventEncoder: newEventEncoder(e, f), out: w, flushHTTP: http.NewResponseController(w).Flush}
 }
 
 func (fr *frames) flush() error {
@@ -57,7 +57,7 @@ func (fr *frames) put(ev watchEvent) error {
 	return fr.putFrames(frame)
 }
 
-func (fr *frames) encoder() *EventEncoder { return &fr.EventEncoder }
+func (fr *frames) encoder() *eventEncoder { return &fr.eventEncoder }
 
 func (fr *frames) putFrames(frames []byte) error {
 	// The client has taken the last piece, except for buffers.
@@ -85,12 +85,12 @@ func (s *Server) Serve(ctx context.Context, w *telemetry.ResponseRecorder, r *ht
 	if s.canDetach(r, wt) {
 		w.WriteHeader(http.StatusOK)
 		if err := s.detachConnection(w, r, f, wt); err != nil {
-			s.Log.Debug("a watch did not begin", "resource", wt.Op.Endpoint.GVR.String(), "err", err)
+			s.Log.Debug("a watch did not begin", "resource", wt.op.Endpoint.GVR.String(), "err", err)
 		}
 		return
 	}
 	w.WriteHeader(http.StatusOK)
-	fr := NewFrames(wt.Op.Endpoint, f, w)
+	fr := newFrames(wt.op.Endpoint, f, w)
 	if err := fr.flush(); err != nil {
 		return
 	}
@@ -116,7 +116,7 @@ func (s *Server) Serve(ctx context.Context, w *telemetry.ResponseRecorder, r *ht
 		}
 	}
 	wt.detach = func(end time.Time) bool { return s.detachStream(w, r, f, wt, end) }
-	if err := wt.Run(ctx, fr); err != nil {
-		s.Log.Debug("a watch ended early", "resource", wt.Op.Endpoint.GVR.String(), "err", err)
+	if err := wt.run(ctx, fr); err != nil {
+		s.Log.Debug("a watch ended early", "resource", wt.op.Endpoint.GVR.String(), "err", err)
 	}
 }

@@ -47,19 +47,19 @@ func TestNewHubHasItsFormBeforeItMakesFrames(t *testing.T) {
 		s.create(t, configMap(fmt.Sprint("made-", i)))
 		<-w.Cursor.Ready()
 		task := taskpool.NewTask(func() time.Duration { return taskpool.Idle })
-		m := &Member{Task: &task}
-		enc := NewEventEncoder(w.Op.Endpoint, f)
-		if !w.Join(m, &enc, true) {
+		m := &member{task: &task}
+		enc := newEventEncoder(w.op.Endpoint, f)
+		if !w.join(m, &enc, true) {
 			// The watch began at a revision that the cache had not reached: it keeps its cursor, so
 			// there is nothing to test.
 			w.Cursor.Close()
 			continue
 		}
-		frames, _, err := m.Take(1 << 20)
+		frames, _, err := m.take(1 << 20)
 		if size, _, chunked := strings.Cut(string(frames), "\r\n"); err != nil || !chunked || strings.Contains(size, "{") {
 			t.Errorf("the first frame came as %.60q, %v: not chunked", frames, err)
 		}
-		m.Leave()
+		m.leave()
 	}
 }
 
@@ -102,20 +102,20 @@ func TestDeadlineIsExtendedForEachPieceOfInitialEvents(t *testing.T) {
 	}
 	w := openedWatch(t, s, metav1.ListOptions{})
 	f := wire.Format{Media: wire.MediaJSON}
-	enc := NewEventEncoder(w.Op.Endpoint, f)
+	enc := newEventEncoder(w.op.Endpoint, f)
 	set, ended := 0, make(chan struct{})
 	out := &deadlineResponse{}
-	st := &WatchStream{Server: s.Server, Out: out, Watcher: w, Format: f, Enc: &enc, End: time.Now().Add(time.Hour), OnEnd: func() { close(ended) }}
-	st.Timer = time.NewTimer(time.Hour)
-	st.Task = out.Task(st.Turn)
-	st.Member.Task = &st.Task
+	st := &stream{server: s.Server, out: out, watcher: w, format: f, enc: &enc, end: time.Now().Add(time.Hour), onEnd: func() { close(ended) }}
+	st.timer = time.NewTimer(time.Hour)
+	st.task = out.Task(st.turn)
+	st.member.task = &st.task
 	w.OnInitialSent = func() {
 		out.mu.Lock()
 		set = len(out.times)
 		out.mu.Unlock()
-		st.Stop()
+		st.stop()
 	}
-	st.Wake()
+	st.wake()
 	<-ended
 	if set < 5 {
 		t.Errorf("the deadline of writes was set %d times", set)
@@ -184,35 +184,35 @@ func TestDeadlineIsExtendedForEachPieceWithoutADetachedStream(t *testing.T) {
 
 func TestHubCountsItsBytes(t *testing.T) {
 	for _, chunked := range []bool{true, false} {
-		h := &Hub{Key: HubKey{Chunked: chunked}}
+		h := &hub{key: hubKey{chunked: chunked}}
 		for revision := range int64(100_000) { // several times what a hub keeps
-			h.Add(make([]byte, 100), revision)
-			h.DropOldest()
+			h.add(make([]byte, 100), revision)
+			h.dropOldest()
 		}
 		kept := 0
-		for _, b := range h.Blocks {
+		for _, b := range h.blocks {
 			kept += len(b.Data)
 		}
-		if h.Bytes != kept || kept < MaxHubBytes-MaxBlockBytes {
-			t.Errorf("chunked %t: counts %d bytes, keeps %d of at most %d", chunked, h.Bytes, kept, MaxHubBytes)
+		if h.bytes != kept || kept < maxHubBytes-maxBlockBytes {
+			t.Errorf("chunked %t: counts %d bytes, keeps %d of at most %d", chunked, h.bytes, kept, maxHubBytes)
 		}
 	}
 }
 
 func TestWatchDoesNotWaitForAnotherHub(t *testing.T) {
 	s := newTestServer(t)
-	key := HubKey{Form: "busy"}
+	key := hubKey{form: "busy"}
 	// It stays locked, as while it makes frames; it occupies no worker.
-	busy, _ := s.Hubs.Enter(key, 0, func() *Hub { return &Hub{Cursor: new(cache.Cursor)} })
+	busy, _ := s.hubs.enter(key, 0, func() *hub { return &hub{cursor: new(cache.Cursor)} })
 	entered := make(chan struct{})
 	defer func() {
-		busy.Mu.Unlock()
+		busy.mu.Unlock()
 		<-entered
 	}()
 	go func() {
 		defer close(entered)
-		h, _ := s.Hubs.Enter(key, 0, nil)
-		h.Mu.Unlock()
+		h, _ := s.hubs.enter(key, 0, nil)
+		h.mu.Unlock()
 	}()
 	eventually(t, func() error { // a watch waits for the busy hub
 		var all strings.Builder
@@ -227,10 +227,10 @@ func TestWatchDoesNotWaitForAnotherHub(t *testing.T) {
 		return errors.New("no watch waits for the busy hub")
 	})
 	eventually(t, func() error {
-		if !s.Hubs.Mu.TryLock() {
+		if !s.hubs.mu.TryLock() {
 			return errors.New("a watch that waits for the busy hub locks all the others")
 		}
-		s.Hubs.Mu.Unlock()
+		s.hubs.mu.Unlock()
 		return nil
 	})
 	// A watch with another key joins its hub.

@@ -30,8 +30,10 @@ type testServer struct {
 type open struct{}
 
 func (open) Authorizer() auth.Authorizer { return auth.Authorizers{} }
-func (open) Admission() admission.Chain  { return admission.Chain{} }
-func (open) Reviews() verb.Reviews       { return verb.Reviews{} }
+
+func (open) Admission() admission.Chain { return admission.Chain{} }
+
+func (open) Reviews() verb.Reviews { return verb.Reviews{} }
 
 func newTestServer(t testing.TB) *testServer {
 	t.Helper()

@@ -18,74 +18,74 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
-// WatchStream is a watch without a goroutine: a task that the pool runs when there are events. It
+// stream is a watch without a goroutine: a task that the pool runs when there are events. It
 // has its own connection (HTTP/1.1) or a stream of one (HTTP/2).
 //
 // It begins with the current objects, continues with its own cursor until it has caught up, and
 // then joins the hub of all watches with the same interest. If it cannot keep up with the hub, it
 // returns to a cursor of its own.
-type WatchStream struct {
-	Server  *Server
-	Task    taskpool.Task
-	Out     transport.Response
-	Watcher *Watcher
-	Format  wire.Format
-	Enc     *EventEncoder  // nil while a hub makes the frames
+type stream struct {
+	server  *Server
+	task    taskpool.Task
+	out     transport.Response
+	watcher *Watcher
+	format  wire.Format
+	enc     *eventEncoder  // nil while a hub makes the frames
 	pending []cache.Change // changes of cursor that did not fit
-	Member  Member
+	member  member
 	pace    taskpool.Paced
 
-	End        time.Time
+	end        time.Time
 	lastWrite  time.Time // time of the last write
-	Timer      *time.Timer
+	timer      *time.Timer
 	timerFired atomic.Bool // the timer has fired
 
 	clientGone atomic.Bool // the client has gone
-	OnEnd      func()
+	onEnd      func()
 }
 
 // streams are all open streams. The zero value is ready.
 type streams struct {
-	Mu     sync.Mutex
-	Open   map[*WatchStream]struct{}
+	mu     sync.Mutex
+	open   map[*stream]struct{}
 	closed bool
 }
 
 // add returns false if the server is closing. all counts the streams that the server has to wait
 // for.
-func (ss *streams) add(s *WatchStream, all *sync.WaitGroup) bool {
-	ss.Mu.Lock()
-	defer ss.Mu.Unlock()
+func (ss *streams) add(s *stream, all *sync.WaitGroup) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	if ss.closed {
 		return false
 	}
 	all.Add(1)
-	if ss.Open == nil {
-		ss.Open = map[*WatchStream]struct{}{}
+	if ss.open == nil {
+		ss.open = map[*stream]struct{}{}
 	}
-	ss.Open[s] = struct{}{}
+	ss.open[s] = struct{}{}
 	return true
 }
 
-func (ss *streams) remove(s *WatchStream) (known bool) {
-	ss.Mu.Lock()
-	defer ss.Mu.Unlock()
-	_, known = ss.Open[s]
-	delete(ss.Open, s)
+func (ss *streams) remove(s *stream) (known bool) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	_, known = ss.open[s]
+	delete(ss.open, s)
 	return known
 }
 
 // CloseToNew accepts no more streams, and returns functions that end the open ones.
 func (ss *streams) CloseToNew() (ends []func()) {
-	ss.Mu.Lock()
-	defer ss.Mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	ss.closed = true
-	for s := range ss.Open {
+	for s := range ss.open {
 		ends = append(ends, func() {
-			ss.Mu.Lock()
-			defer ss.Mu.Unlock()
-			if _, open := ss.Open[s]; open {
-				s.Stop()
+			ss.mu.Lock()
+			defer ss.mu.Unlock()
+			if _, open := ss.open[s]; open {
+				s.stop()
 			}
 		})
 	}
@@ -94,18 +94,18 @@ func (ss *streams) CloseToNew() (ends []func()) {
 
 // Close ends all streams.
 func (ss *streams) Close() {
-	ss.Mu.Lock()
+	ss.mu.Lock()
 	ss.closed = true
-	for s := range ss.Open {
-		s.Stop()
+	for s := range ss.open {
+		s.stop()
 	}
-	ss.Mu.Unlock()
+	ss.mu.Unlock()
 }
 
 // canDetach reports whether a watch can be a stream. A custom resource may need a webhook call for
 // each object, which would block a worker.
 func (s *Server) canDetach(r *http.Request, wt *Watcher) bool {
-	return wt.Op.Endpoint.Custom == nil && s.Transport.CanDetachConnection(r)
+	return wt.op.Endpoint.Custom == nil && s.Transport.CanDetachConnection(r)
 }
 
 // detachConnection takes a watch, whose response has begun, out of its request, with its
@@ -121,7 +121,7 @@ func (s *Server) detachConnection(w *telemetry.ResponseRecorder, r *http.Request
 	st.extendDeadline()
 	seats := wt.OnInitialSent
 	wt.OnInitialSent = func() {
-		out.SetWriteDeadline(st.End.Add(wire.CloseGrace(s.Timeout)))
+		out.SetWriteDeadline(st.end.Add(wire.CloseGrace(s.Timeout)))
 		if seats != nil {
 			seats()
 		}
@@ -130,11 +130,11 @@ func (s *Server) detachConnection(w *telemetry.ResponseRecorder, r *http.Request
 		st.finish(errWatchOver)
 		return nil
 	}
-	if err := out.Start(&st.Task, st.Stop); err != nil {
+	if err := out.Start(&st.task, st.stop); err != nil {
 		if !errors.Is(err, net.ErrClosed) {
-			s.Log.Warn("a watch cannot notice when its client hangs up, and ends", "resource", wt.Op.Endpoint.GVR.String(), "err", err)
+			s.Log.Warn("a watch cannot notice when its client hangs up, and ends", "resource", wt.op.Endpoint.GVR.String(), "err", err)
 		}
-		st.Stop()
+		st.stop()
 	}
 	st.begin()
 	return nil
@@ -153,8 +153,8 @@ func (s *Server) detachStream(w *telemetry.ResponseRecorder, r *http.Request, f 
 	st := s.newStream(w, f, wt, out, end)
 	// No longer needed, and they hold the request.
 	wt.OnInitialSent, wt.limitClient, wt.detach, wt.Bookmark = nil, nil, nil, false
-	if !s.Streams.add(st, s.WaitGroup) || out.Start(&st.Task, st.Stop) != nil {
-		st.Stop()
+	if !s.Streams.add(st, s.WaitGroup) || out.Start(&st.task, st.stop) != nil {
+		st.stop()
 		return true
 	}
 	st.begin()
@@ -162,58 +162,58 @@ func (s *Server) detachStream(w *telemetry.ResponseRecorder, r *http.Request, f 
 }
 
 // newStream creates the stream that remains after the watch's handler has returned.
-func (s *Server) newStream(w *telemetry.ResponseRecorder, f wire.Format, wt *Watcher, out transport.Response, end time.Time) *WatchStream {
-	wt.Op.Warn = nil // which holds the request
-	enc := NewEventEncoder(wt.Op.Endpoint, f)
-	st := &WatchStream{Server: s, Out: out, Watcher: wt, Format: f, Enc: &enc, lastWrite: time.Now(), End: end}
+func (s *Server) newStream(w *telemetry.ResponseRecorder, f wire.Format, wt *Watcher, out transport.Response, end time.Time) *stream {
+	wt.op.Warn = nil // which holds the request
+	enc := newEventEncoder(wt.op.Endpoint, f)
+	st := &stream{server: s, out: out, watcher: wt, format: f, enc: &enc, lastWrite: time.Now(), end: end}
 	record, ended := w.Audit, w.OnEnd
 	w.Detached = true
-	st.OnEnd = func() {
+	st.onEnd = func() {
 		record.Stage(auditv1.StageResponseComplete, http.StatusOK)
 		ended()
 	}
-	st.Task = out.Task(st.Turn)
-	st.Member.Task = &st.Task
+	st.task = out.Task(st.turn)
+	st.member.task = &st.task
 	// The method begin sets the time: once added, the stream may have turns and may end.
-	st.Timer = time.AfterFunc(math.MaxInt64, func() {
+	st.timer = time.AfterFunc(math.MaxInt64, func() {
 		st.timerFired.Store(true)
-		st.Wake()
+		st.wake()
 	})
 	return st
 }
 
 // begin gives the stream its first turn. It may have had others already.
-func (st *WatchStream) begin() {
-	if st.Watcher.Cursor != nil {
-		st.Watcher.Cursor.Notify(st.Wake)
+func (st *stream) begin() {
+	if st.watcher.Cursor != nil {
+		st.watcher.Cursor.Notify(st.wake)
 	}
-	st.Timer.Reset(time.Until(st.nextDue()))
+	st.timer.Reset(time.Until(st.nextDue()))
 	if st.clientGone.Load() {
-		st.Timer.Stop() // it may have finished already
+		st.timer.Stop() // it may have finished already
 	}
-	st.Wake()
+	st.wake()
 }
 
-// Wake gives the stream a turn.
-func (st *WatchStream) Wake() { st.Server.Pool.Wake(&st.Task) }
+// wake gives the stream a turn.
+func (st *stream) wake() { st.server.Pool.Wake(&st.task) }
 
-// Stop ends the stream.
-func (st *WatchStream) Stop() {
+// stop ends the stream.
+func (st *stream) stop() {
 	st.clientGone.Store(true)
-	st.Wake()
+	st.wake()
 }
 
 // nextDue returns when something is due without an event: a bookmark or the end.
-func (st *WatchStream) nextDue() time.Time {
-	if !st.Watcher.req.Opts.AllowWatchBookmarks {
-		return st.End
+func (st *stream) nextDue() time.Time {
+	if !st.watcher.req.Opts.AllowWatchBookmarks {
+		return st.end
 	}
 	due := st.lastWrite.Add(bookmarkEvery)
-	if last := st.End.Add(-bookmarkBeforeEnd); due.After(last) && last.After(st.lastWrite) {
+	if last := st.end.Add(-bookmarkBeforeEnd); due.After(last) && last.After(st.lastWrite) {
 		due = last
 	}
-	if due.After(st.End) {
-		due = st.End
+	if due.After(st.end) {
+		due = st.end
 	}
 	return due
 }
@@ -227,12 +227,12 @@ var errClientNotReading = errors.New("the client does not read")
 // errPanic means that our code panicked, perhaps on a particular object.
 var errPanic = errors.New("panic, see the log")
 
-// Turn sends what is due. It recovers panics, which nothing else does here: they would end the
+// turn sends what is due. It recovers panics, which nothing else does here: they would end the
 // process.
-func (st *WatchStream) Turn() (rest time.Duration) {
+func (st *stream) turn() (rest time.Duration) {
 	defer func() {
 		if v := recover(); v != nil {
-			st.Watcher.Op.Endpoint.LogPanic("panic while watching", v)
+			st.watcher.op.Endpoint.LogPanic("panic while watching", v)
 			st.finish(errPanic)
 			rest = taskpool.Ended
 		}
@@ -240,27 +240,27 @@ func (st *WatchStream) Turn() (rest time.Duration) {
 	return st.serve()
 }
 
-func (st *WatchStream) serve() time.Duration {
+func (st *stream) serve() time.Duration {
 	if st.clientGone.Load() {
 		st.finish(errWatchOver)
 		return taskpool.Ended
 	}
-	room := min(st.Out.Room(), turnBytes)
+	room := min(st.out.Room(), turnBytes)
 	if room == 0 {
 		return st.waitForRoom()
 	}
 	// Not returned to the pool after a panic: the connection may still write into it.
 	b := streamBuffers.Get().(*streamBuffer)
-	st.Out.Begin(b.out)
+	st.out.Begin(b.out)
 	b.frames, b.room = b.frames[:0], room
 	more, err := st.fill(b)
 	if err == nil || errors.Is(err, errWatchOver) {
 		err = errors.Join(err, st.send(b))
 	}
-	if st.Watcher.OnInitialSent != nil { // the socket has taken the earlier writes
+	if st.watcher.OnInitialSent != nil { // the socket has taken the earlier writes
 		st.extendDeadline()
 	}
-	sent, failed := st.Out.End(&b.out)
+	sent, failed := st.out.End(&b.out)
 	streamBuffers.Put(b)
 	if err = errors.Join(err, failed); err != nil {
 		st.finish(err)
@@ -273,29 +273,29 @@ func (st *WatchStream) serve() time.Duration {
 	case more:
 		return taskpool.Again
 	case sent:
-		return st.Server.Pace.Wrote(&st.pace)
+		return st.server.Pace.Wrote(&st.pace)
 	}
 	return taskpool.Idle
 }
 
 // waitForRoom is a turn in which nothing can be written. A client that reads nothing keeps its
 // watch until its end, and a little longer for the final bytes.
-func (st *WatchStream) waitForRoom() time.Duration {
-	last := time.Until(st.End.Add(wire.CloseGrace(st.Server.Timeout)))
+func (st *stream) waitForRoom() time.Duration {
+	last := time.Until(st.end.Add(wire.CloseGrace(st.server.Timeout)))
 	if last <= 0 {
 		st.finish(errClientNotReading)
 		return taskpool.Ended
 	}
 	if st.timerFired.Load() {
-		st.Timer.Reset(last)
+		st.timer.Reset(last)
 	}
 	return taskpool.Idle // woken when there is room
 }
 
 // extendDeadline gives the client RequestTimeout for the next writes: a client that reads slowly
 // still gets everything.
-func (st *WatchStream) extendDeadline() {
-	st.Out.SetWriteDeadline(time.Now().Add(st.Server.Timeout))
+func (st *stream) extendDeadline() {
+	st.out.SetWriteDeadline(time.Now().Add(st.server.Timeout))
 }
 
 // streamBuffer is the memory of a turn.
@@ -307,25 +307,25 @@ type streamBuffer struct {
 var streamBuffers = sync.Pool{New: func() any { return &streamBuffer{} }}
 
 // finish closes everything. Only after errWatchOver is the HTTP response ended properly.
-func (st *WatchStream) finish(cause error) {
-	known := st.Server.Streams.remove(st)
+func (st *stream) finish(cause error) {
+	known := st.server.Streams.remove(st)
 	if cause != nil && !errors.Is(cause, errWatchOver) {
-		st.Server.Log.Debug("a watch ended early", "resource", st.Watcher.Op.Endpoint.GVR.String(), "err", cause)
+		st.server.Log.Debug("a watch ended early", "resource", st.watcher.op.Endpoint.GVR.String(), "err", cause)
 	}
-	st.Timer.Stop()
-	if st.Member.hub != nil {
-		st.Member.Leave()
+	st.timer.Stop()
+	if st.member.hub != nil {
+		st.member.leave()
 	}
-	if st.Watcher.Cursor != nil {
-		st.Watcher.Cursor.Close()
+	if st.watcher.Cursor != nil {
+		st.watcher.Cursor.Close()
 	}
-	if st.Watcher.OnInitialSent != nil {
-		st.Watcher.OnInitialSent()
+	if st.watcher.OnInitialSent != nil {
+		st.watcher.OnInitialSent()
 	}
-	st.OnEnd()
-	st.Out.Finish(cause != nil && !errors.Is(cause, errWatchOver), func() {
+	st.onEnd()
+	st.out.Finish(cause != nil && !errors.Is(cause, errWatchOver), func() {
 		if known {
-			st.Server.WaitGroup.Done()
+			st.server.WaitGroup.Done()
 		}
 	})
 }

@@ -48,7 +48,7 @@ type eventSink interface {
 	flush() error
 }
 
-// Server serves all watches of one server.
+// server serves all watches of one server.
 type Server struct {
 	Log *slog.Logger
 	// Timeout is the longest duration of a request that is no watch.
@@ -58,7 +58,7 @@ type Server struct {
 	Transport   transport.Transport
 	Pace        *taskpool.Pace
 	Pool        *taskpool.Pool
-	Hubs        hubs
+	hubs        hubs
 	Streams     streams
 	// WaitGroup counts the goroutines and streams that the shutdown waits for.
 	WaitGroup *sync.WaitGroup
@@ -66,10 +66,10 @@ type Server struct {
 	Leaving *atomic.Bool
 }
 
-// Watcher is one open watch.
+// watcher is one open watch.
 type Watcher struct {
 	server  *Server
-	Op      *verb.Operation
+	op      *verb.Operation
 	req     *registry.ListRequest
 	Initial []*cache.Entry
 	// Bookmark ends the initial events with the bookmark that marks their end.
@@ -89,14 +89,14 @@ type Watcher struct {
 	pace     taskpool.Paced
 }
 
-// Open finds the revision from which the watch starts. An error is the request's answer.
+// open finds the revision from which the watch starts. An error is the request's answer.
 func (s *Server) Open(ctx context.Context, op *verb.Operation, req *registry.ListRequest) (*Watcher, error) {
 	r := op.Endpoint.Registry
 	reader, err := r.Cache(ctx)
 	if err != nil {
 		return nil, wire.StoreError(err)
 	}
-	w := &Watcher{server: s, Op: op, req: req}
+	w := &Watcher{server: s, op: op, req: req}
 	rv, initial := req.Opts.ResourceVersion, req.Opts.SendInitialEvents
 	switch {
 	case initial != nil && *initial, initial == nil && (rv == "" || rv == "0"):
@@ -132,7 +132,7 @@ func (s *Server) Open(ctx context.Context, op *verb.Operation, req *registry.Lis
 
 // interest returns what the watch's cursor selects.
 func (w *Watcher) interest() cache.Interest {
-	interest := cache.Interest{Namespace: w.Op.Namespace, Labels: w.req.Labels, Fields: w.req.Fields}
+	interest := cache.Interest{Namespace: w.op.Namespace, Labels: w.req.Labels, Fields: w.req.Fields}
 	if name, ok := w.req.Fields.RequiresExactMatch("metadata.name"); ok {
 		interest.Name = name
 	}
@@ -142,8 +142,8 @@ func (w *Watcher) interest() cache.Interest {
 	return interest
 }
 
-// Run sends events until ctx ends, the watch times out, or the sink fails.
-func (w *Watcher) Run(ctx context.Context, sink eventSink) error {
+// run sends events until ctx ends, the watch times out, or the sink fails.
+func (w *Watcher) run(ctx context.Context, sink eventSink) error {
 	if w.Cursor == nil {
 		return w.expired(sink)
 	}
@@ -159,7 +159,7 @@ func (w *Watcher) Run(ctx context.Context, sink eventSink) error {
 	}
 	w.Initial = nil
 	if w.Bookmark {
-		if err := sink.put(watchEvent{typ: watch.Bookmark, obj: w.BookmarkObject(w.revision, true)}); err != nil {
+		if err := sink.put(watchEvent{typ: watch.Bookmark, obj: w.bookmarkObject(w.revision, true)}); err != nil {
 			return err
 		}
 	}
@@ -198,7 +198,7 @@ func (w *Watcher) next(ctx context.Context, end time.Time, sink eventSink) error
 			}
 		}
 		m := newWaitingMember()
-		if w.Join(&m.Member, shared.encoder(), false) {
+		if w.join(&m.member, shared.encoder(), false) {
 			return w.follow(ctx, end, shared, m)
 		}
 	}
@@ -229,7 +229,7 @@ func (w *Watcher) progress(ctx context.Context, sink eventSink) error {
 	if !w.req.Opts.AllowWatchBookmarks || ctx.Err() != nil {
 		return nil
 	}
-	if err := sink.put(watchEvent{typ: watch.Bookmark, obj: w.BookmarkObject(w.revision, false)}); err != nil {
+	if err := sink.put(watchEvent{typ: watch.Bookmark, obj: w.bookmarkObject(w.revision, false)}); err != nil {
 		return err
 	}
 	return sink.flush()
@@ -274,13 +274,13 @@ func (w *Watcher) flush(ctx context.Context, sink eventSink) error {
 // frameSink is a sink that also takes encoded frames.
 type frameSink interface {
 	eventSink
-	encoder() *EventEncoder
+	encoder() *eventEncoder
 	putFrames(frames []byte) error
 }
 
 // waitingMember is a hub's member with a goroutine that waits for frames.
 type waitingMember struct {
-	Member
+	member
 	task taskpool.Task
 	news chan struct{}
 }
@@ -294,14 +294,14 @@ func newWaitingMember() *waitingMember {
 		}
 		return taskpool.Idle
 	})
-	m.Member.Task = &m.task
+	m.member.task = &m.task
 	return m
 }
 
 // follow sends a hub's frames until the watch ends, or until it is too slow for the hub. Then it
 // continues with its own cursor.
 func (w *Watcher) follow(ctx context.Context, end time.Time, sink frameSink, m *waitingMember) error {
-	defer m.Leave()
+	defer m.leave()
 	timer := time.NewTimer(time.Until(w.nextBookmark(end)))
 	defer timer.Stop()
 	for {
@@ -345,7 +345,7 @@ func (w *Watcher) follow(ctx context.Context, end time.Time, sink frameSink, m *
 // takeFrames moves the hub's frames into the sink.
 func (w *Watcher) takeFrames(sink frameSink, m *waitingMember) (sent int, err error) {
 	for sent < turnBytes {
-		frames, revision, err := m.Take(turnBytes - sent)
+		frames, revision, err := m.take(turnBytes - sent)
 		w.revision = max(w.revision, revision)
 		if err != nil || len(frames) == 0 {
 			return sent, err
@@ -397,13 +397,13 @@ func (w *Watcher) sendLast(sink eventSink, event watchEvent) error {
 }
 
 func (w *Watcher) expiredEvent() watchEvent {
-	status := apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.revision, w.Op.Endpoint.Revision())).Status()
+	status := apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", w.revision, w.op.Endpoint.Revision())).Status()
 	return watchEvent{typ: watch.Error, obj: &status}
 }
 
-// BookmarkObject returns an empty object with a resourceVersion.
-func (w *Watcher) BookmarkObject(revision int64, initialEnd bool) runtime.Object {
-	obj := w.Op.Endpoint.NewObject()
+// bookmarkObject returns an empty object with a resourceVersion.
+func (w *Watcher) bookmarkObject(revision int64, initialEnd bool) runtime.Object {
+	obj := w.op.Endpoint.NewObject()
 	annotations := map[string]string{}
 	// Upstream's internal types have no pointers for these counts, so they appear as zero.
 	var replicas int32

@@ -46,8 +46,8 @@ func (s *Server) ServeMessages(ctx context.Context, w http.ResponseWriter, r *ht
 			for websocket.Message.Receive(ws, &ignored) == nil {
 			}
 		})
-		if err := wt.Run(ctx, &messages{ws: ws, fr: NewFrames(wt.Op.Endpoint, f, w)}); err != nil {
-			s.Log.Debug("a watch ended early", "resource", wt.Op.Endpoint.GVR.String(), "err", err)
+		if err := wt.run(ctx, &messages{ws: ws, fr: newFrames(wt.op.Endpoint, f, w)}); err != nil {
+			s.Log.Debug("a watch ended early", "resource", wt.op.Endpoint.GVR.String(), "err", err)
 		}
 	}).ServeHTTP(w, r)
 }
