@@ -48,7 +48,7 @@ type eventSink interface {
 	flush() error
 }
 
-// server serves all watches of one server.
+// Server serves all watches of one server.
 type Server struct {
 	Log *slog.Logger
 	// Timeout is the longest duration of a request that is no watch.
@@ -66,7 +66,7 @@ type Server struct {
 	Leaving *atomic.Bool
 }
 
-// watcher is one open watch.
+// Watcher is one open watch.
 type Watcher struct {
 	server  *Server
 	op      *verb.Operation
@@ -89,7 +89,7 @@ type Watcher struct {
 	pace     taskpool.Paced
 }
 
-// open finds the revision from which the watch starts. An error is the request's answer.
+// Open finds the revision from which the watch starts. An error is the request's answer.
 func (s *Server) Open(ctx context.Context, op *verb.Operation, req *registry.ListRequest) (*Watcher, error) {
 	r := op.Endpoint.Registry
 	reader, err := r.Cache(ctx)
