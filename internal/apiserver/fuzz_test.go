@@ -17,12 +17,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/knarr-project/knarr/internal/apiserver/rest"
 	"github.com/knarr-project/knarr/internal/apiserver/verb"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/cel"
@@ -174,28 +172,6 @@ func FuzzAccept(f *testing.F) {
 			}
 		}
 		wire.AcceptsAny(accept, wire.MediaJSON)
-	})
-}
-
-// FuzzDeleteOptions decodes arbitrary bodies of deletions: each is refused, or can be validated.
-func FuzzDeleteOptions(f *testing.F) {
-	for _, body := range []string{`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":-1,"preconditions":{"uid":"x","resourceVersion":"1"},"propagationPolicy":"Orphan","dryRun":["All"]}`,
-		"orphanDependents: true\npropagationPolicy: Foreground\n", "k8s\x00\n\x13\n\x02v1\x12\rDeleteOptions\x12\x02\x08\x05", `{"gracePeriodSeconds":1e999}`, `null`, ``} {
-		for media := range byte(3) {
-			f.Add(media, []byte(body))
-		}
-	}
-	medias := []string{wire.MediaJSON, wire.MediaYAML, wire.MediaProtobuf}
-	f.Fuzz(func(t *testing.T, media byte, body []byte) {
-		opts, err := rest.DecodeDeleteOptions(medias[int(media)%len(medias)], body)
-		if err != nil {
-			// Upstream answers this one in the same way.
-			if !wire.IsStatus(err) && !runtime.IsNotRegisteredError(err) {
-				t.Errorf("the error is no Status: %v", err)
-			}
-			return
-		}
-		_ = metav1validation.ValidateDeleteOptions(opts)
 	})
 }
 

@@ -9,11 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/knarr-project/knarr/internal/apiserver/telemetry"
-	"github.com/knarr-project/knarr/internal/apiserver/wire"
 )
 
 // running serves over HTTP as the process does, until stop is called.
@@ -127,16 +122,6 @@ func TestMetricsAndRootPaths(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("the root lacks %s", want)
 		}
-	}
-}
-
-func TestUnknownPathsDoNotGrowTheMetrics(t *testing.T) {
-	m := telemetry.NewMetrics()
-	for i := range telemetry.MaxSeries + 10 {
-		m.SeriesOf(&wire.RequestInfo{IsResource: true, Verb: "get", GVR: schema.GroupVersionResource{Version: "v1", Resource: fmt.Sprint(i)}})
-	}
-	if m.LabelSets != telemetry.MaxSeries || m.SeriesOf(&wire.RequestInfo{IsResource: true, Verb: "get", GVR: schema.GroupVersionResource{Version: "v1", Resource: "x"}}) != m.Others {
-		t.Errorf("%d shapes", m.LabelSets)
 	}
 }
 

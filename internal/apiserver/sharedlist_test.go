@@ -13,11 +13,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
@@ -55,74 +53,6 @@ func TestListsOfAllObjectsShareItemsUntilAChange(t *testing.T) {
 	add("three")
 	if got := list(""); len(got.Items) != 3 || got.ResourceVersion == before {
 		t.Errorf("after a change: %d items at %s (before: %s)", len(got.Items), got.ResourceVersion, before)
-	}
-}
-
-func TestSharedItemsAreBuiltByOneListAtATime(t *testing.T) {
-	var s registry.SharedLists
-	p, now := &registry.Page{Changed: 1, CompletePrefix: "/p/"}, time.Unix(0, 0)
-	ask := func() (list *registry.SharedList, together bool) {
-		now = now.Add(time.Minute) // however long it takes
-		_, list, together = s.Find("json", p, now)
-		return list, together
-	}
-	ask()
-	list, together := ask()
-	if !together {
-		t.Fatal("the second list was not asked to build them")
-	}
-	if _, another := ask(); another {
-		t.Error("another list was asked to build them at the same time")
-	}
-	list.Keep(p.Changed, nil) // the build has failed
-	if _, next := ask(); !next {
-		t.Error("the next list was not asked to try again")
-	}
-}
-
-func TestSharedItemsAreBuiltOncePerState(t *testing.T) {
-	var s registry.SharedLists
-	now := time.Unix(0, 0)
-	const none, all, shared = "none", "put together", "shared"
-	ask := func(changed int64, whole string) string {
-		t.Helper()
-		p := &registry.Page{Changed: changed, CompletePrefix: whole}
-		items, list, together := s.Find("json", p, now)
-		switch {
-		case items != nil:
-			return shared
-		case together:
-			list.Keep(changed, &registry.SharedItems{Plain: []byte("items")})
-			return all
-		}
-		return none
-	}
-	for _, step := range []struct {
-		what    string
-		later   time.Duration
-		changed int64
-		whole   string
-		want    string
-	}{
-		{"the first list encodes from the entries", 0, 1, "/p/", none},
-		{"the second list builds the items", 0, 1, "/p/", all},
-		{"further lists share them", 0, 1, "/p/", shared},
-		{"a page shares nothing", 0, 1, "", none},
-		{"an unknown state shares nothing", 0, 0, "/p/", none},
-		{"another namespace is another list", 0, 1, "/q/", none},
-		{"after a change the first list encodes from the entries", 0, 2, "/p/", none},
-		{"items are not built again so soon", 0, 2, "/p/", none},
-		{"the old state is still shared", 0, 1, "/p/", shared},
-		{"a second later they are built again", registry.MinSharedInterval, 2, "/p/", all},
-		{"a list of an old state does not replace newer items", 0, 1, "/p/", none},
-		{"the newer items are still shared", 0, 2, "/p/", shared},
-	} {
-		now = now.Add(step.later)
-		got := ask(step.changed, step.whole)
-		// The garbage collector may have freed it.
-		if got != step.want && !(step.want == shared && got != shared) {
-			t.Errorf("%s: %s, want %s", step.what, got, step.want)
-		}
 	}
 }
 

@@ -25,7 +25,7 @@ const laneMinBytes = 32 << 20
 // set. Fifty whole lists of a hundred thousand pods would take gigabytes.
 type listItems struct {
 	size    int
-	shared  *SharedItems
+	shared  *sharedItems
 	entries []*cache.Entry // used if all is nil
 	form    itemForm
 	lanes   *taskpool.Lanes
@@ -55,12 +55,12 @@ func (e *Endpoint) items(p *Page, name string, form itemForm) (listItems, error)
 	if e.Custom != nil { // the form of a custom object can change though the object does not
 		p = &Page{Entries: p.Entries}
 	}
-	all, list, together := e.sharedLists.Find(name, p, time.Now())
+	all, list, together := e.sharedLists.find(name, p, time.Now())
 	if all != nil {
-		return listItems{size: len(all.Plain), shared: all, lanes: e.Shared.Lanes}, nil
+		return listItems{size: len(all.plain), shared: all, lanes: e.Shared.Lanes}, nil
 	}
 	if together {
-		defer func() { list.Keep(p.Changed, all) }()
+		defer func() { list.keep(p.Changed, all) }()
 	}
 	items := listItems{entries: p.Entries, form: form, lanes: e.Shared.Lanes}
 	if err := items.measure(e.Shared.TurnsFor(len(p.Entries))); err != nil {
@@ -77,7 +77,7 @@ func (e *Endpoint) items(p *Page, name string, form itemForm) (listItems, error)
 	if err := items.each(func(piece []byte) error { plain = append(plain, piece...); return nil }); err != nil {
 		return items, err
 	}
-	all = &SharedItems{Plain: plain}
+	all = &sharedItems{plain: plain}
 	return listItems{size: len(plain), shared: all, lanes: items.lanes}, nil
 }
 
@@ -115,9 +115,9 @@ func (i *listItems) measure(turns taskpool.Turns) error {
 func (i *listItems) each(fn func(piece []byte) error) error {
 	if i.shared != nil {
 		if i.size < laneMinBytes {
-			return fn(i.shared.Plain)
+			return fn(i.shared.plain)
 		}
-		for rest := i.shared.Plain; len(rest) > 0; {
+		for rest := i.shared.plain; len(rest) > 0; {
 			n := min(len(rest), pieceBytes)
 			if err := i.withLane(func() error { return fn(rest[:n]) }); err != nil {
 				return err

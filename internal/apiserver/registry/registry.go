@@ -63,7 +63,7 @@ type Registry struct {
 	managers map[managerKey]FieldManager
 	trackers map[string]*ownership.Tracker // by subresource
 
-	sharedLists SharedLists
+	sharedLists sharedLists
 	Reads       readStats
 }
 

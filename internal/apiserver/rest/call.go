@@ -59,7 +59,7 @@ func (rs *Handler) Serve(w *telemetry.ResponseRecorder, r *http.Request, info *w
 	c := &Call{resources: rs, W: w, R: r, Info: info, format: wire.JSONFormat}
 	c.Operation = &verb.Operation{
 		Engine: rs.Engine, Endpoint: e, User: user, Verb: info.Verb, Namespace: info.Namespace, Name: info.Name,
-		Subresource: info.Subresource, GVK: e.GVK, Warn: c.WarnHeader,
+		Subresource: info.Subresource, GVK: e.GVK, Warn: c.warnHeader,
 	}
 	c.Stopwatch = w
 	if e.Custom != nil && !c.scopeMatches() {
@@ -185,8 +185,8 @@ func (c *Call) serve(ctx context.Context) error {
 	return wire.ErrMethodNotAllowed
 }
 
-// WarnHeader adds a warning to the response, unless it is already there.
-func (c *Call) WarnHeader(text string) {
+// warnHeader adds a warning to the response, unless it is already there.
+func (c *Call) warnHeader(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.warnings.Known == nil { // keep the warnings about the credentials

@@ -60,7 +60,7 @@ func (c *Call) deleteOptions() (*metav1.DeleteOptions, error) {
 		if err != nil {
 			return nil, err
 		}
-		if opts, err = DecodeDeleteOptions(media, data); err != nil {
+		if opts, err = decodeDeleteOptions(media, data); err != nil {
 			return nil, err
 		}
 		wire.RecordDeletion(wire.RecordOf(c.W), opts)
@@ -105,8 +105,8 @@ func (c *Call) serveDeleteCollection(ctx context.Context) error {
 	return c.respondList(body)
 }
 
-// DecodeDeleteOptions accepts DeleteOptions of any group version, as clients send them.
-func DecodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, error) {
+// decodeDeleteOptions accepts DeleteOptions of any group version, as clients send them.
+func decodeDeleteOptions(media string, data []byte) (*metav1.DeleteOptions, error) {
 	want := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
 	if media == wire.MediaYAML {
 		doc, _, err := wire.AsJSON(media, data)

@@ -38,16 +38,16 @@ type Metrics struct {
 	Conversions   *custom.Metrics
 
 	// series are the metrics of requests by their labels, so that a request looks up its collectors
-	// once. Names of objects are no labels, but resources that do not exist are: MaxSeries limits
+	// once. Names of objects are no labels, but resources that do not exist are: maxSeries limits
 	// how many series unknown clients can create.
 	series    sync.Map // requestLabels → *requestSeries
-	LabelSets int
-	mu        sync.Mutex // guards LabelSets
-	Others    *requestSeries
+	labelSets int
+	mu        sync.Mutex // guards labelSets
+	others    *requestSeries
 }
 
-// MaxSeries is the largest number of label sets of requests; more share one series.
-const MaxSeries = 10000
+// maxSeries is the largest number of label sets of requests; more share one series.
+const maxSeries = 10000
 
 // NewCounter returns a vector of counters with the given name, help and labels.
 func NewCounter(name, help string, labels ...string) *prometheus.CounterVec {
@@ -115,7 +115,7 @@ func NewMetrics() *Metrics {
 	m.Registry.MustRegister(m.Store.collectors()...)
 	m.Registry.MustRegister(m.Writes.collectors()...)
 	m.Registry.MustRegister(m.Conversions.Collectors()...)
-	m.Others = m.newSeries(requestLabels{verb: "other"}, &wire.RequestInfo{Verb: "other"})
+	m.others = m.newSeries(requestLabels{verb: "other"}, &wire.RequestInfo{Verb: "other"})
 	return m
 }
 

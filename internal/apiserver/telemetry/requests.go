@@ -98,20 +98,20 @@ func labelsOf(info *wire.RequestInfo) requestLabels {
 	return s
 }
 
-// SeriesOf returns the series of a request's labels.
-func (m *Metrics) SeriesOf(info *wire.RequestInfo) *requestSeries {
+// seriesOf returns the series of a request's labels.
+func (m *Metrics) seriesOf(info *wire.RequestInfo) *requestSeries {
 	s := labelsOf(info)
 	if found, ok := m.series.Load(s); ok {
 		return found.(*requestSeries)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.LabelSets >= MaxSeries || !s.valid() {
-		return m.Others
+	if m.labelSets >= maxSeries || !s.valid() {
+		return m.others
 	}
 	made, loaded := m.series.LoadOrStore(s, m.newSeries(s, info))
 	if !loaded {
-		m.LabelSets++
+		m.labelSets++
 	}
 	return made.(*requestSeries)
 }
@@ -123,7 +123,7 @@ func (m *Metrics) known(info *wire.RequestInfo) requestLabels {
 	if _, ok := m.series.Load(s); ok {
 		return s
 	}
-	return m.Others.requestLabels
+	return m.others.requestLabels
 }
 
 // metricPath returns the labels of a path that is no resource, as upstream. Other paths have none:
@@ -148,12 +148,12 @@ func metricPath(path string) (resource, subresource string) {
 // which anyone can invent. Responses of extension servers are not counted either, because their
 // errors would look like this server's.
 func (m *Metrics) Served(w *ResponseRecorder, info *wire.RequestInfo) {
-	series := m.SeriesOf(info)
+	series := m.seriesOf(info)
 	if w.running == nil && series.longRunning != nil {
 		w.running = series.longRunning
 		w.running.Inc()
 	}
-	if series.resource != "" || series.subresource != "" || series == m.Others {
+	if series.resource != "" || series.subresource != "" || series == m.others {
 		w.series = series
 	}
 }

@@ -128,7 +128,7 @@ func (op *Operation) issue(ctx context.Context, issuer TokenIssuer, request *aut
 	if given := *out.Spec.ExpirationSeconds; given < asked {
 		op.Warn(fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", asked, given))
 	}
-	if id := CredentialOf(out.Status.Token); id != "" {
+	if id := credentialOf(out.Status.Token); id != "" {
 		audit.From(ctx).Annotate(issuedCredential, "JTI="+id)
 	}
 	return out, nil
@@ -138,8 +138,8 @@ func (op *Operation) issue(ctx context.Context, issuer TokenIssuer, request *aut
 // the same ID in their user's extra.
 const issuedCredential = "authentication.kubernetes.io/issued-credential-id"
 
-// CredentialOf returns a token's ID (jti); "" if it cannot be read.
-func CredentialOf(token string) string {
+// credentialOf returns a token's ID (jti); "" if it cannot be read.
+func credentialOf(token string) string {
 	parts, ok := jws.Split(token)
 	if !ok {
 		return ""
