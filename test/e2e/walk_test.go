@@ -148,7 +148,8 @@ func (w *walker) open(t *testing.T, folder string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.shell.Env = append(os.Environ(), "REPOSITORY="+repository, "HOME="+folder, "PATH="+w.bin+":"+os.Getenv("PATH"), goenv("GOCACHE"), goenv("GOMODCACHE"), goenv("GOPATH"))
+	// What programs leave in TMPDIR when the test kills them goes with the folder.
+	w.shell.Env = append(os.Environ(), "REPOSITORY="+repository, "HOME="+folder, "TMPDIR="+folder, "PATH="+w.bin+":"+os.Getenv("PATH"), goenv("GOCACHE"), goenv("GOMODCACHE"), goenv("GOPATH"))
 	if w.stdin, err = w.shell.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
