@@ -11,11 +11,11 @@ import (
 )
 
 // Shared is what all kinds of one server have in common: their places in stores, the clock, the
-// Log and the metrics.
+// log and the metrics.
 type Shared struct {
 	Log   *slog.Logger
 	Clock func() time.Time
-	// Home is the place of all kinds that are not elsewhere; places has home first.
+	// Home is the place of all kinds that are not elsewhere. Places has Home first.
 	Home           *Place
 	Places         []*Place
 	placesByPrefix map[string]*Place // by the kind's prefix

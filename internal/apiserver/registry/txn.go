@@ -25,8 +25,6 @@ type Transaction struct {
 	Ops        []store.Op
 	// object is the object that the last operation writes; nil if the transaction removes it.
 	object runtime.Object
-	// onFailure runs when the transaction is not committed, to release allocations.
-	onFailure []func()
 	// DryRunErr is an error that a dry run reports only if there is no other.
 	DryRunErr error
 }
@@ -37,14 +35,6 @@ func (t *Transaction) Add(c store.Condition, op store.Op) {
 	t.Ops = append(t.Ops, op)
 }
 
-// Fail undoes the allocations of a transaction that was not committed.
-func (t *Transaction) Fail() {
-	for _, fn := range t.onFailure {
-		fn()
-	}
-	t.onFailure = nil
-}
-
 // Commit applies the transaction. res.Succeeded is false if a condition did not hold.
 func (t *Transaction) Commit(ctx context.Context) (res store.TxnResult, err error) {
 	res, err = t.Place.Store.Commit(ctx, t.Conditions, t.Ops...)
@@ -52,14 +42,10 @@ func (t *Transaction) Commit(ctx context.Context) (res store.TxnResult, err erro
 		res, err = t.Place.Store.Commit(ctx, t.Conditions, t.Ops...)
 	}
 	if err != nil {
-		t.Fail()
 		return res, wire.StoreError(err)
 	}
-	if !res.Succeeded {
-		t.Fail()
-		if t.Refresh != nil && len(t.Conditions) > 1 {
-			t.Refresh(ctx, res.Revision) // before the write is tried again
-		}
+	if !res.Succeeded && t.Refresh != nil && len(t.Conditions) > 1 {
+		t.Refresh(ctx, res.Revision) // before the write is tried again
 	}
 	return res, nil
 }

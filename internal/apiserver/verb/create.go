@@ -110,12 +110,10 @@ func (op *Operation) createOnce(ctx context.Context, obj runtime.Object) (runtim
 	r := op.Endpoint.Registry
 	t := op.newTxn()
 	if err := op.PrepareCreate(ctx, t, obj); err != nil {
-		t.Fail()
 		return nil, err
 	}
 	key := r.Key(meta.GetNamespace(), meta.GetName())
 	if op.DryRun {
-		t.Fail()
 		c, _, err := r.Load(ctx, key, true)
 		if err != nil {
 			return nil, err
@@ -126,18 +124,15 @@ func (op *Operation) createOnce(ctx context.Context, obj runtime.Object) (runtim
 		return r.DryRunForm(obj)
 	}
 	if version, err := strconv.ParseUint(meta.GetResourceVersion(), 10, 64); err == nil && version != 0 && op.Verb == "create" {
-		t.Fail()
 		return nil, wire.InternalServerError(errResourceVersionOnCreate)
 	}
 	meta.SetResourceVersion("")
 	stored, err := r.Codec.Encode(obj)
 	if err != nil {
-		t.Fail()
 		return nil, err
 	}
 	lease, err := r.Shared.Lease(ctx, r)
 	if err != nil {
-		t.Fail()
 		return nil, err
 	}
 	t.Put(store.Condition{Key: key}, obj, stored, lease)

@@ -314,7 +314,6 @@ func (op *Operation) remove(ctx context.Context, key string, c registry.StoredSt
 	t := op.newTxn()
 	if r.Hooks.Remove != nil {
 		if err := r.Hooks.Remove(ctx, t, c.Obj); err != nil {
-			t.Fail()
 			return 0, nil, err
 		}
 	}

@@ -147,12 +147,10 @@ func (op *Operation) updateOnce(ctx context.Context, key string, c registry.Stor
 	}
 	t := op.newTxn()
 	if err := op.prepareUpdate(ctx, t, obj, c); err != nil {
-		t.Fail()
 		return nil, nil, err
 	}
 	meta, old := wire.Accessor(obj), wire.Accessor(c.Obj)
 	if r.RemovedByUpdate(obj, c.Obj) {
-		t.Fail()
 		return op.commitRemoval(ctx, key, c, obj)
 	}
 	registry.KeepManagedTimes(r, obj, c)
@@ -161,7 +159,6 @@ func (op *Operation) updateOnce(ctx context.Context, key string, c registry.Stor
 		return nil, nil, err
 	}
 	if bytes.Equal(stored, c.Stored) && !r.NeedsReencryption(ctx, key) {
-		t.Fail()
 		meta.SetResourceVersion(old.GetResourceVersion())
 		next, err := op.newerState(ctx, key, c, fresh)
 		if err == nil && next == nil {
@@ -170,13 +167,11 @@ func (op *Operation) updateOnce(ctx context.Context, key string, c registry.Stor
 		return obj, next, err
 	}
 	if op.DryRun {
-		t.Fail()
 		out, err := r.DryRunForm(obj)
 		return out, nil, err
 	}
 	lease, err := r.Shared.Lease(ctx, r)
 	if err != nil {
-		t.Fail()
 		return nil, nil, err
 	}
 	t.Put(store.Condition{Key: key, ModRevision: c.Revision}, obj, stored, lease)
