@@ -72,7 +72,7 @@ lgpl_sources() {
   tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -C "$work" -cf "$out/knarr-lgpl-sources.tar" lgpl
 }
 
-# deb ARCH FOLDER: makes a Debian package with the binary, its documents and the completion for bash.
+# deb ARCH FOLDER: makes a Debian package with the binary, its documents and the bash completion.
 deb() {
   local root=$work/deb-$1
   rm -rf "$root"

@@ -114,7 +114,7 @@ func TestPodsOfADeletedGreetingAreDeleted(t *testing.T) {
 	until(0)
 }
 
-// forbid is a validating webhook. It refuses a Greeting that names "nobody".
+// forbid is a validating webhook. It refuses a Greeting to "nobody".
 func forbid(_ context.Context, request admission.Request) admission.Response {
 	if strings.Contains(string(request.Object.Raw), `"nobody"`) {
 		return admission.Denied("nobody is not greeted")

@@ -43,9 +43,8 @@ var plan = []step{
 	{name: "quick", lane: "compile", command: []string{"hack/quick.sh"}, nice: tests, cold: 120 * time.Second, alone: true},
 }
 
-// choose returns the steps of these names, in the order of the plan. Without names, it returns all
-// steps but those that run alone. Needs that are not chosen are dropped; the caller must satisfy
-// them.
+// choose returns the named steps in the order of the plan. Without names, it leaves out only the
+// steps that run alone. It drops needs that are not chosen; the caller must satisfy them.
 func choose(all []step, names []string) ([]step, error) {
 	for _, name := range names {
 		if !slices.ContainsFunc(all, func(s step) bool { return s.name == name }) {

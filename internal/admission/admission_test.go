@@ -359,7 +359,7 @@ func TestPluginsAreDisabledByNameAndUnknownNamesAreErrors(t *testing.T) {
 	}
 }
 
-// The help of upstream's kube-apiserver names the plugins and those that are on by default.
+// The help of upstream's kube-apiserver lists all plugins and the default plugins.
 func TestEveryPluginHasASwitch(t *testing.T) {
 	limits := Files{EventLimits: []EventLimit{{Type: "Server", QPS: 1, Burst: 1}}}
 	placed := Config{Files: limits}

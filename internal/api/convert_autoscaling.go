@@ -27,9 +27,9 @@ var hpaAnnotations = []string{
 	"autoscaling.alpha.kubernetes.io/scale-down-tolerance", "autoscaling.alpha.kubernetes.io/scale-up-tolerance",
 }
 
-// WithoutConverted returns the annotations of a HorizontalPodAutoscaler without those that carry
-// fields of v2 in v1. In v2 they have no meaning, but a reader of v1 would take them for the
-// fields. The map itself does not change.
+// WithoutConverted removes the annotations that carry fields of v2 in a v1
+// HorizontalPodAutoscaler. In v2 they have no meaning, but a reader of v1 would take them for the
+// fields. The given map does not change.
 func WithoutConverted(annotations map[string]string) map[string]string {
 	if !slices.ContainsFunc(hpaAnnotations, func(name string) bool { _, ok := annotations[name]; return ok }) {
 		return annotations

@@ -11,7 +11,7 @@ import (
 	"github.com/knarr-project/knarr/internal/admission"
 )
 
-// recordingPlugin is a mutating plugin that records what it is shown and may change it.
+// recordingPlugin is a mutating plugin that records each object and may change it.
 type recordingPlugin struct {
 	shown  []string
 	change func(a *admission.Attributes)

@@ -17,8 +17,8 @@ func purgeCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "purge [NAME]", Short: "Stop a cluster and remove everything that it left", Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeNames,
-		Long: "Stops knarr and its pods on this machine and removes what they left: the data folder with the cluster's\n" +
-			"objects, images and volumes, sockets, mounts, cgroups, links and rules. Nothing else is touched.\n" +
+		Long: "Stops knarr and its pods on this machine. Removes the data folder with the cluster's objects, images and\n" +
+			"volumes, and all sockets, mounts, cgroups, links and rules of the cluster. Nothing else is touched.\n" +
 			"NAME is a name of `knarr ls`. Without it, and without --data-dir, it is the cluster in /var/lib/knarr.",
 		Example: "sudo knarr purge\nsudo knarr purge --yes --data-dir /srv/one",
 		RunE: func(cmd *cobra.Command, args []string) error {

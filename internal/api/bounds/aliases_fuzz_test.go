@@ -32,7 +32,7 @@ func FuzzAliases(f *testing.F) {
 	})
 }
 
-// doubled makes a document of nested lists, each of which contains the previous one twice.
+// doubled makes a document of nested lists. Each list contains the previous list twice.
 func doubled(lists int) string {
 	doc := "l0: &l0 [x, x]\n"
 	for i := 1; i < lists; i++ {

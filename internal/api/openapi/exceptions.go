@@ -131,7 +131,7 @@ var granularFields = map[string][]string{
 	"io.k8s.api.core.v1.PersistentVolumeSpec":        {"claimRef"},
 }
 
-// atomicLists are types whose lists are marked atomic although nobody applies them.
+// atomicLists are types with lists that upstream marks atomic, although clients never apply them.
 var atomicLists = map[string]bool{
 	"io.k8s.api.authentication.v1.TokenRequestSpec":        true,
 	"io.k8s.api.authentication.v1.TokenReviewSpec":         true,

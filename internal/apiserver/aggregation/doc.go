@@ -3,7 +3,7 @@
 //
 // Words. An APIService names a group version. A local one is served by this server, which registers
 // it. A remote one names a Service with an extension server behind it. A Remote is such an
-// APIService with the state of its server: how to reach it, whether it answers, what it serves.
+// APIService with the state of its server: its address, its availability, its kinds.
 //
 // The steps of a request: the API server authenticates, authorizes and audits it like any other,
 // calls Find for the path's remote, and lets it forward the request with the front proxy's
