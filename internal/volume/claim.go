@@ -70,16 +70,22 @@ func (m *Manager) mountClaim(ctx context.Context, known *mounted, volume *corev1
 	_, readOnly := claimOf(pod, volume)
 	block := claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
 	source := &persistent.Spec.PersistentVolumeSource
+	if err := checkMode(pod, volume.Name, block); err != nil {
+		return MountPoint{}, err
+	}
 	switch {
+	case source.HostPath != nil && block:
+		return MountPoint{}, fmt.Errorf("PV %s: hostPath volumes have no volumeMode Block; use a local volume with the device's path", persistent.Name)
 	case source.HostPath != nil:
 		if err := hostPath(source.HostPath); err != nil {
 			return MountPoint{}, err
 		}
-		return MountPoint{HostPath: source.HostPath.Path, ReadOnly: readOnly, Block: block}, nil
+		return MountPoint{HostPath: source.HostPath.Path, ReadOnly: readOnly}, nil
 	case source.Local != nil && block:
-		return MountPoint{HostPath: source.Local.Path, ReadOnly: readOnly, Block: true}, nil
+		device, err := mapLocalDevice(podDir, source.Local.Path, persistent.Name)
+		return MountPoint{HostPath: device, ReadOnly: readOnly, Block: true}, err
 	case source.Local != nil:
-		dir := filepath.Join(podDir, volumesDir, "kubernetes.io~local-volume", persistent.Name)
+		dir := filepath.Join(podDir, volumesDir, localPluginDir, persistent.Name)
 		if err := mountLocal(pod, source.Local.Path, dir, readOnly); err != nil {
 			return MountPoint{}, err
 		}

@@ -394,11 +394,17 @@ func (m *Manager) unmount(ctx context.Context, podUID types.UID, podDir string) 
 	if err := m.unmountCSI(ctx, podUID, podDir); err != nil {
 		return err
 	}
-	if err := unmountBelow(volumes); err != nil {
+	if err := unmapLocalDevices(podDir); err != nil {
 		return err
 	}
+	devices := filepath.Join(podDir, devicesDir)
+	for _, dir := range []string{volumes, devices} {
+		if err := unmountBelow(dir); err != nil {
+			return err
+		}
+	}
 	// Nothing is mounted below any more, so this removes only the pod's own files.
-	for _, dir := range []string{subPaths, volumes} {
+	for _, dir := range []string{subPaths, volumes, devices} {
 		if err := os.RemoveAll(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

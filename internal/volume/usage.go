@@ -69,12 +69,7 @@ func rememberClaimDir(podDir, volume, dir string) error {
 	if err := os.MkdirAll(links, 0o750); err != nil {
 		return err
 	}
-	link := filepath.Join(links, volume)
-	if current, err := os.Readlink(link); err == nil && current == dir {
-		return nil
-	}
-	_ = os.Remove(link)
-	return os.Symlink(dir, link)
+	return replaceLink(filepath.Join(links, volume), dir)
 }
 
 func measure(dir string) (Usage, error) {

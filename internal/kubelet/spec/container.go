@@ -58,6 +58,10 @@ func Container(ctx context.Context, pod *corev1.Pod, c *corev1.Container, o Cont
 	if err != nil {
 		return nil, err
 	}
+	devices, err := devices(c, o.Volumes)
+	if err != nil {
+		return nil, err
+	}
 	config := &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(o.Attempt)},
 		Image:       &runtimeapi.ImageSpec{Image: o.ImageRef, UserSpecifiedImage: o.Image},
@@ -66,6 +70,7 @@ func Container(ctx context.Context, pod *corev1.Pod, c *corev1.Container, o Cont
 		WorkingDir:  c.WorkingDir,
 		Envs:        envs,
 		Mounts:      mounts,
+		Devices:     devices,
 		Labels:      containerLabels(pod, c),
 		Annotations: containerAnnotations(pod, c, o.Attempt),
 		LogPath:     LogPath(c.Name, o.Attempt),

@@ -352,9 +352,9 @@ func (w *Worker) remove(ctx context.Context) {
 
 // removePodDir removes the pod's folder, but nothing that is still mounted below its volumes.
 func removePodDir(dir string) error {
-	for _, sub := range []string{"containers", "etc-hosts", "volumes", "volume-subpaths", "plugins"} {
+	for _, sub := range []string{"containers", "etc-hosts", "volumes", "volume-subpaths", "volumeDevices", "plugins"} {
 		path := filepath.Join(dir, sub)
-		if sub == "volumes" || sub == "volume-subpaths" || sub == "plugins" {
+		if sub != "containers" && sub != "etc-hosts" {
 			if err := removeEmpty(path); err != nil {
 				return err
 			}
