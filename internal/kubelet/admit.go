@@ -62,10 +62,16 @@ func (k *Kubelet) admit(pod *corev1.Pod) *worker.Failure {
 	}
 	k.mu.Unlock()
 	if reason != "" && eviction.Critical(pod) && k.preempt(pod) {
-		return nil
+		reason = ""
 	}
 	if reason != "" {
 		return refuse(reason, "%s", message)
+	}
+	if r := k.place(pod); r != nil {
+		k.mu.Lock()
+		delete(k.admitted, pod.UID)
+		k.mu.Unlock()
+		return refuse(r.Reason, "%s", r.Message)
 	}
 	return nil
 }

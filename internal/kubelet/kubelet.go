@@ -21,6 +21,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 	"github.com/knarr-project/knarr/internal/kubelet/stats"
 	"github.com/knarr-project/knarr/internal/kubelet/status"
+	"github.com/knarr-project/knarr/internal/kubelet/topology"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
 	"github.com/knarr-project/knarr/internal/volume"
 )
@@ -45,6 +46,7 @@ type Kubelet struct {
 	metrics   *metrics
 	imageGC   *images.Collector
 	evictions *eviction.Manager
+	topology  *topology.Manager
 
 	ctx context.Context // Run's context; workers of orphans start whenever the runtime reports one
 	wg  sync.WaitGroup  // workers
@@ -98,6 +100,9 @@ func New(c Config) (*Kubelet, error) {
 	k.stats = stats.New(measure)
 	k.imageGC = &images.Collector{Images: c.Images, InUse: k.imagesInUse, High: c.ImageGCHigh, Low: c.ImageGCLow, Now: c.Now}
 	if k.evictions, err = k.newEvictions(); err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
+	}
+	if k.topology, err = k.newTopology(); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
 	return k, nil
@@ -322,6 +327,7 @@ func (k *Kubelet) gone(uid types.UID) {
 	delete(k.admitted, uid)
 	k.metrics.forget(string(uid))
 	k.mu.Unlock()
+	k.topology.Release(uid)
 	k.static.look()
 }
 
