@@ -29,8 +29,8 @@ type MountPoint = volume.MountPoint
 // Config configures the node agent. Fields without a default are required.
 type Config struct {
 	NodeName string
-	// RootDir holds the pods' folders, LogsDir the container logs. LogsDir defaults to
-	// RootDir/logs.
+	// RootDir holds the pods' folders, LogsDir the container logs; default RootDir/logs. See
+	// package logs.
 	RootDir, LogsDir string
 	// Client is authenticated as system:node:NAME in the group system:nodes.
 	Client client.Interface
@@ -102,6 +102,10 @@ type Config struct {
 	// LogMaxSize and LogMaxFiles limit each container's log; default 10 MiB and 5.
 	LogMaxSize  int64
 	LogMaxFiles int
+	// LogMaxWorkers logs are rotated at once, default 1. LogMonitorInterval is the time between two
+	// looks at their sizes, default 10 s.
+	LogMaxWorkers      int
+	LogMonitorInterval time.Duration
 	// AllowedUnsafeSysctls are patterns of sysctls that pods may set in addition to the safe ones.
 	AllowedUnsafeSysctls []string
 	SeccompDefault       bool
@@ -155,6 +159,12 @@ func (c *Config) complete() error {
 	}
 	if c.LogMaxFiles == 0 {
 		c.LogMaxFiles = 5
+	}
+	if c.LogMaxWorkers == 0 {
+		c.LogMaxWorkers = 1
+	}
+	if c.LogMonitorInterval == 0 {
+		c.LogMonitorInterval = 10 * time.Second
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/knarr-project/knarr/internal/kubelet/eviction"
-	"github.com/knarr-project/knarr/internal/kubelet/logs"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
 )
 
@@ -112,19 +111,4 @@ func (k *Kubelet) imagesInUse(ctx context.Context) (map[string]bool, error) {
 	}
 	delete(out, "")
 	return out, nil
-}
-
-// rotateLogs rotates the logs of running containers.
-func (k *Kubelet) rotateLogs(ctx context.Context) {
-	r := &logs.Rotator{Runtime: k.Runtime, MaxSize: k.LogMaxSize, MaxFiles: k.LogMaxFiles, Now: k.Now}
-	for _, w := range k.Workers() {
-		for _, c := range w.View().Containers {
-			if !c.Running() || c.LogPath == "" {
-				continue
-			}
-			if err := r.Rotate(ctx, c.Id, c.LogPath); err != nil && ctx.Err() == nil {
-				k.log.Warn("cannot rotate a container's log", "container", c.Name(), "error", err)
-			}
-		}
-	}
 }

@@ -25,7 +25,6 @@ const (
 	// housekeepingPeriod is the interval for removing leftovers.
 	housekeepingPeriod = 30 * time.Second
 	imagePeriod        = 5 * time.Minute
-	logPeriod          = 10 * time.Second
 )
 
 // sourcesReady notes that all sources have delivered their pods. From now on, any other pod in the
@@ -50,8 +49,6 @@ func (k *Kubelet) housekeeping(ctx context.Context) {
 	defer tick.Stop()
 	images := time.NewTicker(imagePeriod)
 	defer images.Stop()
-	logs := time.NewTicker(logPeriod)
-	defer logs.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -62,15 +59,13 @@ func (k *Kubelet) housekeeping(ctx context.Context) {
 				k.Events.Eventf(k.node.Reference(), nil, corev1.EventTypeWarning, "FreeDiskSpaceFailed", "CollectingImages", "%v", err)
 			}
 			continue
-		case <-logs.C:
-			k.rotateLogs(ctx)
-			continue
 		}
 		k.mu.Lock()
 		ready := k.ready
 		k.mu.Unlock()
 		if ready {
 			k.sweep(ctx)
+			k.linkLogs()
 		}
 	}
 }

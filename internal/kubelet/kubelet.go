@@ -15,6 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/cgroup"
 	"github.com/knarr-project/knarr/internal/kubelet/eviction"
 	"github.com/knarr-project/knarr/internal/kubelet/images"
+	"github.com/knarr-project/knarr/internal/kubelet/logs"
 	"github.com/knarr-project/knarr/internal/kubelet/node"
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
@@ -44,6 +45,7 @@ type Kubelet struct {
 	stats     *stats.Collector
 	groups    *cgroup.Manager // nil if the runtime makes the pods' cgroups
 	metrics   *metrics
+	logs      *logs.Folders
 	imageGC   *images.Collector
 	evictions *eviction.Manager
 	topology  *topology.Manager
@@ -75,8 +77,12 @@ func New(c Config) (*Kubelet, error) {
 	if err != nil {
 		c.Logger.Warn("cannot read the host's resolv.conf; pods get none of its servers", "path", c.ResolvConf, "error", err)
 	}
+	folders, err := logs.Open(c.RootDir, c.LogsDir)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
+	}
 	k := &Kubelet{
-		Config: c, log: c.Logger, machine: machine, hostDNS: hostDNS,
+		Config: c, logs: folders, log: c.Logger, machine: machine, hostDNS: hostDNS,
 		workers: map[types.UID]*worker.Worker{}, observed: map[types.UID]*pleg.Observed{}, names: map[types.UID]types.NamespacedName{},
 		admitted: map[types.UID]*corev1.Pod{},
 	}
@@ -153,6 +159,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	start(k.watchStatic)
 	start(k.pleg.Run)
 	start(k.housekeeping)
+	start(k.rotateLogs)
 	start(k.evictions.Run)
 	<-ctx.Done()
 	<-podsDone
@@ -206,7 +213,7 @@ func (k *Kubelet) workerDeps() *worker.Deps {
 		Runtime: k.Runtime, RuntimeName: k.node.RuntimeName(), Images: k.images, Volumes: k.Volumes, Cgroups: groups, Status: k.status,
 		Client: k.Client, Events: k.Events, Prober: &probe.Prober{Runtime: k.Runtime}, Sources: objects{k}, Host: host{k},
 		Users:   &worker.UserNamespaces{RootDir: k.RootDir, First: 65536 * 2, Count: 1024},
-		RootDir: k.RootDir, LogsDir: k.LogsDir, ClusterDomain: k.ClusterDomain, SeccompRoot: k.RootDir + "/seccomp", SeccompDefault: k.SeccompDefault,
+		RootDir: k.RootDir, Logs: k.logs, ClusterDomain: k.ClusterDomain, SeccompRoot: k.RootDir + "/seccomp", SeccompDefault: k.SeccompDefault,
 		Now: k.Now, Log: k.log, Gone: k.gone, ProbeCount: k.metrics.probe, Fits: k.resizeFits, Admitted: k.admitAlways,
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/cri"
+	"github.com/knarr-project/knarr/internal/kubelet/logs"
 	"github.com/knarr-project/knarr/internal/network"
 )
 
@@ -35,6 +36,7 @@ func Purge(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	step("containers", cri.Purge(ctx, cri.Config{DataDir: cfg.DataDir, RunDir: cfg.RunDir, Logger: log}))
 	step("pod network", network.Purge(networkConfig(cfg, nil)))
 	step("cgroups", removeCgroups(ctx, cfg.CgroupRoot))
+	step("container logs", logs.Purge(cfg.Path("kubelet")))
 	for what, dir := range map[string]string{"data folder": cfg.DataDir, "run folder": cfg.RunDir} {
 		// Content that is still mounted below may be user data, so a folder is only removed when
 		// nothing is mounted.

@@ -18,6 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/dns"
 	"github.com/knarr-project/knarr/internal/image"
 	"github.com/knarr-project/knarr/internal/kubelet"
+	"github.com/knarr-project/knarr/internal/kubelet/logs"
 	"github.com/knarr-project/knarr/internal/network"
 	"github.com/knarr-project/knarr/internal/network/policy"
 	"github.com/knarr-project/knarr/internal/process"
@@ -165,7 +166,7 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	}
 	agent, err = kubelet.New(kubelet.Config{
 		NodeAnnotations: annotations, NodeOwned: owned,
-		NodeName: w.cfg.NodeName, RootDir: w.cfg.Path("kubelet"), Client: c, Events: events,
+		NodeName: w.cfg.NodeName, RootDir: w.cfg.Path("kubelet"), LogsDir: podLogsDir(w.cfg), Client: c, Events: events,
 		Runtime: w.runtime.Runtime, Images: w.runtime.Images, RuntimeEndpoint: w.runtime.Endpoint, Settings: w.settings, Volumes: volumes,
 		ClusterDNS: []string{w.cfg.ServiceIP(10).String()}, ClusterDomain: w.cfg.ClusterDomain,
 		CgroupRoot: w.cfg.CgroupRoot, StaticPodPath: w.cfg.StaticPods, ManifestURL: w.cfg.ManifestURL,
@@ -180,6 +181,15 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	return process.Background(func(ctx context.Context) error {
 		return process.Alongside(ctx, process.Part(events.Run), process.Part(volumes.Run), agent.Run)
 	})(ctx)
+}
+
+// podLogsDir is the folder of container logs: the system's for the default data folder, so that log
+// collectors find them. Further clusters on a machine keep theirs below their data folders.
+func podLogsDir(cfg *config.Config) string {
+	if cfg.DataDir == config.Default().DataDir {
+		return logs.SystemPods
+	}
+	return ""
 }
 
 // pids returns the processes whose usage /stats/summary reports.

@@ -1,6 +1,3 @@
-// Package logs keeps container logs from filling the disk. It renames a log that has grown too
-// large and asks the runtime to open a new one. It compresses the renamed parts and removes the
-// oldest.
 package logs
 
 import (
@@ -14,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	internalapi "k8s.io/cri-api/pkg/apis"
 )
 
@@ -24,6 +22,34 @@ type Rotator struct {
 	MaxSize  int64
 	MaxFiles int
 	Now      func() time.Time
+}
+
+// Log is the log of a running container.
+type Log struct{ ContainerID, Path string }
+
+// Watch rotates the logs that list returns, every interval until ctx ends. At most workers logs are
+// rotated at the same time. failed is called for each log that cannot be rotated.
+func (r *Rotator) Watch(ctx context.Context, interval time.Duration, workers int, list func() []Log, failed func(Log, error)) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var all errgroup.Group
+		all.SetLimit(max(workers, 1))
+		for _, l := range list() {
+			all.Go(func() error {
+				if err := r.Rotate(ctx, l.ContainerID, l.Path); err != nil && ctx.Err() == nil {
+					failed(l, err)
+				}
+				return nil
+			})
+		}
+		_ = all.Wait()
+	}
 }
 
 // Rotate renames the log of a running container if the log is too large.
@@ -55,14 +81,29 @@ func (r *Rotator) Rotate(ctx context.Context, containerID, path string) error {
 	return nil
 }
 
+// Parts lists the rotated parts of a log, the oldest first.
+func Parts(path string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), filepath.Base(path)+".") {
+			out = append(out, filepath.Join(filepath.Dir(path), e.Name()))
+		}
+	}
+	sort.Strings(out)
+	return out, nil
+}
+
 // tidy compresses the renamed parts and removes the oldest. It leaves room for the current log and
 // the part that is about to be renamed, so that there are MaxFiles in total.
 func (r *Rotator) tidy(path string) error {
-	parts, err := filepath.Glob(path + ".*")
+	parts, err := Parts(path)
 	if err != nil {
 		return err
 	}
-	sort.Strings(parts)
 	keep := parts[:0]
 	for _, p := range parts {
 		if strings.HasSuffix(p, ".tmp") {
@@ -95,6 +136,9 @@ func compress(path string) error {
 		return err
 	}
 	defer in.Close()
+	if st, err := in.Stat(); err != nil || !st.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a file", path)
+	}
 	tmp := path + ".tmp"
 	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o640)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/kubelet/images"
+	"github.com/knarr-project/knarr/internal/kubelet/logs"
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 	"github.com/knarr-project/knarr/internal/kubelet/status"
@@ -80,7 +81,7 @@ type Deps struct {
 	Admitted func(pod *corev1.Pod)
 
 	RootDir        string
-	LogsDir        string
+	Logs           *logs.Folders
 	ClusterDomain  string
 	SeccompRoot    string
 	SeccompDefault bool

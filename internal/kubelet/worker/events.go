@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/knarr-project/knarr/internal/kubelet/images"
+	"github.com/knarr-project/knarr/internal/kubelet/logs"
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 	"github.com/knarr-project/knarr/internal/volume"
@@ -93,7 +93,7 @@ func (w *Worker) subPath(container string) func(context.Context, int, corev1.Vol
 
 // removeLogs removes a dead container's log and its rotated parts.
 func removeLogs(path string) {
-	parts, _ := filepath.Glob(path + ".*")
+	parts, _ := logs.Parts(path)
 	for _, p := range append(parts, path) {
 		_ = os.Remove(p)
 	}

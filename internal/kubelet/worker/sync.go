@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/knarr-project/knarr/internal/kubelet/images"
@@ -129,7 +131,7 @@ func (w *Worker) prepare(ctx context.Context, p *plan) bool {
 	pod, dir := w.pod, w.dir()
 	w.run(ctx, "prepare", func(ctx context.Context) func() {
 		var parent string
-		err := errors.Join(os.MkdirAll(dir, 0o750), os.MkdirAll(spec.LogDir(w.LogsDir, pod), 0o755))
+		err := errors.Join(os.MkdirAll(dir, 0o750), os.MkdirAll(w.Logs.Pod(pod), 0o755))
 		if err == nil {
 			if parent, err = w.Cgroups.Ensure(pod); err != nil {
 				w.event(corev1.EventTypeWarning, "FailedCreatePodContainer", "Starting", "unable to ensure pod container exists: %v", err)
@@ -205,7 +207,7 @@ func (w *Worker) configureSandbox(ctx context.Context) error {
 	}
 	w.handler = handler
 	w.sandboxConfig = spec.Sandbox(w.pod, spec.SandboxOptions{
-		LogDir: spec.LogDir(w.LogsDir, w.pod), DNS: dns, Hostname: hostname, SeccompRoot: w.SeccompRoot, Machine: w.Host.Machine(), UserNamespace: users,
+		LogDir: w.Logs.Pod(w.pod), DNS: dns, Hostname: hostname, SeccompRoot: w.SeccompRoot, Machine: w.Host.Machine(), UserNamespace: users,
 	})
 	return nil
 }
@@ -419,6 +421,9 @@ func (w *Worker) create(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 		return "RunContainerError", err
 	}
 	w.containerEvent(c, corev1.EventTypeNormal, "Started", "Starting", "Container started")
+	if err := w.Logs.Link(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, c.Name, id, filepath.Join(sandboxConfig.LogDirectory, config.LogPath)); err != nil {
+		w.log.Warn("cannot link a container's log for collectors", "container", c.Name, "error", err)
+	}
 	w.inspect(ctx, id, sandboxID)
 	if hook {
 		err := w.hook(ctx, pod, c, id, c.Lifecycle.PostStart, o.Facts.PodIPs)

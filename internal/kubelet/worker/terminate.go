@@ -326,7 +326,7 @@ func (w *Worker) remove(ctx context.Context) {
 	for id := range w.observed.Containers {
 		containers = append(containers, id)
 	}
-	dir, logs := w.dir(), spec.LogDir(w.LogsDir, w.pod)
+	dir, pod := w.dir(), w.pod
 	w.run(ctx, "remove", func(ctx context.Context) func() {
 		var errs []error
 		for _, id := range containers {
@@ -339,7 +339,12 @@ func (w *Worker) remove(ctx context.Context) {
 				errs = append(errs, err)
 			}
 		}
-		errs = append(errs, os.RemoveAll(logs), removePodDir(dir))
+		// The pod's folder shows that the logs are ours, so they go first.
+		if err := w.Logs.Remove(pod); err != nil {
+			errs = append(errs, err)
+		} else {
+			errs = append(errs, removePodDir(dir))
+		}
 		if err := errors.Join(errs...); err != nil {
 			if ctx.Err() == nil {
 				w.log.Warn("cannot remove all of the pod; trying again", "error", err)
