@@ -1,4 +1,4 @@
-// Command reference writes docs/reference/cli.md and settings.md from the commands' own help.
+// Command reference writes the generated pages of docs/reference.
 // Usage: reference FOLDER.
 package main
 

@@ -109,12 +109,18 @@ func onlyOnCommandLine(cmd *cobra.Command, names ...string) {
 // complete reads the file; flags take precedence. An invalid setting is a usage error.
 func (s *settings) complete(cmd *cobra.Command) (*slog.Logger, error) {
 	if s.File != "" {
+		if err := s.TakeKubeletConfig(cmd.Flags().Lookup("config-dir") != nil); err != nil {
+			return nil, usageError(cmd, err)
+		}
+	}
+	if s.File != "" {
 		if err := config.ReadFile(cmd.Flags(), s.File); err != nil {
 			return nil, usageError(cmd, err)
 		}
 	}
 	choose(cmd, &s.Config, s.File != "" && s.DataDir != config.Default().DataDir)
 	s.remembered = recall(cmd, &s.Config)
+	s.NoteGiven(cmd.Flags())
 	if err := config.CheckValues(cmd.Flags()); err != nil {
 		return nil, usageError(cmd, err)
 	}

@@ -22,7 +22,7 @@ func upCommand() *cobra.Command {
 	cmd := runCommand("up", "Start a cluster on this machine: a server and a node", "Starts a server and a node on this machine and stays in the foreground. Ctrl-C stops knarr; the pods keep\n"+
 		"running, and the next `knarr up` adopts them. `knarr purge` stops them and removes everything.",
 		config.Process|config.Server|config.Controlling|config.Node, true, run.Up,
-		"data-dir", "config", "listen", "advertise-address", "tls-san", "node-name", "node-labels", "pod-cidr", "service-cidr", "cluster-domain",
+		"data-dir", "config", "listen", "advertise-address", "tls-san", "node-name", "node-labels", "kubelet-config", "pod-cidr", "service-cidr", "cluster-domain",
 		"registry-hosts", "log-level")
 	cmd.Example = "sudo knarr up\n" +
 		"sudo knarr up --detach --data-dir /srv/one --listen 0.0.0.0:7443\n" +
@@ -43,7 +43,7 @@ func nodeCommand() *cobra.Command {
 	cmd := runCommand("node", "Join this machine to a cluster as a node", "Starts the node agent, the container runtime, the pod network, the service proxy and DNS, and joins the cluster of\n"+
 		"the server at --join. `knarr token create` on the server makes the token. It stays in the foreground.",
 		config.Process|config.Node|config.Joining, true, run.Node,
-		"join", "token", "data-dir", "config", "node-name", "node-labels", "advertise-address", "kubelet-listen", "registry-hosts", "max-pods", "log-level")
+		"join", "token", "data-dir", "config", "node-name", "node-labels", "kubelet-config", "advertise-address", "kubelet-listen", "registry-hosts", "max-pods", "log-level")
 	cmd.Example = "sudo knarr node --join https://10.0.0.5:6443 --token TOKEN"
 	return cmd
 }
@@ -68,9 +68,9 @@ func componentCommands() []*cobra.Command {
 			"the lease kube-system/kube-scheduler works."+stays,
 			process|config.SchedulerAlone, false, run.Scheduler, "kubeconfig", "data-dir", "config", "bind-address", "secure-port", "tls-cert-file", "tls-private-key-file", "log-level"),
 		runCommand("kubelet", "Start only the node agent, with runtime and pod network", "Starts the node agent, the container runtime and the pod network against the API server of --kubeconfig, in place\n"+
-			"of upstream's kubelet."+stays,
+			"of upstream's kubelet. --config takes upstream's KubeletConfiguration, or a file of knarr's own; the kind decides."+stays,
 			process|config.Node|config.NodeAlone, true, run.Kubelet,
-			"kubeconfig", "network-kubeconfig", "data-dir", "config", "node-name", "node-labels", "advertise-address", "kubelet-listen", "pod-cidr", "service-cidr", "cluster-domain", "log-level"),
+			"kubeconfig", "network-kubeconfig", "data-dir", "config", "config-dir", "node-name", "node-labels", "advertise-address", "kubelet-listen", "pod-cidr", "service-cidr", "cluster-domain", "log-level"),
 		runCommand("proxy", "Start only the service proxy", "Starts the service proxy of a node against the API server of --kubeconfig, in place of kube-proxy."+stays,
 			process|config.ProxyAlone, true, run.Proxy),
 	}

@@ -40,6 +40,10 @@ type Config struct {
 	TLSNames []string
 	// NodeName is the node's name. Default: the host's name in lower case.
 	NodeName string
+	// KubeletConfig is a file with the node's settings: a KubeletConfiguration of
+	// kubelet.config.k8s.io/v1beta1. KubeletConfigDir is a folder of *.conf files over it.
+	KubeletConfig    string
+	KubeletConfigDir string
 	// NodeLabels are further labels of the node object.
 	NodeLabels map[string]string
 	// Join is the URL of a server to join. Token proves the right to join (knarr token create).
@@ -129,6 +133,9 @@ type Config struct {
 	// LogLevel is debug, info, warn or error. Default warn for up, info for the rest.
 	LogLevel string
 
+	// given holds the names of flags that are given, or set in a file.
+	given map[string]bool
+
 	// noPods means that the process does not use pods' addresses.
 	noPods bool
 }
@@ -178,6 +185,14 @@ func (c *Config) Complete() error {
 	if c.Join != "" {
 		if c.Join, err = JoinURL(c.Join); err != nil {
 			return err
+		}
+	}
+	for _, path := range []*string{&c.KubeletConfig, &c.KubeletConfigDir} {
+		if *path == "" {
+			continue
+		}
+		if *path, err = filepath.Abs(*path); err != nil {
+			return fmt.Errorf("config: kubelet-config: %w", err)
 		}
 	}
 	if c.StaticPods == "" {

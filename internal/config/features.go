@@ -67,6 +67,17 @@ const (
 	WorkloadAwarePreemption WorkloadWithJob`
 )
 
+// FeatureGate returns the value of a feature gate of Kubernetes v1.36 by default.
+func FeatureGate(name string) (on, known bool) {
+	switch {
+	case slices.Contains(strings.Fields(lockedGates), name), slices.Contains(strings.Fields(onGates), name):
+		return true, true
+	case slices.Contains(strings.Fields(offGates), name):
+		return false, true
+	}
+	return false, false
+}
+
 // validateFeatureGates accepts only the defaults. Error texts are upstream's where upstream refuses
 // the gate too.
 func validateFeatureGates(gates []string, bad func(field, value, allowed string)) {

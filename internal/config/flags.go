@@ -53,6 +53,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 		topic(f, Network, c.addRanges)
 	}
 	if groups&NodeAlone != 0 {
+		topic(f, NodeTopic, c.addDropIns)
 		topic(f, Network, c.addPeers)
 	}
 	if groups&Server != 0 {
@@ -117,6 +118,8 @@ func (c *Config) addNodeName(f *pflag.FlagSet) {
 }
 
 func (c *Config) addNode(f *pflag.FlagSet) {
+	f.StringVar(&c.KubeletConfig, "kubelet-config", c.KubeletConfig, "KubeletConfiguration `FILE` with the node's settings; flags win\nThe format is upstream's (kubelet.config.k8s.io/v1beta1). docs/guides/node-settings.md lists its fields. `knarr kubelet` also takes it as --config.")
+	f.StringVar(&c.KubeletConfigDir, "kubelet-config-dir", c.KubeletConfigDir, "`DIR` with *.conf files over --kubelet-config, in the order of their names")
 	f.StringToStringVar(&c.NodeLabels, "node-labels", c.NodeLabels, "labels to add to the node, as `KEY=VALUE`,KEY=VALUE")
 	f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "largest number of pods on this node")
 	f.StringSliceVar(&c.EvictionHard, "eviction-hard", c.EvictionHard, "thresholds below which the node evicts pods, as `SIGNAL<QUANTITY` (default: upstream's)\nSignals: memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available. For example, memory.available<100Mi,nodefs.available<5%. The defaults are memory.available<100Mi, nodefs.available<10%, imagefs.available<15% and 5% of the inodes; given thresholds replace all of them.")
@@ -135,6 +138,11 @@ func (c *Config) addRanges(f *pflag.FlagSet) {
 	f.StringVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "`CIDR` range of pods' IPs; each node gets a /24")
 	f.StringVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "`CIDR` range of Services' cluster IPs\n`knarr apiserver` also takes one range of each family, separated by a comma. The first one is the default family.")
 	f.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "DNS `DOMAIN` of the cluster's Services and pods")
+}
+
+// addDropIns adds the name that upstream's kubelet has for --kubelet-config-dir.
+func (c *Config) addDropIns(f *pflag.FlagSet) {
+	f.StringVar(&c.KubeletConfigDir, "config-dir", c.KubeletConfigDir, "`DIR` with *.conf files over the KubeletConfiguration: upstream's name of --kubelet-config-dir")
 }
 
 func (c *Config) addPeers(f *pflag.FlagSet) {

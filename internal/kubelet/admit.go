@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -153,7 +154,7 @@ func (k *Kubelet) forbiddenSysctl(pod *corev1.Pod) string {
 	for _, s := range pod.Spec.SecurityContext.Sysctls {
 		name := strings.ReplaceAll(s.Name, "/", ".")
 		allowed := false
-		for _, pattern := range append(safeSysctls, k.AllowedUnsafeSysctls...) {
+		for _, pattern := range slices.Concat(safeSysctls, k.Settings.AllowedUnsafeSysctls) {
 			ok, _ := path.Match(strings.ReplaceAll(pattern, "/", "."), name)
 			allowed = allowed || ok
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 func TestAPodThatDoesNotFitFails(t *testing.T) {
-	b := newBench(t, func(b *bench) { b.cfg.MaxPods = 1 })
+	b := newBench(t, func(b *bench) { b.cfg.Settings.MaxPods = 1 })
 	b.create(pod("one"))
 	b.await("one", "ready", ready)
 	b.create(pod("two"))

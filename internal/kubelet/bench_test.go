@@ -18,6 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/client/clienttest"
 	"github.com/knarr-project/knarr/internal/kubelet/fake"
+	"github.com/knarr-project/knarr/internal/kubelet/settings"
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
@@ -65,9 +66,10 @@ func newBench(t *testing.T, change ...func(*bench)) *bench {
 	b := &bench{t: t, api: clienttest.NewMemory(), cri: fake.NewCRI(), events: &fake.Events{}}
 	b.cfg = Config{
 		NodeName: "node", RootDir: t.TempDir(), Client: b.api, Events: b.events, Runtime: b.cri, Images: fake.Images{}, Volumes: folders{},
-		ClusterDNS: []string{"10.0.0.10"}, ClusterDomain: "cluster.local", NoCgroups: true, Listen: "-", NodeIPs: []string{"192.0.2.1"},
-		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), EvictionHard: map[string]string{},
+		Settings: settings.Default(), NoCgroups: true, Listen: "-", NodeIPs: []string{"192.0.2.1"},
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
+	b.cfg.Settings.ClusterDNS, b.cfg.Settings.ClusterDomain, b.cfg.Settings.EvictionHard = []string{"10.0.0.10"}, "cluster.local", map[string]string{}
 	for _, fn := range change {
 		fn(b)
 	}

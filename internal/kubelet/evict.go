@@ -11,15 +11,11 @@ import (
 )
 
 func (k *Kubelet) newEvictions() (*eviction.Manager, error) {
-	hard := k.EvictionHard
-	if hard == nil {
-		hard = eviction.DefaultHard
-	}
-	thresholds, err := eviction.Parse(hard, nil)
+	thresholds, err := eviction.Parse(k.Settings.EvictionHard, nil)
 	if err != nil {
 		return nil, err
 	}
-	soft, err := eviction.Parse(k.EvictionSoft, k.EvictionSoftGrace)
+	soft, err := eviction.Parse(k.Settings.EvictionSoft, k.Settings.EvictionSoftGracePeriod)
 	if err != nil {
 		return nil, err
 	}

@@ -20,11 +20,11 @@ func (h host) Allocatable() corev1.ResourceList   { return h.k.node.Allocatable(
 func (h host) RecursiveReadOnly(name string) bool { return h.k.node.RecursiveReadOnly(name) }
 
 func (h host) Machine() spec.Machine {
-	return spec.Machine{MemoryCapacity: h.k.machine.Memory, CgroupV2: cgroup.V2(), NoCFSQuota: h.k.NoCFSQuota}
+	return spec.Machine{MemoryCapacity: h.k.machine.Memory, CgroupV2: cgroup.V2(), NoCFSQuota: !*h.k.Settings.CPUCFSQuota}
 }
 
 func (h host) DNS(pod *corev1.Pod) (spec.DNS, []string) {
-	return spec.PodDNS(pod, h.k.hostDNS, h.k.ClusterDNS, h.k.ClusterDomain)
+	return spec.PodDNS(pod, h.k.hostDNS, h.k.Settings.ClusterDNS, h.k.Settings.ClusterDomain)
 }
 
 func (h host) RuntimeHandler(ctx context.Context, pod *corev1.Pod) (string, error) {

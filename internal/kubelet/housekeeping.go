@@ -122,7 +122,11 @@ func (k *Kubelet) known(uid types.UID) bool {
 	return false
 }
 
-func (k *Kubelet) nodeConfig() node.Config {
+func (k *Kubelet) nodeConfig() (node.Config, error) {
+	reserved, err := k.Settings.Reserved()
+	if err != nil {
+		return node.Config{}, err
+	}
 	port := int32(0)
 	if _, p, err := net.SplitHostPort(k.Listen); err == nil {
 		if n, err := strconv.ParseInt(p, 10, 32); err == nil {
@@ -130,8 +134,8 @@ func (k *Kubelet) nodeConfig() node.Config {
 		}
 	}
 	return node.Config{
-		Name: k.NodeName, Client: k.Client, Runtime: k.Runtime, Images: k.Config.Images, Machine: k.machine, MaxPods: k.MaxPods, LeaseDuration: k.LeaseDuration, Addresses: k.NodeIPs,
-		Labels: k.NodeLabels, Annotations: k.NodeAnnotations, Owned: k.NodeOwned, Taints: k.RegisterWithTaints, Unschedulable: k.Unschedulable, Reserved: k.Reserved, Port: port,
+		Name: k.NodeName, Client: k.Client, Runtime: k.Runtime, Images: k.Config.Images, Machine: k.machine, MaxPods: k.Settings.PodLimit(k.machine.CPUs), LeaseDuration: time.Duration(k.Settings.NodeLeaseDurationSeconds) * time.Second, Addresses: k.NodeIPs,
+		Labels: k.NodeLabels, Annotations: k.NodeAnnotations, Owned: k.NodeOwned, Taints: k.Settings.RegisterWithTaints, Unschedulable: k.Unschedulable, Reserved: reserved, Port: port,
 		Healthy: k.canStartPods, Pressure: func() node.Pressure { return k.evictions.Pressure() }, Events: k.Events, Now: k.Now, Log: k.log,
-	}
+	}, nil
 }

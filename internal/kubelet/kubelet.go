@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/node"
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
+	"github.com/knarr-project/knarr/internal/kubelet/settings"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 	"github.com/knarr-project/knarr/internal/kubelet/stats"
 	"github.com/knarr-project/knarr/internal/kubelet/status"
@@ -73,9 +75,12 @@ func New(c Config) (*Kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubelet: inspect the machine: %w", err)
 	}
-	hostDNS, err := spec.ReadResolvConf(c.ResolvConf)
+	if *c.Settings.FailCgroupV1 && !c.NoCgroups && !cgroup.V2() {
+		return nil, errors.New("kubelet: failCgroupV1 is true, and this machine has cgroup v1: mount cgroup v2 alone, or leave the field out")
+	}
+	hostDNS, err := readHostDNS(*c.Settings.ResolverConfig)
 	if err != nil {
-		c.Logger.Warn("cannot read the host's resolv.conf; pods get none of its servers", "path", c.ResolvConf, "error", err)
+		c.Logger.Warn("cannot read the host's resolv.conf; pods get none of its servers", "path", *c.Settings.ResolverConfig, "error", err)
 	}
 	folders, err := logs.Open(c.RootDir, c.LogsDir)
 	if err != nil {
@@ -87,13 +92,17 @@ func New(c Config) (*Kubelet, error) {
 		admitted: map[types.UID]*corev1.Pod{},
 	}
 	if !c.NoCgroups {
-		k.groups = &cgroup.Manager{Root: c.CgroupRoot, NoCFSQuota: c.NoCFSQuota}
+		k.groups = &cgroup.Manager{Root: c.CgroupRoot, NoCFSQuota: !*c.Settings.CPUCFSQuota}
 	}
 	k.static = &staticPods{k: k, kick: make(chan struct{}, 1), wanted: map[string][]*corev1.Pod{}}
 	k.status = status.NewManager(c.Client, c.Logger, k.apiPod)
 	k.pleg = &pleg.Generator{Runtime: c.Runtime, Sink: k.observe, Known: k.digest, Pods: k.observedPods, Log: c.Logger}
-	k.images = images.NewManager(c.Images, c.MaxParallelPulls, objects{k}.Secret)
-	k.node = node.New(k.nodeConfig())
+	k.images = images.NewManager(c.Images, parallelPulls(c.Settings), objects{k}.Secret)
+	ofNode, err := k.nodeConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
+	}
+	k.node = node.New(ofNode)
 	k.metrics = newMetrics(k)
 	measure := stats.Config{
 		NodeName: c.NodeName, Runtime: c.Runtime, Images: c.Images, RootDir: c.RootDir, LogsDir: c.LogsDir, Pods: k.statsPods, PIDs: c.PIDs, Now: c.Now,
@@ -104,7 +113,7 @@ func New(c Config) (*Kubelet, error) {
 		measure.VolumeUsage = m.Usage
 	}
 	k.stats = stats.New(measure)
-	k.imageGC = &images.Collector{Images: c.Images, InUse: k.imagesInUse, High: c.ImageGCHigh, Low: c.ImageGCLow, Now: c.Now}
+	k.imageGC = &images.Collector{Images: c.Images, InUse: k.imagesInUse, High: int(*c.Settings.ImageGCHighThresholdPercent), Low: int(*c.Settings.ImageGCLowThresholdPercent), Now: c.Now}
 	if k.evictions, err = k.newEvictions(); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
@@ -112,6 +121,25 @@ func New(c Config) (*Kubelet, error) {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
 	return k, nil
+}
+
+// readHostDNS reads the host's resolv.conf. Without a path, pods get nothing from the host.
+func readHostDNS(path string) (spec.DNS, error) {
+	if path == "" {
+		return spec.DNS{}, nil
+	}
+	return spec.ReadResolvConf(path)
+}
+
+// parallelPulls is the largest number of concurrent image pulls; 0 means no limit.
+func parallelPulls(s *settings.Settings) int {
+	switch {
+	case *s.SerializeImagePulls:
+		return 1
+	case s.MaxParallelImagePulls != nil:
+		return int(*s.MaxParallelImagePulls)
+	}
+	return 0
 }
 
 // Run works until ctx ends or the Node turns out to belong to another machine. Containers keep
@@ -154,6 +182,13 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		return fmt.Errorf("kubelet: %w", err)
 	}
 	start(serve)
+	healthz, err := k.serveHealthz(ctx)
+	if err != nil {
+		cancel()
+		wg.Wait()
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	start(healthz)
 	nodeDone := k.watchNode(ctx)
 	podsDone := k.watchPods(ctx)
 	start(k.watchStatic)
@@ -213,7 +248,7 @@ func (k *Kubelet) workerDeps() *worker.Deps {
 		Runtime: k.Runtime, RuntimeName: k.node.RuntimeName(), Images: k.images, Volumes: k.Volumes, Cgroups: groups, Status: k.status,
 		Client: k.Client, Events: k.Events, Prober: &probe.Prober{Runtime: k.Runtime}, Sources: objects{k}, Host: host{k},
 		Users:   &worker.UserNamespaces{RootDir: k.RootDir, First: 65536 * 2, Count: 1024},
-		RootDir: k.RootDir, Logs: k.logs, ClusterDomain: k.ClusterDomain, SeccompRoot: k.RootDir + "/seccomp", SeccompDefault: k.SeccompDefault,
+		RootDir: k.RootDir, Logs: k.logs, ClusterDomain: k.Settings.ClusterDomain, SeccompRoot: k.RootDir + "/seccomp", SeccompDefault: *k.Settings.SeccompDefault,
 		Now: k.Now, Log: k.log, Gone: k.gone, ProbeCount: k.metrics.probe, Fits: k.resizeFits, Admitted: k.admitAlways,
 	}
 }

@@ -186,7 +186,7 @@ func TestStaticPodsHaveMirrorsAndFollowTheirManifests(t *testing.T) {
 		}
 	}
 	write("one")
-	b := newBench(t, func(b *bench) { b.cfg.StaticPodPath = dir })
+	b := newBench(t, func(b *bench) { b.cfg.Settings.StaticPodPath = dir })
 	mirror := b.await("web-node", "ready", ready)
 	if mirror.Annotations["kubernetes.io/config.mirror"] == "" || len(mirror.OwnerReferences) != 1 || mirror.OwnerReferences[0].Kind != "Node" {
 		t.Errorf("mirror: %+v", mirror.ObjectMeta)

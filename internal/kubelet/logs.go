@@ -10,8 +10,8 @@ import (
 
 // rotateLogs rotates the logs of running containers until ctx ends.
 func (k *Kubelet) rotateLogs(ctx context.Context) {
-	r := &logs.Rotator{Runtime: k.Runtime, MaxSize: k.LogMaxSize, MaxFiles: k.LogMaxFiles, Now: k.Now}
-	r.Watch(ctx, k.LogMonitorInterval, k.LogMaxWorkers, k.runningLogs, func(l logs.Log, err error) {
+	r := &logs.Rotator{Runtime: k.Runtime, MaxSize: k.Settings.LogMaxSize(), MaxFiles: int(*k.Settings.ContainerLogMaxFiles), Now: k.Now}
+	r.Watch(ctx, k.Settings.ContainerLogMonitorInterval.Duration, int(*k.Settings.ContainerLogMaxWorkers), k.runningLogs, func(l logs.Log, err error) {
 		k.log.Warn("cannot rotate a container's log", "path", l.Path, "error", err)
 	})
 }

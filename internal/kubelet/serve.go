@@ -5,13 +5,9 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/delegated"
@@ -38,30 +34,22 @@ func (k *Kubelet) serve(ctx context.Context) (run func(context.Context), err err
 	run, _, err = server.Listen(ctx, server.Config{
 		Listen: k.Listen, TLS: k.TLS, Authenticator: authn, Authorizer: authz, NodeName: k.NodeName, Runtime: k.Runtime,
 		Images: k.Config.Images, Pods: pods{k}, LogsDir: k.LogsDir, SystemLogs: "/var/log", Healthy: k.healthy, Log: k.log,
-		Stats: k.stats, Metrics: k.metrics.handler(), Probes: k.metrics.probeHandler(), Configz: k.configz(), Settings: k.Settings,
+		Stats: k.stats, Metrics: k.metrics.handler(), Probes: k.metrics.probeHandler(), Configz: k.configz(), Settings: k.Flagz,
 	})
 	return run, err
 }
 
-// configz is the effective configuration in the shape of upstream's KubeletConfiguration.
+// configz is the effective configuration in upstream's shape.
 func (k *Kubelet) configz() any {
-	_, port, _ := net.SplitHostPort(k.Listen)
-	number, _ := strconv.ParseInt(port, 10, 32)
-	yes, no := true, false
-	maxFiles, high, low := int32(k.LogMaxFiles), int32(k.ImageGCHigh), int32(k.ImageGCLow)
-	driver := "cgroupfs"
-	c := kubeletconfig.KubeletConfiguration{
-		StaticPodPath: k.StaticPodPath, StaticPodURL: k.ManifestURL, Port: int32(number), ClusterDomain: k.ClusterDomain, ClusterDNS: k.ClusterDNS,
-		MaxPods: int32(k.MaxPods), ContainerLogMaxFiles: &maxFiles, ContainerLogMaxSize: resource.NewQuantity(k.LogMaxSize, resource.BinarySI).String(),
-		ImageGCHighThresholdPercent: &high, ImageGCLowThresholdPercent: &low, EvictionHard: k.EvictionHard, EvictionSoft: k.EvictionSoft,
-		CgroupRoot: k.CgroupRoot, CgroupsPerQOS: &yes, CgroupDriver: driver, CPUCFSQuota: &yes, SeccompDefault: &k.SeccompDefault,
-		AllowedUnsafeSysctls: k.AllowedUnsafeSysctls, RegisterNode: &yes, FailSwapOn: &no, ContainerRuntimeEndpoint: k.RuntimeEndpoint,
-		SyncFrequency: metav1.Duration{Duration: time.Minute}, FileCheckFrequency: metav1.Duration{Duration: k.SourcePeriod},
-		HTTPCheckFrequency: metav1.Duration{Duration: k.SourcePeriod}, NodeLeaseDurationSeconds: int32(k.LeaseDuration / time.Second), EnableServer: &yes, ResolverConfig: &k.ResolvConf,
-		PodLogsDir: k.LogsDir, RegisterWithTaints: k.RegisterWithTaints,
+	c := k.Settings.DeepCopy()
+	c.StaticPodURLHeader = nil // may have secrets
+	c.CgroupRoot, c.ContainerRuntimeEndpoint, c.PodLogsDir = k.CgroupRoot, k.RuntimeEndpoint, k.LogsDir
+	if host, port, err := net.SplitHostPort(k.Listen); err == nil {
+		c.Address = host
+		if n, err := strconv.ParseInt(port, 10, 32); err == nil {
+			c.Port = int32(n)
+		}
 	}
-	c.Authentication.Anonymous.Enabled, c.Authentication.Webhook.Enabled = &no, &yes
-	c.Authorization.Mode = "Webhook"
 	return c
 }
 

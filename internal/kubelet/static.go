@@ -45,13 +45,13 @@ func (k *Kubelet) watchStatic(ctx context.Context) {
 		}()
 	}
 	expected := 0
-	if k.StaticPodPath != "" {
+	if k.Settings.StaticPodPath != "" {
 		expected++
-		start("file", (&sources.File{Path: k.StaticPodPath, NodeName: k.NodeName, Period: k.SourcePeriod, Log: k.log}).Run)
+		start("file", (&sources.File{Path: k.Settings.StaticPodPath, NodeName: k.NodeName, Period: k.Settings.FileCheckFrequency.Duration, Log: k.log}).Run)
 	}
-	if k.ManifestURL != "" {
+	if k.Settings.StaticPodURL != "" {
 		expected++
-		start("http", (&sources.URL{Address: k.ManifestURL, NodeName: k.NodeName, Period: k.SourcePeriod, Log: k.log}).Run)
+		start("http", (&sources.URL{Address: k.Settings.StaticPodURL, Header: k.Settings.StaticPodURLHeader, NodeName: k.NodeName, Period: k.Settings.HTTPCheckFrequency.Duration, Log: k.log}).Run)
 	}
 	if expected == 0 {
 		k.sourcesReady()

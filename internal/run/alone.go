@@ -28,6 +28,9 @@ func Node(ctx context.Context, p Params) error {
 	if p.Config.Join == "" {
 		return errors.New("node: --join URL is missing: the server to join, with a --token made there by `knarr token create`")
 	}
+	if err := p.readSettings(); err != nil {
+		return err
+	}
 	return p.locked("node", doctor.Node|doctor.Proxy, func(p Params) error {
 		if err := validateJoin(p.Config); err != nil {
 			return err
@@ -141,6 +144,9 @@ func lead(ctx context.Context, c client.Interface, name string, leading *control
 
 // Kubelet runs the node agent alone, with its runtime and network.
 func Kubelet(ctx context.Context, p Params) error {
+	if err := p.readSettings(); err != nil {
+		return err
+	}
 	var peers client.Interface
 	if path := p.Config.NetworkKubeconfig; path != "" {
 		config, err := kubeconfig(path, "knarr-network")
@@ -173,9 +179,6 @@ func (p Params) onNode(ctx context.Context, component string, role doctor.Role, 
 		return err
 	}
 	w := p.nodeHere()
-	if err := w.reach(config); err != nil {
-		return err
-	}
 	w.kubeletTLS = &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert}
 	var phases []process.Phase
 	if runtime {
@@ -185,7 +188,25 @@ func (p Params) onNode(ctx context.Context, component string, role doctor.Role, 
 		if w.kubeletTLS, err = selfSigned(p.Config, config.CAData); err != nil {
 			return err
 		}
-		phases = append(phases, process.Phase{{Name: "container runtime", Start: w.startRuntime}})
+		first := process.Phase{{Name: "container runtime", Start: w.startRuntime}}
+		if w.settings.RotateCertificates {
+			var renewal process.Component
+			if config, renewal, err = w.rotateClient(config); err != nil {
+				return err
+			}
+			first = append(first, renewal)
+		}
+		if w.settings.ServerTLSBootstrap {
+			var renewal process.Component
+			if w.kubeletTLS, renewal, err = w.bootstrapServing(w.kubeletTLS); err != nil {
+				return err
+			}
+			first = append(first, renewal)
+		}
+		phases = append(phases, first)
+	}
+	if err := w.reach(config); err != nil {
+		return err
 	}
 	return p.process(ctx, append(phases, phase(w)))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controlplane"
 	"github.com/knarr-project/knarr/internal/cri"
 	"github.com/knarr-project/knarr/internal/doctor"
+	"github.com/knarr-project/knarr/internal/kubelet/settings"
 	"github.com/knarr-project/knarr/internal/process"
 )
 
@@ -37,10 +38,16 @@ type Params struct {
 	// background, and the command line.
 	Detached bool
 	Flags    []string
+
+	// nodeSettings are the settings of the node, if the process has one (readSettings).
+	nodeSettings *settings.Settings
 }
 
 // Up runs a server and a node in one process.
 func Up(ctx context.Context, p Params) error {
+	if err := p.readSettings(); err != nil {
+		return err
+	}
 	return p.locked("up", doctor.Server|doctor.Node|doctor.Proxy, func(p Params) error {
 		s, n := p.server(), p.nodeHere()
 		n.server = s
@@ -83,7 +90,7 @@ func (p Params) server() *controlplane.Server {
 
 func (p Params) nodeHere() *worker {
 	setNodePaths(p.Config)
-	return &worker{cfg: p.Config, log: p.Log, settings: p.Settings}
+	return &worker{cfg: p.Config, log: p.Log, settings: p.nodeSettings, flagz: p.Settings}
 }
 
 // setNodePaths sets the node's sockets and cgroups, unless they are configured. They are separate

@@ -18,7 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/dns"
 	"github.com/knarr-project/knarr/internal/image"
 	"github.com/knarr-project/knarr/internal/kubelet"
-	"github.com/knarr-project/knarr/internal/kubelet/logs"
+	"github.com/knarr-project/knarr/internal/kubelet/settings"
 	"github.com/knarr-project/knarr/internal/network"
 	"github.com/knarr-project/knarr/internal/network/policy"
 	"github.com/knarr-project/knarr/internal/process"
@@ -30,7 +30,8 @@ import (
 type worker struct {
 	cfg      *config.Config
 	log      *slog.Logger
-	settings func() map[string]string
+	settings *settings.Settings
+	flagz    func() map[string]string
 	// server is the control plane in the same process. It is nil if the node has joined another
 	// machine's server.
 	server *controlplane.Server
@@ -156,6 +157,10 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 			ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12,
 		}
 	}
+	if serving, err = w.servingTLS(serving); err != nil {
+		return nil, err
+	}
+	w.followCluster()
 	events := client.NewRecorder(c, "kubelet", w.cfg.NodeName)
 	var agent *kubelet.Kubelet
 	volumes := volume.New(volume.Options{Client: c, NodeName: w.cfg.NodeName, Log: w.log.With("component", "volumes"), Allocatable: func() corev1.ResourceList { return agent.Allocatable() }})
@@ -166,13 +171,10 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	}
 	agent, err = kubelet.New(kubelet.Config{
 		NodeAnnotations: annotations, NodeOwned: owned,
-		NodeName: w.cfg.NodeName, RootDir: w.cfg.Path("kubelet"), LogsDir: podLogsDir(w.cfg), Client: c, Events: events,
-		Runtime: w.runtime.Runtime, Images: w.runtime.Images, RuntimeEndpoint: w.runtime.Endpoint, Settings: w.settings, Volumes: volumes,
-		ClusterDNS: []string{w.cfg.ServiceIP(10).String()}, ClusterDomain: w.cfg.ClusterDomain,
-		CgroupRoot: w.cfg.CgroupRoot, StaticPodPath: w.cfg.StaticPods, ManifestURL: w.cfg.ManifestURL,
-		Listen: w.cfg.KubeletListen, TLS: serving, MaxPods: w.cfg.MaxPods,
-		EvictionHard: w.cfg.EvictionThresholds(), ImageGCHigh: w.cfg.ImageGCHigh, ImageGCLow: w.cfg.ImageGCLow,
-		LeaseDuration: w.cfg.NodeLeaseDuration.Duration, NodeIPs: []string{w.cfg.AdvertiseAddress}, NodeLabels: w.cfg.NodeLabels,
+		NodeName: w.cfg.NodeName, RootDir: w.cfg.Path("kubelet"), Client: c, Events: events,
+		Runtime: w.runtime.Runtime, Images: w.runtime.Images, RuntimeEndpoint: w.runtime.Endpoint, Settings: w.settings, Flagz: w.flagz, Volumes: volumes,
+		LogsDir: w.logsDir(), CgroupRoot: w.cfg.CgroupRoot, Listen: w.nodeListen(), TLS: serving,
+		NodeIPs: []string{w.cfg.AdvertiseAddress}, NodeLabels: w.cfg.NodeLabels,
 		PIDs: w.pids(), Logger: w.log.With("component", "kubelet"),
 	})
 	if err != nil {
@@ -181,15 +183,6 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	return process.Background(func(ctx context.Context) error {
 		return process.Alongside(ctx, process.Part(events.Run), process.Part(volumes.Run), agent.Run)
 	})(ctx)
-}
-
-// podLogsDir is the folder of container logs: the system's for the default data folder, so that log
-// collectors find them. Further clusters on a machine keep theirs below their data folders.
-func podLogsDir(cfg *config.Config) string {
-	if cfg.DataDir == config.Default().DataDir {
-		return logs.SystemPods
-	}
-	return ""
 }
 
 // pids returns the processes whose usage /stats/summary reports.

@@ -25,11 +25,6 @@ const (
 	PIDAvailable      Signal = "pid.available"
 )
 
-// DefaultHard holds upstream's default thresholds.
-var DefaultHard = map[string]string{
-	string(MemoryAvailable): "100Mi", string(NodeFsAvailable): "10%", string(NodeFsInodesFree): "5%", string(ImageFsAvailable): "15%", string(ImageFsInodesFree): "5%",
-}
-
 // Threshold is exceeded when less of a signal is left than its quantity or its share of the
 // capacity.
 type Threshold struct {
@@ -40,11 +35,18 @@ type Threshold struct {
 	Grace time.Duration
 }
 
-// Parse reads thresholds in the syntax of upstream's configuration: "100Mi" or "10%".
-func Parse(thresholds map[string]string, grace map[string]time.Duration) ([]Threshold, error) {
+// Parse reads thresholds in the syntax of upstream's configuration: "100Mi" or "10%". grace holds
+// durations by signal, such as "30s".
+func Parse(thresholds, grace map[string]string) ([]Threshold, error) {
 	var out []Threshold
 	for name, text := range thresholds {
-		t := Threshold{Signal: Signal(name), Grace: grace[name]}
+		t := Threshold{Signal: Signal(name)}
+		if d, ok := grace[name]; ok {
+			var err error
+			if t.Grace, err = time.ParseDuration(d); err != nil {
+				return nil, fmt.Errorf("grace period of eviction threshold %s: %w", name, err)
+			}
+		}
 		switch t.Signal {
 		case MemoryAvailable, NodeFsAvailable, NodeFsInodesFree, ImageFsAvailable, ImageFsInodesFree, PIDAvailable:
 		default:
@@ -64,7 +66,9 @@ func Parse(thresholds map[string]string, grace map[string]time.Duration) ([]Thre
 			if err != nil {
 				return nil, fmt.Errorf("eviction threshold %s: %q: %w", name, text, err)
 			}
-			t.Quantity = q.Value()
+			if t.Quantity = q.Value(); t.Quantity == 0 {
+				continue
+			}
 		}
 		out = append(out, t)
 	}
