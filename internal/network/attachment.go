@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/knarr-project/knarr/internal/network/policy"
 )
 
 // attachment is one interface of one sandbox, as stored in its file. The file is written before the
@@ -40,6 +42,11 @@ type portMapping struct {
 func attachmentKey(containerID, ifName string) string { return containerID + "." + ifName }
 
 func (a *attachment) key() string { return attachmentKey(a.ContainerID, a.IfName) }
+
+// forPolicies is the attachment as network policies see it.
+func (a *attachment) forPolicies() policy.Attachment {
+	return policy.Attachment{Key: a.key(), Namespace: a.PodNamespace, Name: a.PodName, UID: a.PodUID, Addresses: a.IPs}
+}
 
 // hostLinkName derives a stable name, so that a repeated ADD, or a DEL without a file, finds the
 // link.

@@ -2,6 +2,7 @@ package network
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -149,7 +150,8 @@ func resultOf(version string, a *attachment, p plumbing) cniResult {
 // errorReply formats an error as the specification requires.
 func errorReply(version string, err error) cniReply {
 	code := cniFailed
-	if e, ok := err.(*cniError); ok {
+	var e *cniError
+	if errors.As(err, &e) {
 		code = e.code
 	}
 	if version == "" {

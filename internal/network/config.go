@@ -1,12 +1,14 @@
 package network
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/network/policy"
 )
 
 // Mode is how packets reach pods on other nodes.
@@ -51,6 +53,10 @@ type Config struct {
 	// default route.
 	ServiceCIDRs []netip.Prefix
 
+	// Isolation puts a pod's network policies in force before ADD returns; nil means that other
+	// software does, or nothing.
+	Isolation Isolation
+
 	Mode Mode // default vxlan
 	VNI  int  // default 42
 	Port int  // UDP port of the overlay; default 8472
@@ -58,6 +64,16 @@ type Config struct {
 
 	GatewayLink string // default knarr0
 	OverlayLink string // default knarr.vxlan
+}
+
+// Isolation enforces network policies; see policy.Agent.
+type Isolation interface {
+	// Attach returns once the policies of the attachment's pod are in force.
+	Attach(context.Context, policy.Attachment) error
+	// Restore records the attachments that an earlier process has made.
+	Restore([]policy.Attachment)
+	// Detach forgets the attachment with this key. A missing one is no error.
+	Detach(key string)
 }
 
 func (c *Config) setDefaults() {

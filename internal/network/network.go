@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/network/policy"
 )
 
 // resync is the interval for comparing everything with the kernel without an event.
@@ -176,6 +177,13 @@ func (n *Network) restore() error {
 			n.firewall.hostPorts[port] = target
 		}
 	}
+	if n.cfg.Isolation != nil {
+		var known []policy.Attachment
+		for _, a := range n.attachments {
+			known = append(known, a.forPolicies())
+		}
+		n.cfg.Isolation.Restore(known)
+	}
 	return nil
 }
 
@@ -311,6 +319,9 @@ func (n *Network) forget(a *attachment) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.attachments[a.key()] == a {
+		if n.cfg.Isolation != nil {
+			n.cfg.Isolation.Detach(a.key())
+		}
 		delete(n.attachments, a.key())
 		n.detachLocked(a)
 	}

@@ -426,13 +426,13 @@ func BenchmarkAddDel(b *testing.B) {
 		ns := nettest.New(b)
 		req := &cniRequest{Command: "ADD", ContainerID: fmt.Sprint("c", i), NetNS: ns.Path, IfName: "eth0", Config: json.RawMessage(`{"cniVersion":"1.0.0"}`)}
 		start := time.Now()
-		if _, err := n.handle(req); err != nil {
+		if _, err := n.handle(context.Background(), req); err != nil {
 			b.Fatal(err)
 		}
 		add += time.Since(start)
 		start = time.Now()
 		req.Command = "DEL"
-		if _, err := n.handle(req); err != nil {
+		if _, err := n.handle(context.Background(), req); err != nil {
 			b.Fatal(err)
 		}
 		del += time.Since(start)

@@ -48,13 +48,13 @@ func (n *Network) serve(ctx context.Context, l net.Listener) error {
 		}
 		running.Go(func() {
 			defer conn.Close()
-			n.answer(conn)
+			n.answer(ctx, conn)
 		})
 	}
 }
 
 // answer serves one connection: one request, one reply.
-func (n *Network) answer(conn net.Conn) {
+func (n *Network) answer(ctx context.Context, conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	var req cniRequest
 	if err := json.NewDecoder(conn).Decode(&req); err != nil {
@@ -62,7 +62,7 @@ func (n *Network) answer(conn net.Conn) {
 		return
 	}
 	start := time.Now()
-	reply, err := n.handle(&req)
+	reply, err := n.handle(ctx, &req)
 	if err != nil {
 		slog.Warn("CNI request failed", "command", req.Command, "container", req.ContainerID, "args", req.Args, "error", err)
 	} else {
@@ -72,13 +72,13 @@ func (n *Network) answer(conn net.Conn) {
 }
 
 // handle dispatches one request. The reply contains the error too.
-func (n *Network) handle(req *cniRequest) (cniReply, error) {
+func (n *Network) handle(ctx context.Context, req *cniRequest) (cniReply, error) {
 	cfg, err := req.config()
 	var result any
 	if err == nil {
 		switch req.Command {
 		case "ADD":
-			result, err = n.add(req, cfg)
+			result, err = n.add(ctx, req, cfg)
 		case "DEL":
 			err = n.del(req)
 		case "CHECK":
@@ -105,7 +105,7 @@ var errNoRange = &cniError{code: cniTryAgainLater, err: errors.New("this node ha
 
 // add is CNI ADD. A repeated ADD for the same attachment replaces the first one and keeps the
 // addresses.
-func (n *Network) add(req *cniRequest, cfg cniConfig) (any, error) {
+func (n *Network) add(ctx context.Context, req *cniRequest, cfg cniConfig) (any, error) {
 	if req.ContainerID == "" || req.IfName == "" || req.NetNS == "" {
 		return nil, cniErrorf(cniInvalidEnv, "ADD needs CNI_CONTAINERID, CNI_IFNAME and CNI_NETNS")
 	}
@@ -122,13 +122,35 @@ func (n *Network) add(req *cniRequest, cfg cniConfig) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	isolated := n.isolate(ctx, a)
 	if err = plug(a, p); err == nil && len(mappings) > 0 {
 		err = n.mapPorts(a)
+	}
+	if e := <-isolated; err == nil {
+		err = e
 	}
 	if err != nil {
 		return nil, errors.Join(err, n.forget(a))
 	}
 	return resultOf(cfg.CNIVersion, a, p), nil
+}
+
+// isolate starts to put the pod's network policies in force, beside the work on its link. No
+// process of the pod runs before ADD returns, so the policies judge the pod's first packet.
+func (n *Network) isolate(ctx context.Context, a *attachment) <-chan error {
+	done := make(chan error, 1)
+	if n.cfg.Isolation == nil {
+		done <- nil
+		return done
+	}
+	go func() {
+		err := n.cfg.Isolation.Attach(ctx, a.forPolicies())
+		if err != nil {
+			err = cniErrorf(cniTryAgainLater, "%w", err)
+		}
+		done <- err
+	}()
+	return done
 }
 
 // del is CNI DEL. A missing attachment is no error.

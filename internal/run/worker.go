@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -40,6 +41,9 @@ type worker struct {
 	// peers is the pod network's access to the API; nil selects the node's own.
 	peers client.Interface
 
+	// policies makes the agent of network policies once; nil if this process does not enforce them.
+	policies func() (*policy.Agent, error)
+
 	runtime    *cri.Services
 	runtimePID func() int  // pid of the included runtime; nil if another one is used
 	kubeletTLS *tls.Config // set if server is nil
@@ -48,6 +52,7 @@ type worker struct {
 
 // parts are the components of every node, once the runtime and the access to the API exist.
 func (w *worker) parts() process.Phase {
+	w.policies = sync.OnceValues(w.newPolicies)
 	return process.Phase{{Name: "pod network", Start: w.startNetwork}, {Name: "service proxy", Start: w.startProxy}, {Name: "network policies", Start: w.startPolicies}, {Name: "DNS", Start: w.startDNS}, {Name: "node agent", Start: w.startKubelet}}
 }
 
@@ -107,13 +112,19 @@ func networkConfig(cfg *config.Config, c client.Interface) network.Config {
 
 func (w *worker) startNetwork(ctx context.Context) (func() error, error) {
 	c := w.peers
+	var err error
 	if c == nil {
-		var err error
 		if c, err = w.client(w.nodeUser()); err != nil {
 			return nil, err
 		}
 	}
-	n, err := network.New(networkConfig(w.cfg, c))
+	cfg := networkConfig(w.cfg, c)
+	if w.policies != nil {
+		if cfg.Isolation, err = w.policies(); err != nil {
+			return nil, err
+		}
+	}
+	n, err := network.New(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -133,12 +144,16 @@ func (w *worker) startProxy(ctx context.Context) (func() error, error) {
 	return process.Background(p.Run)(ctx)
 }
 
-func (w *worker) startPolicies(ctx context.Context) (func() error, error) {
+func (w *worker) newPolicies() (*policy.Agent, error) {
 	c, err := w.client(w.nodeUser())
 	if err != nil {
 		return nil, err
 	}
-	agent, err := policy.New(policy.Config{NodeName: w.cfg.NodeName, Client: c})
+	return policy.New(policy.Config{NodeName: w.cfg.NodeName, Client: c})
+}
+
+func (w *worker) startPolicies(ctx context.Context) (func() error, error) {
+	agent, err := w.policies()
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ import (
 )
 
 // Objects is an in-memory client.Interface for packages that must not import a store and an API
-// server. It implements Views, Get, Create, Update with conflicts, and Delete.
+// server. It implements Views, Get, List, Create, Update with conflicts, and Delete.
 type Objects struct {
 	client.Interface // unimplemented methods panic
 
@@ -116,6 +116,32 @@ func (o *Objects) Get(_ context.Context, res schema.GroupVersionResource, namesp
 		return obj, nil
 	}
 	return nil, apierrors.NewNotFound(res.GroupResource(), name)
+}
+
+// List lists a kind's objects, of all namespaces if namespace is empty. It ignores selectors.
+func (o *Objects) List(_ context.Context, res schema.GroupVersionResource, namespace string, _ metav1.ListOptions) (runtime.Object, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	kind, ok := api.ByResource(res.GroupResource())
+	if !ok {
+		return nil, fmt.Errorf("no kind for %s", res)
+	}
+	list, err := kind.NewList()
+	if err != nil {
+		return nil, err
+	}
+	var items []runtime.Object
+	for _, obj := range o.kinds[res] {
+		if m, _ := meta.Accessor(obj); namespace == "" || m.GetNamespace() == namespace {
+			items = append(items, obj)
+		}
+	}
+	if err := meta.SetList(list, items); err != nil {
+		return nil, err
+	}
+	acc, _ := meta.ListAccessor(list)
+	acc.SetResourceVersion(strconv.FormatInt(o.revision, 10))
+	return list, nil
 }
 
 // Create creates an object. A Service without a ClusterIP gets one.

@@ -11,8 +11,12 @@
 // itself to its pods, such as probes, do not pass the forward hook. They are always allowed, as the
 // API reference requires. So are a pod's packets to itself and packets of allowed connections.
 //
-// In: NetworkPolicies and, once a policy exists, Namespaces and Pods. Out: chains, sets and maps
-// named "pol-*" in the table "knarr". One goroutine computes a plan from all objects (plan.go,
-// pure) and sends the difference in one transaction (kernel.go). Names are hashes of the content,
-// so unchanged parts are not touched.
+// The pod network reports each attachment before a process of the pod runs (Attach), and returns to
+// the runtime once the pod's policies are in force. Rules for this node's pods therefore do not
+// depend on status.podIPs. See docs/adr/0058-policies-judge-the-first-packet.md.
+//
+// In: attachments, NetworkPolicies and, once a policy exists, Namespaces and Pods. Out: chains,
+// sets and maps named "pol-*" in the table "knarr". One goroutine computes a plan from all objects
+// (plan.go, pure) and sends the difference in one transaction (kernel.go). Names are hashes of the
+// content, so unchanged parts are not touched.
 package policy

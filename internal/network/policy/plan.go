@@ -13,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -66,23 +67,31 @@ type inputs struct {
 	policies   []*networkingv1.NetworkPolicy
 	pods       []*corev1.Pod
 	namespaces []*corev1.Namespace
+	attached   []attached // this node's pods; their addresses are in force before their status is
 }
 
 // planner computes one plan.
 type planner struct {
 	inputs
-	byNamespace map[string][]*corev1.Pod
+	ends        []*end // all pods with addresses
+	byNamespace map[string][]*end
 	out         plan
+}
+
+// end is a pod with its addresses.
+type end struct {
+	*corev1.Pod
+	addresses []netip.Addr
+	here      bool // on this node
 }
 
 // plan is pure: equal objects give equal plans.
 func (p inputs) plan() plan {
-	m := planner{inputs: p, byNamespace: map[string][]*corev1.Pod{}, out: plan{
+	m := planner{inputs: p, byNamespace: map[string][]*end{}, out: plan{
 		sets: map[string]set{}, chains: map[string][]rule{}, jumps: map[direction]jumps{ingress: {}, egress: {}}, self: map[netip.Addr]bool{}}}
-	for _, pod := range p.pods {
-		if len(addresses(pod)) > 0 {
-			m.byNamespace[pod.Namespace] = append(m.byNamespace[pod.Namespace], pod)
-		}
+	m.ends = p.pair()
+	for _, e := range m.ends {
+		m.byNamespace[e.Namespace] = append(m.byNamespace[e.Namespace], e)
 	}
 	for _, d := range []direction{ingress, egress} {
 		for _, g := range m.groups(d) {
@@ -92,7 +101,32 @@ func (p inputs) plan() plan {
 	return m.out
 }
 
-// addresses returns the pod's own addresses; a pod with host network has none.
+// pair pairs pods with their addresses. Attachments come first: the status of a pod tells its
+// addresses late, and may still tell those that another pod has now.
+func (p inputs) pair() (out []*end) {
+	taken, done := map[netip.Addr]bool{}, map[types.UID]bool{}
+	for _, a := range p.attached {
+		out = append(out, &end{a.object(), a.Addresses, true})
+		if a.pod != nil {
+			done[a.pod.UID] = true
+		}
+		for _, addr := range a.Addresses {
+			taken[addr] = true
+		}
+	}
+	for _, pod := range p.pods {
+		if done[pod.UID] && pod.UID != "" {
+			continue
+		}
+		given := slices.DeleteFunc(addresses(pod), func(a netip.Addr) bool { return taken[a] })
+		if len(given) > 0 {
+			out = append(out, &end{pod, given, pod.Spec.NodeName == p.node})
+		}
+	}
+	return out
+}
+
+// addresses returns the addresses in the pod's status; a pod with host network has none.
 func addresses(p *corev1.Pod) (out []netip.Addr) {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return nil
@@ -108,19 +142,19 @@ func addresses(p *corev1.Pod) (out []netip.Addr) {
 // group is the set of this node's pods that the same policies isolate in a direction.
 type group struct {
 	policies []*networkingv1.NetworkPolicy
-	pods     []*corev1.Pod
+	pods     []*end
 }
 
 func (m *planner) groups(d direction) []group {
-	chosen := map[*corev1.Pod][]*networkingv1.NetworkPolicy{}
-	var order []*corev1.Pod
+	chosen := map[*end][]*networkingv1.NetworkPolicy{}
+	var order []*end
 	for _, policy := range m.policies {
 		if !slices.Contains(policy.Spec.PolicyTypes, map[direction]networkingv1.PolicyType{ingress: networkingv1.PolicyTypeIngress, egress: networkingv1.PolicyTypeEgress}[d]) {
 			continue
 		}
 		selector := selectorOf(&policy.Spec.PodSelector)
 		for _, pod := range m.byNamespace[policy.Namespace] {
-			if pod.Spec.NodeName == m.node && selector.Matches(labels.Set(pod.Labels)) {
+			if pod.here && selector.Matches(labels.Set(pod.Labels)) {
 				if chosen[pod] == nil {
 					order = append(order, pod)
 				}
@@ -171,7 +205,7 @@ func (m *planner) chain(d direction, g group) {
 	name := "pol-" + string(d) + "-" + digest(rules)
 	m.out.chains[name] = rules
 	for _, pod := range g.pods {
-		for _, a := range addresses(pod) {
+		for _, a := range pod.addresses {
 			m.out.jumps[d][a] = name
 			m.out.self[a] = true
 		}
@@ -182,7 +216,7 @@ func (m *planner) chain(d direction, g group) {
 func (m *planner) rules(d direction, g group, namespace string, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) []rule {
 	pods, blocks := m.peers(namespace, peers)
 	if len(peers) == 0 {
-		pods = m.pods // named ports are looked up in all pods
+		pods = m.ends // named ports are looked up in all pods
 	}
 	// A named port is a port of the receiving end.
 	receivers := pods
@@ -211,7 +245,7 @@ func (m *planner) rules(d direction, g group, namespace string, peers []networki
 }
 
 // peers resolves a list of peers to pods and blocks.
-func (m *planner) peers(namespace string, peers []networkingv1.NetworkPolicyPeer) (pods []*corev1.Pod, blocks []rule) {
+func (m *planner) peers(namespace string, peers []networkingv1.NetworkPolicyPeer) (pods []*end, blocks []rule) {
 	for _, peer := range peers {
 		if peer.IPBlock != nil {
 			if b, ok := blockRule(peer.IPBlock); ok {
@@ -259,7 +293,7 @@ func blockRule(b *networkingv1.IPBlock) (rule, bool) {
 }
 
 // withPorts returns one rule per port, or a single rule if all ports are allowed.
-func (m *planner) withPorts(end rule, ports []networkingv1.NetworkPolicyPort, receivers []*corev1.Pod) []rule {
+func (m *planner) withPorts(end rule, ports []networkingv1.NetworkPolicyPort, receivers []*end) []rule {
 	if len(ports) == 0 {
 		return []rule{end}
 	}
@@ -291,10 +325,10 @@ func (m *planner) withPorts(end rule, ports []networkingv1.NetworkPolicyPort, re
 
 // addressSet returns the name of the set with the pods' addresses of a family, or "" if there are
 // none.
-func (m *planner) addressSet(v4 bool, pods []*corev1.Pod) string {
+func (m *planner) addressSet(v4 bool, pods []*end) string {
 	s := set{v4: v4}
 	for _, pod := range pods {
-		for _, a := range addresses(pod) {
+		for _, a := range pod.addresses {
 			if a.Is4() == v4 {
 				s.addresses = append(s.addresses, a)
 			}
@@ -306,7 +340,7 @@ func (m *planner) addressSet(v4 bool, pods []*corev1.Pod) string {
 }
 
 // destinationSet returns the name of the set with the destinations of the pods' named port.
-func (m *planner) destinationSet(v4 bool, pods []*corev1.Pod, name string, proto corev1.Protocol) string {
+func (m *planner) destinationSet(v4 bool, pods []*end, name string, proto corev1.Protocol) string {
 	s := set{v4: v4}
 	for _, pod := range pods {
 		for _, c := range append(slices.Clone(pod.Spec.InitContainers), pod.Spec.Containers...) {
@@ -318,7 +352,7 @@ func (m *planner) destinationSet(v4 bool, pods []*corev1.Pod, name string, proto
 				if port.Name != name || given != proto {
 					continue
 				}
-				for _, a := range addresses(pod) {
+				for _, a := range pod.addresses {
 					if a.Is4() == v4 {
 						s.destinations = append(s.destinations, destination{a, protocols[proto], uint16(port.ContainerPort)})
 					}

@@ -27,6 +27,8 @@ type Config struct {
 	// CheckInterval is the interval for checking whether another program has changed the rules;
 	// default 10 s.
 	CheckInterval time.Duration
+	// Patience is how long Attach waits for the rules of a pod that a policy selects; default 10 s.
+	Patience time.Duration
 }
 
 // Agent enforces the policies on one node. Make it with New.
@@ -36,6 +38,9 @@ type Agent struct {
 	pods       client.ViewOf[*corev1.Pod]
 	namespaces client.ViewOf[*corev1.Namespace]
 	wake       chan struct{}
+	urgent     chan struct{} // a pod waits in Attach
+	opened     chan struct{} // closed when policies is open
+	shared     attachments
 	// The loop's goroutine owns the remaining fields.
 	kernel   kernel
 	have     plan
@@ -55,7 +60,13 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.CheckInterval == 0 {
 		cfg.CheckInterval = 10 * time.Second
 	}
-	return &Agent{cfg: cfg, wake: make(chan struct{}, 1)}, nil
+	if cfg.Patience == 0 {
+		cfg.Patience = 10 * time.Second
+	}
+	return &Agent{
+		cfg: cfg, wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), opened: make(chan struct{}),
+		shared: attachments{byKey: map[string]attached{}, hints: map[string]hint{}},
+	}, nil
 }
 
 // Run enforces policies until ctx ends. The rules stay, because pods outlive the agent.
@@ -64,6 +75,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if a.policies, err = client.Open[*networkingv1.NetworkPolicy](ctx, a.cfg.Client, client.Scope{}); err != nil {
 		return fmt.Errorf("open network policies: %w", err)
 	}
+	close(a.opened)
 	synced, done := a.policies.Subscribe(ctx, func(client.TypedEvent[*networkingv1.NetworkPolicy]) { a.wakeUp() })
 	a.ended = append(a.ended, done)
 	defer func() {
@@ -90,6 +102,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		case <-ctx.Done():
 			return nil
 		case <-a.wake:
+		case <-a.urgent:
 		case <-ticker.C:
 			now, err := generations.Now()
 			if !a.enforces || (err == nil && now == seen) || a.kernel.intact() {
@@ -101,11 +114,12 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		}
 		if err := a.sync(ctx, afresh); err != nil {
 			slog.Error("network policies could not be enforced; trying again", "error", err)
-			a.syncLater(ctx, time.Second)
+			a.pause(ctx, time.Second)
+			a.wakeUp()
 			continue
 		}
 		first = false
-		a.syncLater(ctx, a.cfg.Debounce)
+		a.pause(ctx, a.cfg.Debounce)
 	}
 }
 
@@ -116,44 +130,39 @@ func (a *Agent) wakeUp() {
 	}
 }
 
-// syncLater delays the next sync, so that changes are processed together. After a failure it
-// triggers the next attempt.
-func (a *Agent) syncLater(ctx context.Context, wait time.Duration) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-		if wait >= time.Second {
-			a.wakeUp()
-		}
-	}
-}
-
 // sync plans and applies. Without policies it watches only policies.
 func (a *Agent) sync(ctx context.Context, afresh bool) error {
-	policies := a.policies.List("", nil)
+	waiting, err := a.syncAll(ctx, afresh)
+	a.settled(waiting, err)
+	return err
+}
+
+// syncAll returns the channels of the attachments that the rules now contain.
+func (a *Agent) syncAll(ctx context.Context, afresh bool) ([]chan struct{}, error) {
+	attached, waiting := a.current()
+	policies := a.withHints(a.policies.List("", nil))
 	if len(policies) == 0 && !a.enforces {
-		return nil
+		return waiting, nil
 	}
-	if len(policies) > 0 {
+	if len(policies) > 0 && !a.watching {
 		if err := a.watch(ctx); err != nil {
-			return err
+			return nil, err
 		}
+		attached, waiting = a.current() // with the pods that are shown now
 	}
-	p := inputs{node: a.cfg.NodeName, policies: policies}
+	p := inputs{node: a.cfg.NodeName, policies: policies, attached: attached}
 	if a.watching {
 		p.pods, p.namespaces = a.pods.List("", nil), a.namespaces.List("", nil)
 	}
 	want := p.plan()
 	if !afresh && reflect.DeepEqual(want, a.have) {
-		return nil
+		return waiting, nil
 	}
 	if err := a.kernel.apply(want, afresh); err != nil {
-		return err
+		return nil, err
 	}
 	a.have, a.enforces = want, len(policies) > 0
-	return nil
+	return waiting, nil
 }
 
 // watch opens the Views of Pods and Namespaces once a policy exists.
