@@ -105,7 +105,7 @@ func unmapLocalDevices(podDir string) error {
 	return nil
 }
 
-// removeDevice unmounts a device's bind mount and removes its file, and its folder if that is empty.
+// removeDevice unmounts a device and removes its file, and the folder if it is empty then.
 func removeDevice(target string) error {
 	if err := unmountBelow(target); err != nil {
 		return err
