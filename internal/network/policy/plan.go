@@ -1,8 +1,9 @@
 package policy
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"net/netip"
 	"slices"
@@ -202,7 +203,7 @@ func (m *planner) chain(d direction, g group) {
 			rules = append(rules, m.rules(d, g, policy.Namespace, r.To, r.Ports)...)
 		}
 	}
-	name := "pol-" + string(d) + "-" + digest(rules)
+	name := "pol-" + string(d) + "-" + digest(ruleList(rules))
 	m.out.chains[name] = rules
 	for _, pod := range g.pods {
 		for _, a := range pod.addresses {
@@ -360,7 +361,7 @@ func (m *planner) destinationSet(v4 bool, pods []*end, name string, proto corev1
 			}
 		}
 	}
-	slices.SortFunc(s.destinations, func(a, b destination) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	slices.SortFunc(s.destinations, func(a, b destination) int { return strings.Compare(a.String(), b.String()) })
 	s.destinations = slices.Compact(s.destinations)
 	return m.addSet("ports", s, len(s.destinations))
 }
@@ -374,9 +375,25 @@ func (m *planner) addSet(kind string, s set, size int) string {
 	return name
 }
 
-// digest derives a name from content.
-func digest(content any) string {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%+v", content)
-	return fmt.Sprintf("%016x", h.Sum64())
+// digest derives a name from content. Equal names are taken for equal content, so two contents must
+// never share one: users choose labels and blocks.
+func digest(content fmt.Stringer) string {
+	sum := sha256.Sum256([]byte(content.String()))
+	return hex.EncodeToString(sum[:16])
 }
+
+// String lists the content for digest.
+func (s set) String() string {
+	return fmt.Sprintf("{v4:%t addresses:%v destinations:%v}", s.v4, s.addresses, s.destinations)
+}
+
+func (d destination) String() string { return fmt.Sprintf("%s %d %d", d.addr, d.proto, d.port) }
+
+func (r rule) String() string {
+	return fmt.Sprintf("{v4:%t peers:%s block:%s except:%v proto:%d from:%d to:%d named:%s}", r.v4, r.peers, r.block, r.except, r.proto, r.from, r.to, r.named)
+}
+
+// ruleList is a chain's rules.
+type ruleList []rule
+
+func (l ruleList) String() string { return fmt.Sprint([]rule(l)) }

@@ -3,7 +3,9 @@ package policy
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -203,4 +205,28 @@ func TestFlushedRulesAreRestored(t *testing.T) {
 		chains, err := c.ListChainsOfTableFamily(nftables.TableFamilyINet)
 		return err == nil && len(chains) == 1 && chains[0].Name == baseChain && reaches(t, friend, "10.42.0.2:80")
 	})
+}
+
+// The two lists have the same 64-bit FNV-1a hash, which once was their name.
+func TestListsWithTheSameShortHashHaveNamesOfTheirOwn(t *testing.T) {
+	var lists [2]set
+	for i, addr := range []string{"fd00::8ee0:9c7a:8344:9899:8a9d", "fd00::80da:861b:8755:921d:831c"} {
+		lists[i] = set{addresses: []netip.Addr{netip.MustParseAddr(addr)}}
+	}
+	short := func(s set) uint64 {
+		h := fnv.New64a()
+		fmt.Fprint(h, s)
+		return h.Sum64()
+	}
+	if short(lists[0]) != short(lists[1]) {
+		t.Errorf("short hashes %016x and %016x differ: the example proves nothing", short(lists[0]), short(lists[1]))
+	}
+	if a, b := digest(lists[0]), digest(lists[1]); a == b {
+		t.Errorf("both are named %s", a)
+	}
+	var p planner
+	p.out.sets = map[string]set{}
+	if p.addSet("peers", lists[0], 1) == p.addSet("peers", lists[1], 1) || len(p.out.sets) != 2 {
+		t.Errorf("one list replaces the other: %v", p.out.sets)
+	}
 }
