@@ -265,7 +265,8 @@ func (n *Network) reserve(a *attachment) (plumbing, error) {
 		return plumbing{}, errNoRange
 	}
 	key := a.key()
-	if old := n.attachments[key]; old != nil {
+	old := n.attachments[key]
+	if old != nil {
 		a.IPs = old.IPs
 	} else {
 		for _, pool := range n.pools {
@@ -278,7 +279,9 @@ func (n *Network) reserve(a *attachment) (plumbing, error) {
 		}
 	}
 	if err := n.files.save(a); err != nil {
-		n.releaseLocked(a)
+		if old == nil { // the addresses of a repeated ADD stay in use
+			n.releaseLocked(a)
+		}
 		return plumbing{}, err
 	}
 	n.attachments[key] = a

@@ -288,6 +288,30 @@ func TestAddressesSurviveAKilledAgent(t *testing.T) {
 	}
 }
 
+func TestARepeatedADDOnAFullDiskKeepsTheAddresses(t *testing.T) {
+	n := agent(t, nettest.NewObjects(node("a", "10.42.0.0/29", "127.0.0.1")), nil)
+	one := addPod(t, n, "one", "")
+	full := n.files.path("one.eth0") + ".new"
+	if err := os.Symlink("/dev/full", full); err != nil {
+		t.Fatal(err)
+	}
+	if reply, _ := cni(t, n, "ADD", "one", one.NS, ""); reply.Code == 0 || !strings.Contains(string(reply.Stdout), "no space left on device") {
+		t.Fatalf("ADD on a full disk: %s", reply.Stdout)
+	}
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		addPod(t, n, fmt.Sprint("p", i), "")
+	}
+	if reply, result := cni(t, n, "ADD", "full", nettest.New(t), ""); reply.Code == 0 {
+		t.Errorf("another pod got address %s; the range has four beside %s", result.IPs[0].Address, one.ip)
+	}
+	if reply, result := cni(t, n, "ADD", "one", one.NS, ""); reply.Code != 0 || result.IPs[0].Address != one.ip.String()+"/32" {
+		t.Errorf("ADD once there is space: %s, want %s", reply.Stdout, one.ip)
+	}
+}
+
 func TestRoutesToPeersFollowTheNodes(t *testing.T) {
 	for _, mode := range []Mode{ModeVXLAN, ModeHostGateway} {
 		t.Run(string(mode), func(t *testing.T) {
