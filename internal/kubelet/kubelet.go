@@ -256,7 +256,11 @@ func (k *Kubelet) workerDeps() *worker.Deps {
 type noCgroups struct{}
 
 func (noCgroups) Ensure(*corev1.Pod) (string, error) { return "", nil }
+func (noCgroups) Widen(_, _ *corev1.Pod) error       { return nil }
 func (noCgroups) Remove(types.UID) error             { return nil }
+func (noCgroups) MemoryUsage(*corev1.Pod) (int64, error) {
+	return 0, errors.New("the runtime makes the pods' cgroups")
+}
 
 // apiPod returns the API's version of a pod; for a static pod, its mirror.
 func (k *Kubelet) apiPod(pod *corev1.Pod) (*corev1.Pod, bool) {

@@ -80,3 +80,62 @@ func TestResizeByRestart(t *testing.T) {
 		return ready(p) && s.RestartCount == 1 && s.Resources.Limits.Cpu().MilliValue() == 200 && condition(p, corev1.PodResizeInProgress) == nil
 	})
 }
+
+func TestAMemoryLimitBelowTheUsageIsNotApplied(t *testing.T) {
+	memory := func(q string) corev1.ResourceRequirements {
+		l := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(q)}
+		return corev1.ResourceRequirements{Requests: l, Limits: l}
+	}
+	b := newBench(t)
+	b.create(pod("one", func(p *corev1.Pod) { p.Spec.Containers[0].Resources = memory("4Mi") }))
+	b.await("one", "ready", ready)
+	b.resize("one", memory("10Ki"))
+	p := b.await("one", "in error", func(p *corev1.Pod) bool {
+		c := condition(p, corev1.PodResizeInProgress)
+		return c != nil && c.Reason == corev1.PodReasonError
+	})
+	if c := condition(p, corev1.PodResizeInProgress); !strings.Contains(c.Message, "memory limit (10240) below current usage (1048576)") {
+		t.Errorf("condition: %+v", c)
+	}
+	b.resize("one", memory("3Mi"))
+	b.await("one", "resized", func(p *corev1.Pod) bool {
+		return p.Status.ContainerStatuses[0].Resources.Limits.Memory().Value() == 3<<20 && condition(p, corev1.PodResizeInProgress) == nil
+	})
+}
+
+func TestAPodLevelResizeReachesContainersWithoutLimits(t *testing.T) {
+	b := newBench(t)
+	b.create(pod("one", func(p *corev1.Pod) {
+		r := cpu("100m")
+		p.Spec.Resources = &r
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "restarts", Image: "image",
+			ResizePolicy: []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}})
+	}))
+	b.await("one", "ready", ready)
+	if got := b.cri.Config("main", 0).Linux.Resources.CpuQuota; got != 10000 {
+		t.Errorf("quota %d", got)
+	}
+	current, err := client.Get[*corev1.Pod](t.Context(), b.api, "default", "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	update := current.DeepCopy()
+	update.Generation++
+	r := cpu("200m")
+	update.Spec.Resources = &r
+	if _, err := client.Update(t.Context(), client.Interface(b.api), update); err != nil {
+		t.Fatal(err)
+	}
+	p := b.await("one", "resized", func(p *corev1.Pod) bool {
+		return ready(p) && p.Status.Resources.Limits.Cpu().MilliValue() == 200 && condition(p, corev1.PodResizeInProgress) == nil
+	})
+	if counts := restartCounts(p); counts["main"] != 0 || counts["restarts"] != 1 {
+		t.Errorf("restarts: %v", counts)
+	}
+	if got := b.cri.Config("restarts", 1).Linux.Resources.CpuQuota; got != 20000 {
+		t.Errorf("quota %d", got)
+	}
+	if q := p.Status.AllocatedResources[corev1.ResourceCPU]; q.MilliValue() != 200 {
+		t.Errorf("allocated %v", p.Status.AllocatedResources)
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -76,8 +78,8 @@ func (m *Manager) resources(pod *corev1.Pod) *cgroups.Resources {
 		},
 	})
 	if resourcehelper.IsPodLevelLimitsSet(pod) {
-		_, cpuLimited = pod.Spec.Resources.Limits[corev1.ResourceCPU]
-		_, memoryLimited = pod.Spec.Resources.Limits[corev1.ResourceMemory]
+		cpuLimited = cpuLimited || !pod.Spec.Resources.Limits.Cpu().IsZero()
+		memoryLimited = memoryLimited || !pod.Spec.Resources.Limits.Memory().IsZero()
 	}
 	r := &cgroups.Resources{SkipDevices: true, CpuShares: uint64(spec.Shares(requests.Cpu().MilliValue()))}
 	if cpuLimited && !m.NoCFSQuota {
@@ -91,6 +93,35 @@ func (m *Manager) resources(pod *corev1.Pod) *cgroups.Resources {
 	}
 	r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares)
 	return r
+}
+
+// Widen gives the pod's cgroup the larger limits of both versions of the pod. The cgroup exists.
+func (m *Manager) Widen(pod, before *corev1.Pod) error {
+	p := m.path(spec.QOS(pod), pod.UID)
+	r, old := m.resources(pod), m.resources(before)
+	if old.CpuQuota < 0 || r.CpuQuota >= 0 && old.CpuQuota > r.CpuQuota {
+		r.CpuQuota, r.CpuPeriod = old.CpuQuota, old.CpuPeriod
+	}
+	if old.Memory < 0 || r.Memory >= 0 && old.Memory > r.Memory {
+		r.Memory = old.Memory
+	}
+	if err := m.apply(p, r); err != nil {
+		return fmt.Errorf("cgroup %s: %w", p, err)
+	}
+	return nil
+}
+
+// MemoryUsage is the number of bytes that the pod's cgroup uses.
+func (m *Manager) MemoryUsage(pod *corev1.Pod) (int64, error) {
+	p := m.path(spec.QOS(pod), pod.UID)
+	for _, dir := range m.dirs(p) {
+		for _, name := range []string{"memory.current", "memory.usage_in_bytes"} {
+			if raw, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+				return strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
+			}
+		}
+	}
+	return 0, fmt.Errorf("cgroup %s: no file has the memory usage", p)
 }
 
 func (m *Manager) apply(p string, r *cgroups.Resources) error {

@@ -379,6 +379,11 @@ func (r *CRI) UpdateContainerResources(_ context.Context, id string, res *runtim
 	return nil
 }
 
+// ContainerStats implements CRI. Each container uses 1 MiB of memory.
+func (r *CRI) ContainerStats(_ context.Context, id string) (*runtimeapi.ContainerStats, error) {
+	return &runtimeapi.ContainerStats{Memory: &runtimeapi.MemoryUsage{UsageBytes: &runtimeapi.UInt64Value{Value: 1 << 20}}}, nil
+}
+
 // ExecSync implements CRI.
 func (r *CRI) ExecSync(_ context.Context, id string, cmd []string, _ time.Duration) (stdout, stderr []byte, err error) {
 	r.mu.Lock()

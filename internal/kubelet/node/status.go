@@ -153,4 +153,5 @@ func (m *Manager) changed(t corev1.NodeConditionType, is bool) {
 
 // declaredFeatures are optional abilities of this agent (KEP-5328), sorted. The API server refuses
 // pod changes that need other features.
-var declaredFeatures = []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"}
+var declaredFeatures = []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
+	"RestartAllContainersOnContainerExits"}

@@ -87,8 +87,50 @@ func oomScore(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64) int64 
 	if memoryCapacity <= 0 {
 		return oomBestEffort - 1
 	}
-	score := 1000 - 1000*c.Resources.Requests.Memory().Value()/memoryCapacity
+	score := 1000 - 1000*(memoryRequest(c)+podShare(pod))/memoryCapacity
+	if IsSidecar(c) && isInit(pod, c.Name) {
+		// A sidecar must not be killed before the containers that use it.
+		least := int64(0)
+		for i := range pod.Spec.Containers {
+			if r := memoryRequest(&pod.Spec.Containers[i]); i == 0 || r < least {
+				least = r
+			}
+		}
+		score = min(score, 1000-1000*(least+podShare(pod))/memoryCapacity)
+	}
 	return min(max(score, 1000+oomGuaranteed), oomBestEffort-1)
+}
+
+func memoryRequest(c *corev1.Container) int64 { return c.Resources.Requests.Memory().Value() }
+
+func isInit(pod *corev1.Pod, name string) bool {
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// podShare is each container's part of the pod-level memory request that the containers' own
+// requests leave over.
+func podShare(pod *corev1.Pod) int64 {
+	if !resourcehelper.IsPodLevelRequestsSet(pod) {
+		return 0
+	}
+	whole, ok := pod.Spec.Resources.Requests[corev1.ResourceMemory]
+	if !ok {
+		return 0
+	}
+	count := int64(len(pod.Spec.Containers))
+	for i := range pod.Spec.InitContainers {
+		if IsSidecar(&pod.Spec.InitContainers[i]) {
+			count++
+		}
+	}
+	sum := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
+	left := whole.Value() - sum.Memory().Value()
+	return max(left, 0) / max(count, 1)
 }
 
 // Machine describes the machine as far as container configurations need it.
@@ -99,11 +141,31 @@ type Machine struct {
 	NoCFSQuota bool
 }
 
+// EffectiveResources are a container's resources with the pod's limits in place of missing ones
+// (KEP-2837).
+func EffectiveResources(pod *corev1.Pod, c *corev1.Container) corev1.ResourceRequirements {
+	r := *c.Resources.DeepCopy()
+	if pod.Spec.Resources == nil {
+		return r
+	}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		limit := pod.Spec.Resources.Limits[name]
+		if own := r.Limits[name]; own.IsZero() && !limit.IsZero() {
+			if r.Limits == nil {
+				r.Limits = corev1.ResourceList{}
+			}
+			r.Limits[name] = limit
+		}
+	}
+	return r
+}
+
 // Resources computes a container's cgroup settings.
 func Resources(pod *corev1.Pod, c *corev1.Container, m Machine) *runtimeapi.LinuxContainerResources {
+	limits := EffectiveResources(pod, c).Limits
 	r := &runtimeapi.LinuxContainerResources{
 		OomScoreAdj:        oomScore(pod, c, m.MemoryCapacity),
-		MemoryLimitInBytes: c.Resources.Limits.Memory().Value(),
+		MemoryLimitInBytes: limits.Memory().Value(),
 	}
 	request := c.Resources.Requests.Cpu()
 	if _, ok := c.Resources.Requests[corev1.ResourceCPU]; !ok {
@@ -112,10 +174,7 @@ func Resources(pod *corev1.Pod, c *corev1.Container, m Machine) *runtimeapi.Linu
 	r.CpuShares = Shares(request.MilliValue())
 	if !m.NoCFSQuota {
 		r.CpuPeriod = QuotaPeriod
-		r.CpuQuota = Quota(c.Resources.Limits.Cpu().MilliValue())
-	}
-	if resourcehelper.IsPodLevelResourcesSet(pod) && r.MemoryLimitInBytes == 0 {
-		r.MemoryLimitInBytes = pod.Spec.Resources.Limits.Memory().Value()
+		r.CpuQuota = Quota(limits.Cpu().MilliValue())
 	}
 	for name, q := range c.Resources.Limits {
 		if size, ok := hugepageSize(name); ok {

@@ -26,6 +26,23 @@ func Restarts(pod *corev1.Pod, c *corev1.Container, init bool, exitCode int32) b
 	return true
 }
 
+// RestartsAll reports whether the end of the container with this exit code restarts all containers
+// of the pod (KEP-5532).
+func RestartsAll(c *corev1.Container, exitCode int32) bool {
+	r := ruleFor(c, exitCode)
+	return r != nil && r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
+}
+
+// ruleFor returns the first restart rule that matches the exit code, or nil.
+func ruleFor(c *corev1.Container, exitCode int32) *corev1.ContainerRestartRule {
+	for i := range c.RestartPolicyRules {
+		if r := &c.RestartPolicyRules[i]; r.ExitCodes != nil && matches(r.ExitCodes, exitCode) {
+			return r
+		}
+	}
+	return nil
+}
+
 func matches(on *corev1.ContainerRestartRuleOnExitCodes, code int32) bool {
 	in := false
 	for _, v := range on.Values {

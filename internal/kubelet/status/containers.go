@@ -48,6 +48,11 @@ type Input struct {
 	StartTime    metav1.Time
 	// RuntimeName is the prefix of container ids: "containerd".
 	RuntimeName string
+	// RestartingAll is the message of a restart of all containers that is stopping them; "" if there
+	// is none.
+	RestartingAll string
+	// PodResources are the resources that the pod's cgroup has; nil if the pod sets none.
+	PodResources *corev1.ResourceRequirements
 	// Resize are the conditions of an in-place resize.
 	Resize []corev1.PodCondition
 	Now    time.Time
@@ -99,6 +104,9 @@ func (in *Input) container(c *corev1.Container, before *corev1.ContainerStatus, 
 // withoutContainer sets the status of a container that the runtime does not have, or no longer has.
 func (in *Input) withoutContainer(s, before *corev1.ContainerStatus, defaultReason string) {
 	switch {
+	case before != nil && before.State.Terminated != nil && !in.Ended && in.Failed == "" && Rerun(in.Old, s.Name):
+		s.LastTerminationState = before.State
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: defaultReason}
 	case before != nil && before.State.Terminated != nil:
 		s.State = before.State
 	case before != nil && before.State.Running != nil:

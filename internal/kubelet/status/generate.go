@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	resourcehelper "k8s.io/component-helpers/resource"
+
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
@@ -28,9 +30,7 @@ func Generate(in Input) corev1.PodStatus {
 	s.QOSClass = spec.QOS(pod)
 	in.addresses(&s)
 	in.containers(&s)
-	if pod.Spec.Resources != nil {
-		s.AllocatedResources, s.Resources = pod.Spec.Resources.Requests.DeepCopy(), pod.Spec.Resources.DeepCopy()
-	}
+	in.podResources(&s)
 	s.Phase = in.phase(&s)
 	if in.Failed != "" {
 		s.Reason, s.Message = in.FailedReason, in.FailedMessage
@@ -41,6 +41,22 @@ func Generate(in Input) corev1.PodStatus {
 
 // Terminal reports whether a pod in this phase has ended.
 func Terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
+
+// podResources sets the resources of the whole pod (KEP-5419): those that the node has granted, and
+// those that the pod's cgroup has. Without pod-level resources, the former is the containers' sum.
+func (in *Input) podResources(s *corev1.PodStatus) {
+	s.AllocatedResources, s.Resources = nil, nil
+	if r := in.Pod.Spec.Resources; r != nil {
+		s.AllocatedResources, s.Resources = r.Requests.DeepCopy(), r.DeepCopy()
+		if in.PodResources != nil {
+			s.Resources = in.PodResources.DeepCopy()
+		}
+		return
+	}
+	if sum := resourcehelper.PodRequests(in.Pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true}); len(sum) > 0 {
+		s.AllocatedResources = sum
+	}
+}
 
 func (in *Input) addresses(s *corev1.PodStatus) {
 	if !in.StartTime.IsZero() {
@@ -135,6 +151,9 @@ func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
 		}
 		return corev1.PodFailed
 	}
+	if in.RestartingAll != "" || !in.Ended && in.reruns() {
+		return in.restartPhase(s)
+	}
 	p := in.computedPhase(s)
 	if Terminal(p) && running {
 		// Sidecars or containers that are still being stopped hold the pod's resources.
@@ -144,6 +163,21 @@ func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
 		return corev1.PodFailed
 	}
 	return p
+}
+
+// restartPhase is the phase while all containers restart: Pending, unless an init container fails
+// for good.
+func (in *Input) restartPhase(s *corev1.PodStatus) corev1.PodPhase {
+	if in.RestartingAll != "" {
+		return corev1.PodPending
+	}
+	for i := range s.InitContainerStatuses {
+		c, st := &in.Pod.Spec.InitContainers[i], &s.InitContainerStatuses[i]
+		if !spec.IsSidecar(c) && st.State.Terminated != nil && !st.Ready && !restarts(in.Pod, c, true, st) && !in.Observed.AnyRunning() {
+			return corev1.PodFailed
+		}
+	}
+	return corev1.PodPending
 }
 
 func nonTerminal(p corev1.PodPhase) corev1.PodPhase {
@@ -212,6 +246,9 @@ func (in *Input) conditions(s *corev1.PodStatus) {
 	toStart := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: boolStatus(in.SandboxReady)}
 	owned := []corev1.PodCondition{toStart, in.initialized(s), podReady, ready, {Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
 	owned = append(owned, in.Resize...)
+	if c := in.restartCondition(); c != nil {
+		owned = append(owned, *c)
+	}
 	if in.Failed != "" && in.Failed != "Admission" && in.Failed != "DeadlineExceeded" {
 		owned = append(owned, corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet, Message: in.FailedMessage,

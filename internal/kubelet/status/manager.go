@@ -190,7 +190,7 @@ func (m *Manager) write(ctx context.Context, pod *corev1.Pod, s corev1.PodStatus
 // owned are the conditions that the node agent sets.
 var owned = map[corev1.PodConditionType]bool{
 	corev1.PodReadyToStartContainers: true, corev1.PodInitialized: true, corev1.PodReady: true, corev1.ContainersReady: true,
-	corev1.PodScheduled: true, corev1.PodResizePending: true, corev1.PodResizeInProgress: true,
+	corev1.PodScheduled: true, corev1.PodResizePending: true, corev1.PodResizeInProgress: true, corev1.AllContainersRestarting: true,
 }
 
 // merge keeps other writers' parts of the API's status.

@@ -12,6 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
+	"github.com/knarr-project/knarr/internal/kubelet/status"
 )
 
 // Back-off of containers that end repeatedly.
@@ -170,7 +171,7 @@ func (s *state) hasEnded() bool {
 		l := s.observed.Latest(c.Name)
 		if l == nil {
 			// The runtime may have lost an ended container. The API's status still has it.
-			if t := terminated(s.old.ContainerStatuses, c.Name); t == nil || spec.Restarts(s.pod, c, false, t.ExitCode) {
+			if t := terminated(s.old.ContainerStatuses, c.Name); t == nil || spec.Restarts(s.pod, c, false, t.ExitCode) || status.Rerun(s.old, c.Name) {
 				return false
 			}
 			continue
@@ -276,7 +277,7 @@ func (s *state) main(p *plan, c *corev1.Container, sandboxID string) {
 	l := s.observed.Latest(c.Name)
 	switch {
 	case l == nil:
-		if t := terminated(s.old.ContainerStatuses, c.Name); t != nil && !spec.Restarts(s.pod, c, false, t.ExitCode) {
+		if t := terminated(s.old.ContainerStatuses, c.Name); t != nil && !spec.Restarts(s.pod, c, false, t.ExitCode) && !status.Rerun(s.old, c.Name) {
 			return
 		}
 		s.run(p, c, nil)

@@ -42,6 +42,10 @@ type Cgroups interface {
 	// Ensure makes or updates the pod's cgroup. It returns the name for the runtime; "" lets the
 	// runtime choose.
 	Ensure(pod *corev1.Pod) (parent string, err error)
+	// Widen gives the pod's existing cgroup the larger limits of both versions of the pod.
+	Widen(pod, before *corev1.Pod) error
+	// MemoryUsage is the number of bytes that the pod's cgroup uses.
+	MemoryUsage(pod *corev1.Pod) (int64, error)
 	Remove(uid types.UID) error
 }
 

@@ -156,7 +156,7 @@ func (w *Worker) generate() corev1.PodStatus {
 		Started:   func(c *corev1.Container, id string) bool { return w.probes.Started(id) && !w.hidden[id] },
 		LastWords: w.terminationMessage, Resources: w.resources, HostIPs: w.Host.IPs(), Ended: w.stage >= Terminated && w.endRequested(),
 		SandboxReady: w.stage < Terminated && w.observed.Sandbox().Ready(), StartTime: w.startTime, RuntimeName: w.RuntimeName,
-		Resize: w.resizeConditions(), Now: w.Now(),
+		Resize: w.resizeConditions(), PodResources: w.resize.podResources(), RestartingAll: w.restartAll.message, Now: w.Now(),
 	}
 	if w.failure != nil {
 		in.Failed, in.FailedReason, in.FailedMessage = w.failure.Cause, w.failure.Reason, w.failure.Message
@@ -179,6 +179,7 @@ func mergeConditions(ours, api []corev1.PodCondition) []corev1.PodCondition {
 	own := map[corev1.PodConditionType]bool{
 		corev1.PodReadyToStartContainers: true, corev1.PodInitialized: true, corev1.PodReady: true, corev1.ContainersReady: true, corev1.PodScheduled: true,
 		corev1.PodResizePending: true, corev1.PodResizeInProgress: true,
+		corev1.AllContainersRestarting: true,
 	}
 	var out []corev1.PodCondition
 	for _, c := range ours {

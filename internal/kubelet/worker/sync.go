@@ -27,6 +27,9 @@ func (w *Worker) sync(ctx context.Context) time.Time {
 		return time.Time{}
 	}
 	w.watchProbes(ctx)
+	if look, busy := w.restartAllStep(ctx); busy {
+		return look
+	}
 	p := decide(w.state())
 	w.recordBackOffs(p)
 	w.plan = p
@@ -51,7 +54,7 @@ func (w *Worker) sync(ctx context.Context) time.Time {
 	if ready && p.sandbox {
 		w.makeSandbox(ctx, p)
 	}
-	if sandbox := w.observed.Sandbox(); ready && !p.sandbox && sandbox.Ready() {
+	if sandbox := w.observed.Sandbox(); ready && !p.sandbox && sandbox.Ready() && !w.mustWiden() {
 		for _, st := range p.start {
 			w.startContainer(ctx, st, sandbox)
 		}
@@ -128,12 +131,12 @@ func (w *Worker) prepare(ctx context.Context, p *plan) bool {
 			return false
 		}
 	}
-	pod, dir := w.pod, w.dir()
+	pod, applied, dir := w.pod, w.resize.applied, w.dir()
 	w.run(ctx, "prepare", func(ctx context.Context) func() {
 		var parent string
 		err := errors.Join(os.MkdirAll(dir, 0o750), os.MkdirAll(w.Logs.Pod(pod), 0o755))
 		if err == nil {
-			if parent, err = w.Cgroups.Ensure(pod); err != nil {
+			if parent, err = w.ensureCgroup(pod, applied); err != nil {
 				w.event(corev1.EventTypeWarning, "FailedCreatePodContainer", "Starting", "unable to ensure pod container exists: %v", err)
 			}
 		}
@@ -154,9 +157,27 @@ func (w *Worker) prepare(ctx context.Context, p *plan) bool {
 			delete(w.podProblem, "prepare")
 			w.prepared, w.mounts, w.cgroupParent, w.shown = true, mounts, parent, pod
 			w.sandboxConfig.Linux.CgroupParent = parent
+			if applied == nil {
+				w.resize.applied = pod
+			}
 		}
 	})
 	return false
+}
+
+// ensureCgroup makes the pod's cgroup. During a resize, the cgroup keeps room for containers with the
+// resources from before.
+func (w *Worker) ensureCgroup(pod, before *corev1.Pod) (parent string, err error) {
+	if before == nil {
+		return w.Cgroups.Ensure(pod)
+	}
+	if parent, err = w.Cgroups.Ensure(pod); err == nil {
+		return parent, nil
+	}
+	if err := w.Cgroups.Widen(pod, before); err != nil {
+		return "", err
+	}
+	return parent, nil
 }
 
 // refreshVolumes updates the downward API's volumes. A new ephemeral container may also need
@@ -404,12 +425,11 @@ func (w *Worker) create(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 	made := time.Now() // a list from before may lack it
 	w.containerEvent(c, corev1.EventTypeNormal, "Created", "Starting", "Container created")
 	hook := c.Lifecycle != nil && c.Lifecycle.PostStart != nil
-	resources := c.Resources.DeepCopy()
 	w.post(func() {
 		if hook {
 			w.hidden[id] = true
 		}
-		w.resources[id] = resources
+		w.resized(pod, id, c)
 		w.observed.MergeContainer(&runtimeapi.ContainerStatus{
 			Id: id, Metadata: config.Metadata, State: runtimeapi.ContainerState_CONTAINER_CREATED, CreatedAt: asked.UnixNano(), Image: config.Image,
 			ImageRef: o.ImageRef, Labels: config.Labels, Annotations: config.Annotations,

@@ -84,8 +84,10 @@ type Worker struct {
 	hidden        map[string]bool
 	replaced      map[string]string // stopped for a changed definition: name → id
 	messages      map[string]string
-	resources     map[string]*corev1.ResourceRequirements
+	resources     map[string]*corev1.ResourceRequirements // by container id
+	effective     map[string]corev1.ResourceRequirements  // the same with the pod's limits
 	resize        resizeState
+	restartAll    restartAll
 	startTime     metav1.Time
 	ending        ending
 	plan          *plan
@@ -121,7 +123,7 @@ func New(d *Deps, pod *corev1.Pod, observed *pleg.Observed) *Worker {
 		pod: pod, static: status.IsStatic(pod), old: *pod.Status.DeepCopy(), observed: observed, tasks: map[string]*task{},
 		images: map[string]*images.Image{}, volumeImages: map[string]*runtimeapi.ImageSpec{}, crashes: map[string]crash{},
 		problems: map[string]problem{}, podProblem: map[string]problem{}, hidden: map[string]bool{}, replaced: map[string]string{}, messages: map[string]string{},
-		resources: map[string]*corev1.ResourceRequirements{}, startTime: metav1.NewTime(d.Now()).Rfc3339Copy(), plan: &plan{},
+		resources: map[string]*corev1.ResourceRequirements{}, effective: map[string]corev1.ResourceRequirements{}, startTime: metav1.NewTime(d.Now()).Rfc3339Copy(), plan: &plan{},
 	}
 	if pod.Status.StartTime != nil {
 		w.startTime = *pod.Status.StartTime
@@ -130,6 +132,7 @@ func New(d *Deps, pod *corev1.Pod, observed *pleg.Observed) *Worker {
 		Prober: d.Prober, Changed: func() { w.post(func() {}) }, Unhealthy: w.unhealthy, Count: d.ProbeCount,
 	}
 	w.adoptResources()
+	w.adoptRestart()
 	w.updateView()
 	return w
 }
