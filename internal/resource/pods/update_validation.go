@@ -241,9 +241,24 @@ func validateIPList(ips []string, before *validate.Stored, at *field.Path) field
 	return errs
 }
 
+// restartsAll reports whether the end of a container can restart all containers of the pod, whatever
+// their restart policies say (KEP-5532).
+func restartsAll(spec *corev1.PodSpec) bool {
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			for _, rule := range list[i].RestartPolicyRules {
+				if rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
 // validateTransitions refuses to restart a terminated container whose restart policy forbids it.
 func validateTransitions(is, was []corev1.ContainerStatus, spec *corev1.PodSpec, containers []corev1.Container, at *field.Path) field.ErrorList {
-	if spec.RestartPolicy == corev1.RestartPolicyAlways {
+	if spec.RestartPolicy == corev1.RestartPolicyAlways || restartsAll(spec) {
 		return nil
 	}
 	var errs field.ErrorList
