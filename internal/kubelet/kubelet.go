@@ -108,9 +108,9 @@ func New(c Config) (*Kubelet, error) {
 		NodeName: c.NodeName, Runtime: c.Runtime, Images: c.Images, RootDir: c.RootDir, LogsDir: c.LogsDir, Pods: k.statsPods, PIDs: c.PIDs, Now: c.Now,
 	}
 	if m, ok := c.Volumes.(interface {
-		Usage(pod *corev1.Pod, podDir string) ([]volume.Usage, error)
+		Measurements(pod *corev1.Pod, podDir string) []volume.Measurement
 	}); ok {
-		measure.VolumeUsage = m.Usage
+		measure.Volumes = m.Measurements
 	}
 	k.stats = stats.New(measure)
 	k.imageGC = &images.Collector{Images: c.Images, InUse: k.imagesInUse, High: int(*c.Settings.ImageGCHighThresholdPercent), Low: int(*c.Settings.ImageGCLowThresholdPercent), Now: c.Now}
@@ -195,6 +195,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	start(k.pleg.Run)
 	start(k.housekeeping)
 	start(k.rotateLogs)
+	start(k.stats.Run)
 	start(k.evictions.Run)
 	<-ctx.Done()
 	<-podsDone

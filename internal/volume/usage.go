@@ -1,10 +1,10 @@
 package volume
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -23,10 +23,17 @@ type Usage struct {
 	InodesUsed    uint64
 }
 
-// Usage measures the pod's mounted volumes except hostPath volumes, which do not belong to the pod.
-// On disk it walks all files, so callers should cache the result.
-func (m *Manager) Usage(pod *corev1.Pod, podDir string) ([]Usage, error) {
-	var usages []Usage
+// Measurement measures one volume of a pod.
+type Measurement struct {
+	Volume string // its name in the pod
+	Claim  string // the volume's claim, or ""
+	Dir    string
+}
+
+// Measurements lists how to measure the pod's volumes, except hostPath volumes, which do not belong
+// to the pod. It is cheap and does not touch the volumes.
+func (m *Manager) Measurements(pod *corev1.Pod, podDir string) []Measurement {
+	var out []Measurement
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
 		var dir string
@@ -39,18 +46,19 @@ func (m *Manager) Usage(pod *corev1.Pod, podDir string) ([]Usage, error) {
 		if dir == "" {
 			continue
 		}
-		usage, err := measure(dir)
-		if os.IsNotExist(err) {
-			continue // not mounted yet
-		}
-		if err != nil {
-			return nil, err
-		}
-		usage.Name = volume.Name
-		usage.Claim, _ = claimOf(pod, volume)
-		usages = append(usages, usage)
+		claim, _ := claimOf(pod, volume)
+		out = append(out, Measurement{Volume: volume.Name, Claim: claim, Dir: dir})
 	}
-	return usages, nil
+	return out
+}
+
+// Run measures. On disk it walks all files, and on a file system that hangs it hangs, whatever ctx
+// says: run it in a goroutine of its own. With an error that matches ErrPartial, the usage is a
+// lower bound.
+func (m Measurement) Run(ctx context.Context) (Usage, error) {
+	usage, err := measure(ctx, m.Dir)
+	usage.Name, usage.Claim = m.Volume, m.Claim
+	return usage, err
 }
 
 // claimDir finds the mount folder of a claim's volume. The folder is named after the persistent
@@ -72,7 +80,7 @@ func rememberClaimDir(podDir, volume, dir string) error {
 	return replaceLink(filepath.Join(links, volume), dir)
 }
 
-func measure(dir string) (Usage, error) {
+func measure(ctx context.Context, dir string) (Usage, error) {
 	var system unix.Statfs_t
 	if err := unix.Statfs(dir, &system); err != nil {
 		return Usage{}, &fs.PathError{Op: "statfs", Path: dir, Err: err}
@@ -85,39 +93,6 @@ func measure(dir string) (Usage, error) {
 		return usage, nil
 	}
 	var err error
-	usage.UsedBytes, usage.InodesUsed, err = diskUsage(dir)
+	usage.UsedBytes, usage.InodesUsed, err = DiskUsage(ctx, dir)
 	return usage, err
-}
-
-// diskUsage sums blocks and counts inodes; hard links count once. Files that vanish meanwhile are
-// ignored.
-func diskUsage(dir string) (bytes, inodes uint64, err error) {
-	seen := map[[2]uint64]bool{}
-	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			if os.IsNotExist(err) {
-				return nil
-			}
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return nil
-		}
-		stat, ok := info.Sys().(*syscall.Stat_t)
-		if !ok {
-			return nil
-		}
-		if stat.Nlink > 1 && !info.IsDir() {
-			key := [2]uint64{uint64(stat.Dev), stat.Ino}
-			if seen[key] {
-				return nil
-			}
-			seen[key] = true
-		}
-		bytes += uint64(stat.Blocks) * 512
-		inodes++
-		return nil
-	})
-	return bytes, inodes, err
 }

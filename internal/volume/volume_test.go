@@ -288,7 +288,7 @@ func TestEmptyDirsKeepTheirContentAndMemoryOnesAreLimited(t *testing.T) {
 			t.Errorf("%s: after a restart its file is %q", name, got)
 		}
 	}
-	usage, err := other.Usage(p, b.dir)
+	usage, err := usages(t, other, p, b.dir)
 	if err != nil || len(usage) != 2 {
 		t.Fatalf("usage is %v, error %v", usage, err)
 	}
@@ -376,7 +376,7 @@ func TestALocalPersistentVolumeIsBoundInAndItsContentSurvivesThePod(t *testing.T
 			t.Errorf("the volume shows %q", got)
 		}
 	}
-	if usage, err := b.Usage(p, b.dir); err != nil || len(usage) != 1 || usage[0].Claim != "claim" || usage[0].UsedBytes == 0 {
+	if usage, err := usages(t, b.Manager, p, b.dir); err != nil || len(usage) != 1 || usage[0].Claim != "claim" || usage[0].UsedBytes == 0 {
 		t.Errorf("usage is %+v, error %v", usage, err)
 	}
 	if err := b.Unmount(t.Context(), p.UID, b.dir); err != nil {
@@ -385,4 +385,17 @@ func TestALocalPersistentVolumeIsBoundInAndItsContentSurvivesThePod(t *testing.T
 	if got, err := os.ReadFile(filepath.Join(disk, "data")); string(got) != "precious" {
 		t.Fatalf("after the pod the disk holds %q, error %v", got, err)
 	}
+}
+
+// usages measures the pod's volumes.
+func usages(t *testing.T, m *Manager, p *corev1.Pod, dir string) ([]Usage, error) {
+	var out []Usage
+	for _, measurement := range m.Measurements(p, dir) {
+		u, err := measurement.Run(t.Context())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, u)
+	}
+	return out, nil
 }

@@ -67,9 +67,9 @@ func (m *Manager) Run(ctx context.Context) {
 		if m.limited() {
 			measure = m.Summary
 		}
-		summary, err := measure(ctx)
+		summary, err := m.measure(ctx, measure)
 		if err == nil && len(summary.Pods) == 0 && m.anyExceeded(summary) {
-			summary, err = m.Summary(ctx)
+			summary, err = m.measure(ctx, m.Summary)
 		}
 		if err != nil {
 			if ctx.Err() == nil {
@@ -79,6 +79,19 @@ func (m *Manager) Run(ctx context.Context) {
 		}
 		m.Evaluate(ctx, summary)
 	}
+}
+
+// measure measures within a period. If the pods cannot be measured, for example because the runtime
+// hangs, it measures the node alone, so that pressures are still seen.
+func (m *Manager) measure(ctx context.Context, what func(context.Context) (*statsapi.Summary, error)) (*statsapi.Summary, error) {
+	limited, cancel := context.WithTimeout(ctx, period)
+	defer cancel()
+	summary, err := what(limited)
+	if err != nil && ctx.Err() == nil {
+		m.Log.Warn("cannot measure the pods for evictions", "error", err)
+		return m.Node(ctx)
+	}
+	return summary, err
 }
 
 // limited reports whether any pod has limits of local storage. Only a measurement of the pods can
@@ -130,7 +143,7 @@ func (m *Manager) Evaluate(ctx context.Context, s *statsapi.Summary) {
 		if err := m.Reclaim(ctx); err != nil {
 			m.Log.Warn("cannot free disk space", "error", err)
 		}
-		if again, err := m.Summary(ctx); err == nil {
+		if again, err := m.measure(ctx, m.Summary); err == nil {
 			if o, ok := observe(again)[worst.Signal]; ok && o.available >= worst.limit(o) {
 				return
 			}

@@ -17,11 +17,8 @@ import (
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
-// Ages up to which measurements are reused.
-const (
-	summaryAge = time.Second
-	diskAge    = 30 * time.Second
-)
+// summaryAge is the age up to which a summary is reused.
+const summaryAge = time.Second
 
 // Config configures a Collector.
 type Config struct {
@@ -31,8 +28,8 @@ type Config struct {
 	RootDir, LogsDir string
 	// Pods lists the pods that have workers.
 	Pods func() []*corev1.Pod
-	// VolumeUsage measures a pod's volumes; may be nil.
-	VolumeUsage func(pod *corev1.Pod, podDir string) ([]volume.Usage, error)
+	// Volumes lists how to measure a pod's volumes; may be nil.
+	Volumes func(pod *corev1.Pod, podDir string) []volume.Measurement
 	// PIDs maps a name ("kubelet", "runtime") to a process to report.
 	PIDs map[string]func() int
 	Now  func() time.Time
@@ -42,13 +39,15 @@ type Config struct {
 type Collector struct {
 	Config
 	started time.Time
+	// turn is held during a summary, so that concurrent callers share one.
+	turn chan struct{}
+	disk *background
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the following; never held during I/O
 	last    *statsapi.Summary
 	lastAt  time.Time
+	imageFS *statsapi.RuntimeStats
 	rates   map[string]rate
-	disks   map[string]measured
-	volumes map[string]measuredVolumes
 }
 
 type rate struct {
@@ -57,45 +56,62 @@ type rate struct {
 	nano  uint64
 }
 
-type measured struct {
-	at           time.Time
-	bytes, nodes uint64
-}
-
-type measuredVolumes struct {
-	at    time.Time
-	usage []volume.Usage
-}
-
 // New makes a Collector.
 func New(c Config) *Collector {
-	return &Collector{Config: c, started: c.Now(), rates: map[string]rate{}, disks: map[string]measured{}, volumes: map[string]measuredVolumes{}}
+	return &Collector{Config: c, started: c.Now(), turn: make(chan struct{}, 1), disk: newBackground(c.Now), rates: map[string]rate{}}
 }
 
-// Summary measures the node and all pods. It reuses measurements up to summaryAge old.
+// Run stops the measurements of disks when ctx ends.
+func (c *Collector) Run(ctx context.Context) {
+	<-ctx.Done()
+	c.disk.cancel()
+}
+
+// Summary measures the node and all pods. It reuses measurements up to summaryAge old. Usage of
+// disks comes from the background; before its first measurement, a volume is missing.
 func (c *Collector) Summary(ctx context.Context) (*statsapi.Summary, error) {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for a measurement in progress: %w", ctx.Err())
+	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.last != nil && c.Now().Sub(c.lastAt) < summaryAge {
-		return c.last, nil
+	last, at := c.last, c.lastAt
+	c.mu.Unlock()
+	if last != nil && c.Now().Sub(at) < summaryAge {
+		return last, nil
 	}
 	pods, err := c.pods(ctx)
 	if err != nil {
 		return nil, err
 	}
-	node, err := c.node(ctx)
+	fs := c.imageFs(ctx, metav1.NewTime(c.Now()))
+	c.mu.Lock()
+	c.imageFS = fs
+	c.mu.Unlock()
+	node, err := c.node()
 	if err != nil {
 		return nil, err
 	}
-	c.last, c.lastAt = &statsapi.Summary{Node: *node, Pods: pods}, c.Now()
-	return c.last, nil
+	out := &statsapi.Summary{Node: *node, Pods: pods}
+	c.mu.Lock()
+	c.last, c.lastAt = out, c.Now()
+	c.mu.Unlock()
+	return out, nil
 }
 
-// Node measures the node without its pods.
-func (c *Collector) Node(ctx context.Context) (*statsapi.Summary, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n, err := c.node(ctx)
+// Node measures the node without its pods. It does not ask the runtime, so that it answers also
+// while the runtime hangs: the file system of images is found in the background.
+func (c *Collector) Node(context.Context) (*statsapi.Summary, error) {
+	c.disk.latest("images", func(ctx context.Context) (volume.Usage, error) {
+		fs := c.imageFs(ctx, metav1.NewTime(c.Now()))
+		c.mu.Lock()
+		c.imageFS = fs
+		c.mu.Unlock()
+		return volume.Usage{}, nil
+	})
+	n, err := c.node()
 	if err != nil {
 		return nil, err
 	}
@@ -120,22 +136,15 @@ func (c *Collector) pods(ctx context.Context) ([]statsapi.PodStats, error) {
 		}
 		out = append(out, c.pod(pod, s))
 	}
-	c.forget(known)
+	c.forget()
 	return out, nil
 }
 
 // forget drops the measurements of removed pods.
-func (c *Collector) forget(known map[string]*corev1.Pod) {
-	for uid := range c.volumes {
-		if known[uid] == nil {
-			delete(c.volumes, uid)
-		}
-	}
-	for path, m := range c.disks {
-		if c.Now().Sub(m.at) > 10*diskAge {
-			delete(c.disks, path)
-		}
-	}
+func (c *Collector) forget() {
+	c.disk.forget()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for key, r := range c.rates {
 		if c.Now().Sub(r.at) > 10*time.Minute {
 			delete(c.rates, key)
@@ -155,37 +164,45 @@ func (c *Collector) pod(pod *corev1.Pod, s *runtimeapi.PodSandboxStats) statsapi
 	}
 	now := metav1.NewTime(c.Now())
 	var used, inodes uint64
-	logDir := spec.LogDir(c.LogsDir, pod)
+	logDir, fs := spec.LogDir(c.LogsDir, pod), filesystem(c.RootDir)
 	for _, r := range linux.GetContainers() {
 		name := r.GetAttributes().GetMetadata().GetName()
 		st := statsapi.ContainerStats{
 			Name: name, StartTime: out.StartTime, CPU: c.cpu(r.GetAttributes().GetId(), r.GetCpu()), Memory: memory(r.GetMemory()),
 			Rootfs: &statsapi.FsStats{Time: now, UsedBytes: value(r.GetWritableLayer().GetUsedBytes()), InodesUsed: value(r.GetWritableLayer().GetInodesUsed())},
 		}
-		logs := c.disk(filepath.Join(logDir, name))
-		st.Logs = &statsapi.FsStats{Time: now, UsedBytes: &logs.bytes, InodesUsed: &logs.nodes}
+		logs, at, ok := c.logs(filepath.Join(logDir, name))
+		if ok {
+			st.Logs = &statsapi.FsStats{
+				Time: metav1.NewTime(at), UsedBytes: &logs.UsedBytes, InodesUsed: &logs.InodesUsed,
+				AvailableBytes: fs.AvailableBytes, CapacityBytes: fs.CapacityBytes, Inodes: fs.Inodes, InodesFree: fs.InodesFree,
+			}
+		}
 		if st.Rootfs.UsedBytes != nil {
 			used += *st.Rootfs.UsedBytes
 		}
 		if st.Rootfs.InodesUsed != nil {
 			inodes += *st.Rootfs.InodesUsed
 		}
-		used, inodes = used+logs.bytes, inodes+logs.nodes
+		used, inodes = used+logs.UsedBytes, inodes+logs.InodesUsed
 		out.Containers = append(out.Containers, st)
 	}
-	for _, v := range c.podVolumes(pod) {
-		vs := statsapi.VolumeStats{Name: v.Name, FsStats: statsapi.FsStats{
-			Time: now, AvailableBytes: ptr(v.Available), CapacityBytes: ptr(v.CapacityBytes), UsedBytes: ptr(v.UsedBytes),
+	for _, m := range c.measurements(pod) {
+		v, at, ok := c.disk.latest(m.Dir, m.Run)
+		if !ok {
+			continue
+		}
+		vs := statsapi.VolumeStats{Name: m.Volume, FsStats: statsapi.FsStats{
+			Time: metav1.NewTime(at), AvailableBytes: ptr(v.Available), CapacityBytes: ptr(v.CapacityBytes), UsedBytes: ptr(v.UsedBytes),
 			Inodes: ptr(v.Inodes), InodesFree: ptr(v.InodesFree), InodesUsed: ptr(v.InodesUsed),
 		}}
-		if v.Claim != "" {
-			vs.PVCRef = &statsapi.PVCReference{Name: v.Claim, Namespace: pod.Namespace}
-		} else if !inMemory(pod, v.Name) {
+		if m.Claim != "" {
+			vs.PVCRef = &statsapi.PVCReference{Name: m.Claim, Namespace: pod.Namespace}
+		} else if !inMemory(pod, m.Volume) {
 			used, inodes = used+v.UsedBytes, inodes+v.InodesUsed
 		}
 		out.VolumeStats = append(out.VolumeStats, vs)
 	}
-	fs := filesystem(c.RootDir)
 	out.EphemeralStorage = &statsapi.FsStats{
 		Time: now, UsedBytes: &used, InodesUsed: &inodes, AvailableBytes: fs.AvailableBytes, CapacityBytes: fs.CapacityBytes, Inodes: fs.Inodes, InodesFree: fs.InodesFree,
 	}
@@ -202,31 +219,19 @@ func inMemory(pod *corev1.Pod, volume string) bool {
 	return false
 }
 
-func (c *Collector) podVolumes(pod *corev1.Pod) []volume.Usage {
-	if c.VolumeUsage == nil {
+func (c *Collector) measurements(pod *corev1.Pod) []volume.Measurement {
+	if c.Volumes == nil {
 		return nil
 	}
-	uid := string(pod.UID)
-	if m, ok := c.volumes[uid]; ok && c.Now().Sub(m.at) < diskAge {
-		return m.usage
-	}
-	usage, err := c.VolumeUsage(pod, spec.PodDir(c.RootDir, pod.UID))
-	if err != nil {
-		return nil
-	}
-	c.volumes[uid] = measuredVolumes{c.Now(), usage}
-	return usage
+	return c.Volumes(pod, spec.PodDir(c.RootDir, pod.UID))
 }
 
-// disk measures a small folder. It reuses recent measurements.
-func (c *Collector) disk(path string) measured {
-	if m, ok := c.disks[path]; ok && c.Now().Sub(m.at) < diskAge {
-		return m
-	}
-	m := measured{at: c.Now()}
-	m.bytes, m.nodes = walk(path)
-	c.disks[path] = m
-	return m
+// logs measures a container's folder of logs.
+func (c *Collector) logs(dir string) (volume.Usage, time.Time, bool) {
+	return c.disk.latest(dir, func(ctx context.Context) (u volume.Usage, err error) {
+		u.UsedBytes, u.InodesUsed, err = volume.DiskUsage(ctx, dir)
+		return u, err
+	})
 }
 
 func (c *Collector) cpu(key string, u *runtimeapi.CpuUsage) *statsapi.CPUStats {
@@ -243,6 +248,8 @@ func (c *Collector) cpu(key string, u *runtimeapi.CpuUsage) *statsapi.CPUStats {
 // rate is the CPU usage in billionths of a core since the last measurement, or nil for the first
 // one.
 func (c *Collector) rate(key string, at time.Time, total uint64) *uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	old, ok := c.rates[key]
 	passed := at.Sub(old.at)
 	switch {

@@ -3,12 +3,9 @@ package stats
 import (
 	"bytes"
 	"context"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +16,7 @@ import (
 )
 
 // node measures the node as a whole.
-func (c *Collector) node(ctx context.Context) (*statsapi.NodeStats, error) {
+func (c *Collector) node() (*statsapi.NodeStats, error) {
 	now := metav1.NewTime(c.Now())
 	out := &statsapi.NodeStats{NodeName: c.NodeName, StartTime: metav1.NewTime(bootTime())}
 	total, err := cpuTime()
@@ -47,7 +44,9 @@ func (c *Collector) node(ctx context.Context) (*statsapi.NodeStats, error) {
 	root := filesystem(c.RootDir)
 	root.Time = now
 	out.Fs = &root
-	out.Runtime = c.imageFs(ctx, now)
+	c.mu.Lock()
+	out.Runtime = c.imageFS
+	c.mu.Unlock()
 	out.Rlimit = processes(now)
 	for name, pid := range c.PIDs {
 		if s := c.process(name, pid(), now); s != nil {
@@ -92,23 +91,6 @@ func filesystem(path string) statsapi.FsStats {
 		AvailableBytes: ptr(s.Bavail * size), CapacityBytes: ptr(s.Blocks * size), UsedBytes: ptr((s.Blocks - s.Bfree) * size),
 		Inodes: ptr(s.Files), InodesFree: ptr(s.Ffree), InodesUsed: ptr(s.Files - s.Ffree),
 	}
-}
-
-// walk sums up the files below a path.
-func walk(path string) (bytes, nodes uint64) {
-	_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil
-		}
-		nodes++
-		if info, err := d.Info(); err == nil {
-			if st, ok := info.Sys().(*syscall.Stat_t); ok {
-				bytes += uint64(st.Blocks) * 512
-			}
-		}
-		return nil
-	})
-	return bytes, nodes
 }
 
 const ticksPerSecond = 100 // USER_HZ, which is part of the kernel's ABI
