@@ -129,10 +129,12 @@ func (k *Kubelet) fits(pod *corev1.Pod) (reason, message string) {
 			continue
 		}
 		have, known := allocatable[name]
+		if byDriver(pod, string(name)) || k.devices.plugins.Holds(pod.UID, string(name)) {
+			continue
+		}
 		if !known {
 			if strings.Contains(string(name), "/") {
-				// continue // the scheduler and the device plugins account for extended resources
-				continue
+				continue // it has no device plugin; the scheduler alone counts it
 			}
 			have = resource.Quantity{}
 		}

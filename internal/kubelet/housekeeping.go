@@ -41,6 +41,7 @@ func (k *Kubelet) sourcesReady() {
 	for uid, o := range orphans {
 		k.orphanIn(k.ctx, uid, names[uid], o)
 	}
+	k.devices.retain(k.ctx)
 }
 
 // housekeeping removes what ended pods left behind.
@@ -66,6 +67,7 @@ func (k *Kubelet) housekeeping(ctx context.Context) {
 		if ready {
 			k.sweep(ctx)
 			k.linkLogs()
+			k.devices.retain(ctx)
 		}
 	}
 }
@@ -136,6 +138,7 @@ func (k *Kubelet) nodeConfig() (node.Config, error) {
 	return node.Config{
 		Name: k.NodeName, Client: k.Client, Runtime: k.Runtime, Images: k.Config.Images, Machine: k.machine, MaxPods: k.Settings.PodLimit(k.machine.CPUs), LeaseDuration: time.Duration(k.Settings.NodeLeaseDurationSeconds) * time.Second, Addresses: k.NodeIPs,
 		Labels: k.NodeLabels, Annotations: k.NodeAnnotations, Owned: k.NodeOwned, Taints: k.Settings.RegisterWithTaints, Unschedulable: k.Unschedulable, Reserved: reserved, Port: port,
+		Devices: k.devices.plugins.Capacity, ForgetDevices: k.devices.plugins.Fresh(),
 		Healthy: k.canStartPods, Pressure: func() node.Pressure { return k.evictions.Pressure() }, Events: k.Events, Now: k.Now, Log: k.log,
 	}, nil
 }

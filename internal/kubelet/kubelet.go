@@ -45,6 +45,7 @@ type Kubelet struct {
 	nodes     client.ViewOf[*corev1.Node]
 	static    *staticPods
 	stats     *stats.Collector
+	devices   *nodeDevices
 	groups    *cgroup.Manager // nil if the runtime makes the pods' cgroups
 	metrics   *metrics
 	logs      *logs.Folders
@@ -98,6 +99,7 @@ func New(c Config) (*Kubelet, error) {
 	k.status = status.NewManager(c.Client, c.Logger, k.apiPod)
 	k.pleg = &pleg.Generator{Runtime: c.Runtime, Sink: k.observe, Known: k.digest, Pods: k.observedPods, Log: c.Logger}
 	k.images = images.NewManager(c.Images, parallelPulls(c.Settings), objects{k}.Secret)
+	k.devices = newNodeDevices(k)
 	ofNode, err := k.nodeConfig()
 	if err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
@@ -193,6 +195,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	podsDone := k.watchPods(ctx)
 	start(k.watchStatic)
 	start(k.pleg.Run)
+	start(k.devices.run)
 	start(k.housekeeping)
 	start(k.rotateLogs)
 	start(k.stats.Run)
@@ -246,7 +249,7 @@ func (k *Kubelet) workerDeps() *worker.Deps {
 		groups = k.groups
 	}
 	return &worker.Deps{
-		Runtime: k.Runtime, RuntimeName: k.node.RuntimeName(), Images: k.images, Volumes: k.Volumes, Cgroups: groups, Status: k.status,
+		Runtime: k.Runtime, RuntimeName: k.node.RuntimeName(), Images: k.images, Volumes: k.Volumes, Cgroups: groups, Devices: k.devices, Status: k.status,
 		Client: k.Client, Events: k.Events, Prober: &probe.Prober{Runtime: k.Runtime}, Sources: objects{k}, Host: host{k},
 		Users:   &worker.UserNamespaces{RootDir: k.RootDir, First: 65536 * 2, Count: 1024},
 		RootDir: k.RootDir, Logs: k.logs, ClusterDomain: k.Settings.ClusterDomain, SeccompRoot: k.RootDir + "/seccomp", SeccompDefault: *k.Settings.SeccompDefault,

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sort"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	internalapi "k8s.io/cri-api/pkg/apis"
@@ -60,6 +62,10 @@ type Config struct {
 	Pressure func() Pressure
 	// Healthy returns an error if the node agent does not work.
 	Healthy func() error
+	// Devices returns the devices by resource: all and the healthy ones. May be nil.
+	Devices func() (capacity, allocatable corev1.ResourceList)
+	// ForgetDevices means that counts of devices in an existing Node are out of date.
+	ForgetDevices bool
 	// VolumesInUse lists attached volumes; may be nil.
 	VolumesInUse func() []corev1.UniqueVolumeName
 	Events       client.Recorder
@@ -98,7 +104,14 @@ func (m *Manager) Kick() {
 }
 
 // Capacity returns the capacity of the machine.
-func (m *Manager) Capacity() corev1.ResourceList { return m.Machine.Capacity(m.MaxPods) }
+func (m *Manager) Capacity() corev1.ResourceList {
+	out := m.Machine.Capacity(m.MaxPods)
+	if m.Devices != nil {
+		devices, _ := m.Devices()
+		maps.Copy(out, devices)
+	}
+	return out
+}
 
 // Allocatable is the capacity less what is reserved.
 func (m *Manager) Allocatable() corev1.ResourceList {
@@ -111,6 +124,10 @@ func (m *Manager) Allocatable() corev1.ResourceList {
 			}
 			out[name] = have
 		}
+	}
+	if m.Devices != nil {
+		_, devices := m.Devices()
+		maps.Copy(out, devices)
 	}
 	return out
 }
@@ -285,6 +302,18 @@ func (m *Manager) register(ctx context.Context) error {
 	return nil
 }
 
+// forgetDevices sets the counts of devices to zero in an existing Node. They belong to plugins that
+// this node agent has never seen.
+func (m *Manager) forgetDevices(s *corev1.NodeStatus) {
+	for _, list := range []corev1.ResourceList{s.Capacity, s.Allocatable} {
+		for name := range list {
+			if strings.Contains(string(name), "/") {
+				list[name] = *resource.NewQuantity(0, resource.DecimalSI)
+			}
+		}
+	}
+}
+
 func (m *Manager) registered(n *corev1.Node) {
 	m.mu.Lock()
 	m.uid = string(n.UID)
@@ -333,9 +362,14 @@ func (m *Manager) report(ctx context.Context) error {
 		return err
 	}
 	update := have.DeepCopy()
-	update.Status = m.build(ctx, &have.Status)
+	before := have.Status.DeepCopy()
+	if m.ForgetDevices {
+		m.forgetDevices(before)
+	}
+	update.Status = m.build(ctx, before)
 	now := m.Now()
 	if same(&have.Status, &update.Status) && now.Sub(m.written) < statusPeriod {
+		m.ForgetDevices = false
 		return nil
 	}
 	if _, err := client.UpdateStatus(ctx, m.Client, update); err != nil {
@@ -345,7 +379,7 @@ func (m *Manager) report(ctx context.Context) error {
 		}
 		return err
 	}
-	m.written = now
+	m.written, m.ForgetDevices = now, false
 	return nil
 }
 

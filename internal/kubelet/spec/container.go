@@ -38,6 +38,8 @@ type ContainerOptions struct {
 	ImageVolumes map[string]*runtimeapi.ImageSpec
 	// RecursiveReadOnly reports whether the runtime supports recursive read-only mounts.
 	RecursiveReadOnly bool
+	// Devices are the container's devices; may be nil.
+	Devices *Devices
 }
 
 // Container builds a container's CRI configuration.
@@ -79,6 +81,7 @@ func Container(ctx context.Context, pod *corev1.Pod, c *corev1.Container, o Cont
 		Tty:         c.TTY,
 		Linux:       &runtimeapi.LinuxContainerConfig{Resources: Resources(pod, c, o.Machine), SecurityContext: security},
 	}
+	o.Devices.apply(config)
 	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
 		config.StopSignal = runtimeapi.Signal(runtimeapi.Signal_value[string(*c.Lifecycle.StopSignal)])
 	}

@@ -38,7 +38,10 @@ type Input struct {
 	LastWords func(container *corev1.Container, c *pleg.Container) string
 	// Resources are the effective resources of running containers, by container id.
 	Resources map[string]*corev1.ResourceRequirements
-	HostIPs   []string
+	// Devices returns the health of a container's devices; nil if it has none, or has none any
+	// more. May be nil.
+	Devices func(container *corev1.Container) []corev1.ResourceStatus
+	HostIPs []string
 	// Ended means that the pod was asked to end and nothing of it runs any more.
 	Ended bool
 	// Failed forces the phase Failed with this reason and message.
@@ -95,6 +98,14 @@ func (in *Input) container(c *corev1.Container, before *corev1.ContainerStatus, 
 		s.Ready = *s.Started && in.Ready(c, attempts[0].Id)
 	} else {
 		s.Started = ptr(false)
+	}
+	if before != nil {
+		s.AllocatedResourcesStatus = before.AllocatedResourcesStatus
+	}
+	if in.Devices != nil {
+		if devices := in.Devices(c); devices != nil {
+			s.AllocatedResourcesStatus = devices
+		}
 	}
 	in.resources(&s, c, attempts)
 	in.mounts(&s, c)

@@ -49,6 +49,22 @@ type Cgroups interface {
 	Remove(uid types.UID) error
 }
 
+// Devices gives devices of device plugins and drivers to pods. All methods may be called again,
+// after a failure or a restart.
+type Devices interface {
+	// Allocate chooses devices for all containers of the pod. An error ends the pod, unless its
+	// containers run already.
+	Allocate(ctx context.Context, pod *corev1.Pod) error
+	// Prepare prepares the devices of the pod's resource claims.
+	Prepare(ctx context.Context, pod *corev1.Pod) error
+	// Container returns what a container needs to use its devices; nil if it has none.
+	Container(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (*spec.Devices, error)
+	// Health returns the health of the container's devices.
+	Health(pod *corev1.Pod, container string) []corev1.ResourceStatus
+	// Release frees the devices of a pod of which nothing runs.
+	Release(ctx context.Context, pod *corev1.Pod) error
+}
+
 // Host is the node's data for its pods.
 type Host interface {
 	IPs() []string
@@ -69,6 +85,7 @@ type Deps struct {
 	Images      *images.Manager
 	Volumes     Volumes
 	Cgroups     Cgroups
+	Devices     Devices
 	Status      *status.Manager
 	Client      client.Interface
 	Events      client.Recorder

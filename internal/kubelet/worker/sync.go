@@ -131,7 +131,7 @@ func (w *Worker) prepare(ctx context.Context, p *plan) bool {
 			return false
 		}
 	}
-	pod, applied, dir := w.pod, w.resize.applied, w.dir()
+	pod, applied, dir, running := w.pod, w.resize.applied, w.dir(), len(w.observed.Containers) > 0
 	w.run(ctx, "prepare", func(ctx context.Context) func() {
 		var parent string
 		err := errors.Join(os.MkdirAll(dir, 0o750), os.MkdirAll(w.Logs.Pod(pod), 0o755))
@@ -143,7 +143,7 @@ func (w *Worker) prepare(ctx context.Context, p *plan) bool {
 		if err != nil {
 			return func() { w.retry("prepare") }
 		}
-		if !w.claimsReady(ctx, pod) {
+		if !w.devicesReady(ctx, pod, running) {
 			return func() { w.retry("prepare") }
 		}
 		mounts, err := w.Volumes.Mount(ctx, pod, dir)
@@ -411,6 +411,12 @@ func (w *Worker) containerOptions(pod *corev1.Pod, c *corev1.Container, st start
 // container's status.
 func (w *Worker) create(ctx context.Context, pod *corev1.Pod, c *corev1.Container, sandboxID string, sandboxConfig *runtimeapi.PodSandboxConfig,
 	o spec.ContainerOptions) (reason string, err error) {
+	devices, err := w.Devices.Container(ctx, pod, c)
+	if err != nil {
+		w.containerEvent(c, corev1.EventTypeWarning, "Failed", "Starting", "Error: %v", err)
+		return "CreateContainerConfigError", err
+	}
+	o.Devices = devices
 	config, err := spec.Container(ctx, pod, c, o)
 	if err != nil {
 		w.containerEvent(c, corev1.EventTypeWarning, "Failed", "Starting", "Error: %v", err)

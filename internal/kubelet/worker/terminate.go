@@ -246,7 +246,7 @@ func (w *Worker) release(ctx context.Context) time.Time {
 	for id := range w.observed.Sandboxes {
 		sandboxes = append(sandboxes, id)
 	}
-	uid, dir := w.pod.UID, w.dir()
+	pod, uid, dir := w.pod, w.pod.UID, w.dir()
 	w.run(ctx, "release", func(ctx context.Context) func() {
 		unmounted := make(chan error, 1)
 		go func() { unmounted <- w.Volumes.Unmount(ctx, uid, dir) }()
@@ -256,7 +256,7 @@ func (w *Worker) release(ctx context.Context) time.Time {
 				errs = append(errs, err)
 			}
 		}
-		errs = append(errs, <-unmounted)
+		errs = append(errs, <-unmounted, w.Devices.Release(ctx, pod))
 		if err := errors.Join(errs...); err != nil {
 			if ctx.Err() == nil {
 				w.log.Warn("cannot release all that the pod holds; trying again", "error", err)
