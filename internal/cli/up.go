@@ -43,7 +43,7 @@ func nodeCommand() *cobra.Command {
 	cmd := runCommand("node", "Join this machine to a cluster as a node", "Starts the node agent, the container runtime, the pod network, the service proxy and DNS, and joins the cluster of\n"+
 		"the server at --join. `knarr token create` on the server makes the token. It stays in the foreground.",
 		config.Process|config.Node|config.Joining, true, run.Node,
-		"join", "token", "data-dir", "config", "node-name", "node-labels", "kubelet-config", "advertise-address", "kubelet-listen", "registry-hosts", "max-pods", "log-level")
+		"join", "token", "data-dir", "config", "node-name", "node-ip", "node-labels", "kubelet-config", "advertise-address", "kubelet-listen", "registry-hosts", "max-pods", "log-level")
 	cmd.Example = "sudo knarr node --join https://10.0.0.5:6443 --token TOKEN"
 	return cmd
 }

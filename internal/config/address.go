@@ -1,12 +1,22 @@
 package config
 
 import (
+	"cmp"
 	"net"
+	"net/netip"
 	"strings"
 )
 
 // ownLinks begins the names of the pod network's links.
 const ownLinks = "knarr"
+
+// NodeAddress is the node's address in the cluster.
+func (c *Config) NodeAddress() string { return cmp.Or(c.NodeIP, c.AdvertiseAddress) }
+
+func isUnspecified(address string) bool {
+	ip, err := netip.ParseAddr(address)
+	return err == nil && ip.IsUnspecified()
+}
 
 // advertiseAddress guesses the address at which other machines reach this one. It asks the kernel
 // for the source address of a route, which sends nothing. A machine with loopback only gets

@@ -44,6 +44,8 @@ type Config struct {
 	// kubelet.config.k8s.io/v1beta1. KubeletConfigDir is a folder of *.conf files over it.
 	KubeletConfig    string
 	KubeletConfigDir string
+	// NodeIP is the node's address in the cluster, its InternalIP. Default: AdvertiseAddress.
+	NodeIP string
 	// NodeLabels are further labels of the node object.
 	NodeLabels map[string]string
 	// Join is the URL of a server to join. Token proves the right to join (knarr token create).
@@ -64,6 +66,8 @@ type Config struct {
 	ServiceCIDR string
 	// ClusterDomain is the suffix of every name of the cluster. Default cluster.local.
 	ClusterDomain string
+	// ClusterDNS is the address of the cluster's DNS server. Default: the Service range's tenth.
+	ClusterDNS string
 	// NodePortRange is the range of Services' node ports. Default 30000-32767.
 	NodePortRange string
 
@@ -201,6 +205,9 @@ func (c *Config) Complete() error {
 	if c.AdvertiseAddress == "" {
 		c.AdvertiseAddress = advertiseAddress()
 	}
+	if isUnspecified(c.NodeIP) {
+		c.NodeIP = "" // upstream's way to ask for the default
+	}
 	return c.Validate()
 }
 
@@ -238,6 +245,11 @@ func (c *Config) Validate() error {
 	if c.AdvertiseAddress != "" {
 		if _, err := netip.ParseAddr(c.AdvertiseAddress); err != nil {
 			bad("advertise-address", c.AdvertiseAddress, "an IP address")
+		}
+	}
+	if c.NodeIP != "" {
+		if ip, err := netip.ParseAddr(c.NodeIP); err != nil || ip.IsMulticast() || ip.IsUnspecified() {
+			bad("node-ip", c.NodeIP, "one unicast address of this machine, such as 10.0.0.5")
 		}
 	}
 	for field, value := range map[string]string{"join": c.Join, "manifest-url": c.ManifestURL} {
@@ -328,6 +340,14 @@ func (c *Config) ServiceIP(n int) netip.Addr {
 		addr = addr.Next()
 	}
 	return addr
+}
+
+// DNSAddress is the address of the cluster's DNS server.
+func (c *Config) DNSAddress() string {
+	if c.ClusterDNS != "" {
+		return c.ClusterDNS
+	}
+	return c.ServiceIP(10).String()
 }
 
 // Path joins a path below the data folder.

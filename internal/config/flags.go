@@ -120,6 +120,7 @@ func (c *Config) addNodeName(f *pflag.FlagSet) {
 func (c *Config) addNode(f *pflag.FlagSet) {
 	f.StringVar(&c.KubeletConfig, "kubelet-config", c.KubeletConfig, "KubeletConfiguration `FILE` with the node's settings; flags win\nThe format is upstream's (kubelet.config.k8s.io/v1beta1). docs/guides/node-settings.md lists its fields. `knarr kubelet` also takes it as --config.")
 	f.StringVar(&c.KubeletConfigDir, "kubelet-config-dir", c.KubeletConfigDir, "`DIR` with *.conf files over --kubelet-config, in the order of their names")
+	f.StringVar(&c.NodeIP, "node-ip", c.NodeIP, "`IP` of this node in the cluster, its InternalIP (default: --advertise-address)\nIt must be an address of this machine. 0.0.0.0 and :: mean the default.")
 	f.StringToStringVar(&c.NodeLabels, "node-labels", c.NodeLabels, "labels to add to the node, as `KEY=VALUE`,KEY=VALUE")
 	f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "largest number of pods on this node")
 	f.StringSliceVar(&c.EvictionHard, "eviction-hard", c.EvictionHard, "thresholds below which the node evicts pods, as `SIGNAL<QUANTITY` (default: upstream's)\nSignals: memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available. For example, memory.available<100Mi,nodefs.available<5%. The defaults are memory.available<100Mi, nodefs.available<10%, imagefs.available<15% and 5% of the inodes; given thresholds replace all of them.")

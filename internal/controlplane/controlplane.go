@@ -39,6 +39,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/token"
 	authwebhook "github.com/knarr-project/knarr/internal/auth/webhook"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/clusterinfo"
 	"github.com/knarr-project/knarr/internal/clusters"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controller"
@@ -135,7 +136,7 @@ func (s *Server) StartKeys(ctx context.Context) (wait func() error, err error) {
 		ClusterDomain: s.cfg.ClusterDomain,
 		Names:         append([]string{s.cfg.NodeName, s.cfg.AdvertiseAddress, localAddress(s.cfg.Listen)}, s.cfg.TLSNames...),
 		NodeName:      s.cfg.NodeName,
-		NodeAddresses: []string{s.cfg.AdvertiseAddress, "127.0.0.1"},
+		NodeAddresses: []string{s.cfg.NodeAddress(), "127.0.0.1"},
 	})
 	if err != nil {
 		return nil, err
@@ -484,7 +485,10 @@ func (s *Server) bootstrapPolicy(ctx context.Context, policy *rbac.Authorizer) {
 // AwaitFirstObjects waits until the first objects, such as namespaces, exist. It is the last part
 // of a server's start; components that start earlier do not need these objects.
 func (s *Server) AwaitFirstObjects(ctx context.Context) (func() error, error) {
-	return nil, s.api.Started(ctx)
+	if err := s.api.Started(ctx); err != nil || s.Alone {
+		return nil, err
+	}
+	return nil, clusterinfo.Publish(ctx, s.own(), s.clusterInfo())
 }
 
 // components are listed in componentstatuses. Components outside of this process may be on this

@@ -59,6 +59,13 @@ func (w *worker) startMembership(ctx context.Context) (func() error, error) {
 	if err := w.reach(j.config()); err != nil {
 		return nil, err
 	}
+	c, err := w.client(w.nodeUser())
+	if err != nil {
+		return nil, err
+	}
+	if err := j.learn(ctx, c); err != nil {
+		return nil, err
+	}
 	return process.Background(j.run)(ctx)
 }
 

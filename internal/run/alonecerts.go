@@ -64,7 +64,7 @@ func (w *worker) rotateClient(config *rest.Config) (*rest.Config, process.Compon
 func (w *worker) bootstrapServing(c *tls.Config) (*tls.Config, process.Component, error) {
 	id := &identity{dir: w.cfg.Path("pki"), name: "serving", what: "serving certificate of node " + w.cfg.NodeName, log: w.log, template: &x509.CertificateRequest{
 		Subject:  pkix.Name{CommonName: "system:node:" + w.cfg.NodeName, Organization: []string{"system:nodes"}},
-		DNSNames: []string{w.cfg.NodeName}, IPAddresses: []net.IP{net.ParseIP(w.cfg.AdvertiseAddress)},
+		DNSNames: []string{w.cfg.NodeName}, IPAddresses: []net.IP{net.ParseIP(w.cfg.NodeAddress())},
 	}}
 	if err := os.MkdirAll(id.dir, 0o700); err != nil {
 		return nil, process.Component{}, err

@@ -56,7 +56,7 @@ func join(ctx context.Context, cfg *config.Config, log *slog.Logger) (*joined, e
 	subject := pkix.Name{CommonName: "system:node:" + cfg.NodeName, Organization: []string{"system:nodes"}}
 	j.node = &identity{dir: j.dir, name: "node", what: "client certificate of node " + cfg.NodeName, log: log, template: &x509.CertificateRequest{Subject: subject}}
 	j.kubelet = &identity{dir: j.dir, name: "kubelet", what: "serving certificate of node " + cfg.NodeName, log: log, template: &x509.CertificateRequest{
-		Subject: subject, DNSNames: []string{cfg.NodeName}, IPAddresses: []net.IP{net.ParseIP(cfg.AdvertiseAddress)},
+		Subject: subject, DNSNames: []string{cfg.NodeName}, IPAddresses: []net.IP{net.ParseIP(cfg.NodeAddress())},
 	}}
 	if err := j.load(time.Now()); err != nil {
 		if err := j.bootstrap(ctx, err); err != nil {

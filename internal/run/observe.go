@@ -96,7 +96,7 @@ func observedTLS(ctx context.Context, cfg *config.Config, log *slog.Logger) (*tl
 
 // selfSignedPair makes a certificate for the machine's name and address.
 func selfSignedPair(cfg *config.Config) (tls.Certificate, error) {
-	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(cfg.NodeName, []net.IP{net.ParseIP(cfg.AdvertiseAddress)}, nil)
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(cfg.NodeName, []net.IP{net.ParseIP(cfg.NodeAddress())}, nil)
 	if err != nil {
 		return tls.Certificate{}, err
 	}

@@ -125,7 +125,7 @@ func (w *worker) followCluster() {
 		w.settings.ClusterDomain = w.cfg.ClusterDomain
 	}
 	if len(w.settings.ClusterDNS) == 0 {
-		w.settings.ClusterDNS = []string{w.cfg.ServiceIP(10).String()}
+		w.settings.ClusterDNS = []string{w.cfg.DNSAddress()}
 	}
 }
 

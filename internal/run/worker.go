@@ -189,7 +189,7 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 		NodeName: w.cfg.NodeName, RootDir: w.cfg.Path("kubelet"), Client: c, Events: events,
 		Runtime: w.runtime.Runtime, Images: w.runtime.Images, RuntimeEndpoint: w.runtime.Endpoint, Settings: w.settings, Flagz: w.flagz, Volumes: volumes,
 		LogsDir: w.logsDir(), CgroupRoot: w.cfg.CgroupRoot, Listen: w.nodeListen(), TLS: serving,
-		NodeIPs: []string{w.cfg.AdvertiseAddress}, NodeLabels: w.cfg.NodeLabels,
+		NodeIPs: []string{w.cfg.NodeAddress()}, NodeLabels: w.cfg.NodeLabels,
 		PIDs: w.pids(), Logger: w.log.With("component", "kubelet"),
 	})
 	if err != nil {
@@ -209,6 +209,12 @@ func (w *worker) pids() map[string]func() int {
 	return pids
 }
 
+// dnsAddress is the cluster IP of the DNS Service, or the zero Addr if the server chooses it.
+func dnsAddress(cfg *config.Config) netip.Addr {
+	addr, _ := netip.ParseAddr(cfg.DNSAddress())
+	return addr
+}
+
 func (w *worker) startDNS(ctx context.Context) (func() error, error) {
 	c, err := w.client(w.nodeUser())
 	if err != nil {
@@ -216,7 +222,7 @@ func (w *worker) startDNS(ctx context.Context) (func() error, error) {
 	}
 	own := networkConfig(w.cfg, c)
 	server, err := dns.New(dns.Config{
-		NodeName: w.cfg.NodeName, Client: c, Domain: w.cfg.ClusterDomain, ClusterIP: w.cfg.ServiceIP(10),
+		NodeName: w.cfg.NodeName, Client: c, Domain: w.cfg.ClusterDomain, ClusterIP: dnsAddress(w.cfg),
 		ClusterCIDRs: own.ClusterCIDRs, ServiceCIDRs: own.ServiceCIDRs,
 	})
 	if err != nil {

@@ -12,6 +12,9 @@ import (
 // upstream, where the node authorizer checks the name too.
 const nodeRole = "knarr:node"
 
+// clusterInfo is the ConfigMap with the cluster's ranges (package clusterinfo).
+const clusterInfo = "knarr-cluster"
+
 // isForNodes reports whether a binding is one of nodeRole's. An administrator who wants to give
 // these rights to the whole group makes another binding.
 func isForNodes(namespace, name, subject string) bool {
@@ -21,7 +24,7 @@ func isForNodes(namespace, name, subject string) bool {
 // addMembership adds knarr's own rules, which let machines join and let a node's network, proxy and
 // DNS work. Machines with a token may request a node's certificate, which is approved automatically
 // (kubeadm binds the same roles). Nodes renew theirs, route to each other, and maintain their part
-// of the endpoints of Service kube-dns. Rules for Services and Events are in NodeRules.
+// of the endpoints of Service kube-dns. They read the cluster's ranges. Rules for Services and Events are in NodeRules.
 func (p *Policy) addMembership() {
 	p.clusterRole(nodeRole,
 		rule(read, core, "nodes namespaces pods endpoints"),
@@ -32,6 +35,7 @@ func (p *Policy) addMembership() {
 	p.role(metav1.NamespaceSystem, nodeRole, []rbacv1.Subject{group(auth.GroupNodes)},
 		rule("create", core, "services"),
 		rule("create update patch delete", "discovery.k8s.io", "endpointslices"),
+		rule("get", core, "configmaps", clusterInfo),
 	)
 	p.clusterRole("knarr:serving-approver",
 		rule("approve", "certificates.k8s.io", "signers", "kubernetes.io/kubelet-serving"),

@@ -1,0 +1,92 @@
+// Package clusterinfo tells nodes what their cluster decides: the ranges of pods and Services, the
+// domain and the address of the DNS server. They are in ConfigMap kube-system/knarr-cluster.
+//
+// In: the server's configuration. Out: the ConfigMap, which nodes may read (internal/auth/rbac).
+package clusterinfo
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/knarr-project/knarr/internal/client"
+)
+
+// Name is the ConfigMap's name in kube-system.
+const Name = "knarr-cluster"
+
+// Info is what a cluster decides for all of its nodes.
+type Info struct {
+	ServiceCIDR   string `json:"serviceCIDR"`
+	PodCIDR       string `json:"podCIDR"`
+	ClusterDomain string `json:"clusterDomain"`
+	ClusterDNS    string `json:"clusterDNS"`
+}
+
+// Validate returns an error if the content cannot be used.
+func (i Info) Validate() error {
+	for field, value := range map[string]string{"serviceCIDR": i.ServiceCIDR, "podCIDR": i.PodCIDR} {
+		for _, one := range strings.Split(value, ",") {
+			if _, err := netip.ParsePrefix(one); err != nil {
+				return fmt.Errorf("%s: %q is not usable: a range such as 10.43.0.0/16", field, value)
+			}
+		}
+	}
+	if _, err := netip.ParseAddr(i.ClusterDNS); err != nil {
+		return fmt.Errorf("clusterDNS: %q is not usable: an address", i.ClusterDNS)
+	}
+	if i.ClusterDomain == "" || len(i.ClusterDomain) > 253 {
+		return fmt.Errorf("clusterDomain: %q is not usable: a DNS name such as cluster.local", i.ClusterDomain)
+	}
+	return nil
+}
+
+func (i Info) data() map[string]string {
+	return map[string]string{"serviceCIDR": i.ServiceCIDR, "podCIDR": i.PodCIDR, "clusterDomain": i.ClusterDomain, "clusterDNS": i.ClusterDNS}
+}
+
+// Publish writes the information unless it is there already.
+func Publish(ctx context.Context, c client.Interface, info Info) error {
+	for {
+		have, err := client.Get[*corev1.ConfigMap](ctx, c, metav1.NamespaceSystem, Name)
+		switch {
+		case apierrors.IsNotFound(err):
+			_, err = client.Create(ctx, c, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: Name}, Data: info.data()})
+			if apierrors.IsAlreadyExists(err) {
+				continue
+			}
+		case err == nil && read(have) != info:
+			update := have.DeepCopy()
+			update.Data = info.data()
+			if _, err = client.Update(ctx, c, update); apierrors.IsConflict(err) {
+				continue
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("publish the cluster's ranges: %w", err)
+		}
+		return nil
+	}
+}
+
+// Read returns the information, or a NotFound error from a cluster that publishes none.
+func Read(ctx context.Context, c client.Interface) (Info, error) {
+	have, err := client.Get[*corev1.ConfigMap](ctx, c, metav1.NamespaceSystem, Name)
+	if err != nil {
+		return Info{}, err
+	}
+	info := read(have)
+	if err := info.Validate(); err != nil {
+		return Info{}, fmt.Errorf("ConfigMap %s/%s: %w", metav1.NamespaceSystem, Name, err)
+	}
+	return info, nil
+}
+
+func read(m *corev1.ConfigMap) Info {
+	return Info{ServiceCIDR: m.Data["serviceCIDR"], PodCIDR: m.Data["podCIDR"], ClusterDomain: m.Data["clusterDomain"], ClusterDNS: m.Data["clusterDNS"]}
+}
