@@ -66,8 +66,6 @@ type Config struct {
 	ServiceCIDR string
 	// ClusterDomain is the suffix of every name of the cluster. Default cluster.local.
 	ClusterDomain string
-	// ClusterDNS is the address of the cluster's DNS server. Default: the Service range's tenth.
-	ClusterDNS string
 	// NodePortRange is the range of Services' node ports. Default 30000-32767.
 	NodePortRange string
 
@@ -137,6 +135,8 @@ type Config struct {
 	// LogLevel is debug, info, warn or error. Default warn for up, info for the rest.
 	LogLevel string
 
+	// dnsAddress is the address of the cluster's DNS server, if a server has told it.
+	dnsAddress string
 	// given holds the names of flags that are given, or set in a file.
 	given map[string]bool
 
@@ -342,13 +342,16 @@ func (c *Config) ServiceIP(n int) netip.Addr {
 	return addr
 }
 
-// DNSAddress is the address of the cluster's DNS server.
+// DNSAddress is the address of the cluster's DNS server: by default the Service range's tenth.
 func (c *Config) DNSAddress() string {
-	if c.ClusterDNS != "" {
-		return c.ClusterDNS
+	if c.dnsAddress != "" {
+		return c.dnsAddress
 	}
 	return c.ServiceIP(10).String()
 }
+
+// SetDNSAddress sets the address that the cluster's server tells.
+func (c *Config) SetDNSAddress(address string) { c.dnsAddress = address }
 
 // Path joins a path below the data folder.
 func (c *Config) Path(elem ...string) string {

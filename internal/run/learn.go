@@ -86,6 +86,6 @@ func follow(cfg *config.Config, info clusterinfo.Info) error {
 		}
 		*one.ours = one.value
 	}
-	cfg.ClusterDNS = info.ClusterDNS
+	cfg.SetDNSAddress(info.ClusterDNS)
 	return nil
 }

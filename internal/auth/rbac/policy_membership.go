@@ -23,8 +23,9 @@ func isForNodes(namespace, name, subject string) bool {
 
 // addMembership adds knarr's own rules, which let machines join and let a node's network, proxy and
 // DNS work. Machines with a token may request a node's certificate, which is approved automatically
-// (kubeadm binds the same roles). Nodes renew theirs, route to each other, and maintain their part
-// of the endpoints of Service kube-dns. They read the cluster's ranges. Rules for Services and Events are in NodeRules.
+// (kubeadm binds the same roles). Nodes renew theirs, route to each other, maintain their part of
+// the endpoints of Service kube-dns, and read the cluster's ranges. Rules for Services and Events
+// are in NodeRules.
 func (p *Policy) addMembership() {
 	p.clusterRole(nodeRole,
 		rule(read, core, "nodes namespaces pods endpoints"),
