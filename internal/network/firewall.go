@@ -30,13 +30,15 @@ const (
 // beforeServices gives host ports precedence over node ports.
 const beforeServices = -101
 
-// firewall is the pod network's part of the nftables table: host ports and masquerading.
+// firewall is the pod network's part of the nftables table: host ports, masquerading and checks of
+// senders.
 type firewall struct {
 	mu        sync.Mutex
 	conn      *nftables.Conn // kept open; see nft.Generations
 	hostPorts map[hostPort]hostPortTarget
 	sets      map[string]familySets // by nft.Family.Name
-	rules     map[string]int        // number of rules per chain
+	rules     map[string]int        // number of rules per chain; nil before install
+	guards    guards
 }
 
 type familySets struct {
@@ -56,8 +58,8 @@ type hostPortTarget struct {
 	port  uint16
 }
 
-func newFirewall() *firewall {
-	f := &firewall{hostPorts: map[hostPort]hostPortTarget{}, sets: map[string]familySets{}}
+func newFirewall(cfg Config) *firewall {
+	f := &firewall{hostPorts: map[hostPort]hostPortTarget{}, sets: map[string]familySets{}, guards: newGuards(cfg)}
 	for _, fam := range nft.Families() {
 		f.sets[fam.Name] = familySets{
 			hostPorts: &nftables.Set{
@@ -106,6 +108,9 @@ func (f *firewall) install(podCIDRs, clusterCIDRs []netip.Prefix) error {
 		f.addRules(c, base, ports, fam)
 	}
 	f.addMasquerade(c, base[3], podCIDRs, clusterCIDRs)
+	if err := f.queueGuards(c, base[0]); err != nil {
+		return err
+	}
 	for port, target := range f.hostPorts {
 		if err := f.queue(c, port, target, c.SetAddElements); err != nil {
 			return err
@@ -171,7 +176,7 @@ func (f *firewall) intact() bool {
 		}
 		ports += len(elements)
 	}
-	return ports == len(f.hostPorts)
+	return ports == len(f.hostPorts) && f.intactGuards(c)
 }
 
 // addRules queues one family's rules for host ports.

@@ -56,10 +56,7 @@ func (n *Network) podMTU(self *corev1.Node) int {
 	if n.cfg.MTU > 0 {
 		return n.cfg.MTU
 	}
-	mtu, addr := defaultMTU, internalIP(self, true)
-	if !addr.IsValid() {
-		addr = internalIP(self, false)
-	}
+	mtu, addr := defaultMTU, overlayAddress(self)
 	if addr.IsValid() {
 		if link, err := linkOf(addr); err == nil && link.Attrs().Flags&net.FlagLoopback == 0 {
 			mtu = link.Attrs().MTU

@@ -50,7 +50,7 @@ func New(cfg Config) (*Network, error) {
 		return nil, err
 	}
 	return &Network{
-		cfg: cfg, files: attachmentFiles{cfg.attachmentDir()}, firewall: newFirewall(), overlay: newOverlay(cfg),
+		cfg: cfg, files: attachmentFiles{cfg.attachmentDir()}, firewall: newFirewall(cfg), overlay: newOverlay(cfg),
 		attachments: map[string]*attachment{}, warned: map[string]bool{}, ready: make(chan struct{}), wakeReap: make(chan struct{}, 1),
 	}, nil
 }
@@ -173,6 +173,7 @@ func (n *Network) restore() error {
 			continue
 		}
 		n.attachments[key] = a
+		n.firewall.guards.sources[key] = sourceOf(a)
 		for port, target := range a.targets() {
 			n.firewall.hostPorts[port] = target
 		}
@@ -201,6 +202,11 @@ func (n *Network) sync(nodes []*corev1.Node, full bool) error {
 	ranges, err := podCIDRs(self)
 	if err != nil || len(ranges) == 0 {
 		return err
+	}
+	if n.cfg.Mode == ModeVXLAN {
+		if err := n.firewall.setPeers(peerAddresses(self, nodes), ranges, n.cfg.ClusterCIDRs); err != nil {
+			return err
+		}
 	}
 	if err := n.useRanges(self, ranges, full); err != nil {
 		return err
@@ -373,6 +379,9 @@ func (n *Network) removeLink(a *attachment) error {
 	n.mu.Unlock()
 	if !again {
 		if err := unplug(a.HostLink); err != nil {
+			return err
+		}
+		if err := n.firewall.denySource(a); err != nil {
 			return err
 		}
 		if err := n.files.remove(a.key()); err != nil {

@@ -75,16 +75,22 @@ func internalIP(node *corev1.Node, v4 bool) netip.Addr {
 	return netip.Addr{}
 }
 
+// overlayAddress is the address that a node's frames come from: the first IPv4 InternalIP, or else
+// the first IPv6 one.
+func overlayAddress(node *corev1.Node) netip.Addr {
+	if addr := internalIP(node, true); addr.IsValid() {
+		return addr
+	}
+	return internalIP(node, false)
+}
+
 // sync makes the links and routes to the peers. With full, it ignores its record of earlier changes
 // and compares with the kernel.
 func (o *overlay) sync(node *corev1.Node, ranges []netip.Prefix, nodes []*corev1.Node, full bool) error {
 	if o.cfg.Mode == ModeNone {
 		return nil
 	}
-	addr := internalIP(node, true)
-	if !addr.IsValid() {
-		addr = internalIP(node, false)
-	}
+	addr := overlayAddress(node)
 	want := peers(node.Name, addr, nodes)
 	me := self{addr, fmt.Sprint(ranges)}
 	if !addr.IsValid() || len(want) == 0 && len(o.applied) == 0 && o.applied != nil {

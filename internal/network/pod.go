@@ -110,7 +110,7 @@ func plug(a *attachment, p plumbing) (err error) {
 	if err := configurePodSide(a, p, ns); err != nil {
 		return err
 	}
-	if err := configureHostSide(a, p, veth.Index); err != nil {
+	if err := configureHostSide(a, p, veth); err != nil {
 		return err
 	}
 	return settleCarrier(a.HostLink)
@@ -180,7 +180,13 @@ func configurePodSide(a *attachment, p plumbing, ns netns.NsHandle) error {
 	return nil
 }
 
-func configureHostSide(a *attachment, p plumbing, index int) error {
+func configureHostSide(a *attachment, p plumbing, veth *netlink.Veth) error {
+	// Both ends have permanent neighbours. Without ARP a pod cannot fill the host's table. This
+	// comes first, because it removes neighbours.
+	if err := netlink.LinkSetARPOff(veth); err != nil {
+		return fmt.Errorf("link %s without ARP: %w", a.HostLink, err)
+	}
+	index := veth.Index
 	for _, ip := range a.IPs {
 		if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: index, Family: family(ip), State: netlink.NUD_PERMANENT, IP: ip.AsSlice(), HardwareAddr: podMAC(a.IPs[0])}); err != nil {
 			return fmt.Errorf("neighbour %s: %w", ip, err)

@@ -135,18 +135,16 @@ func (n *Network) add(ctx context.Context, req *cniRequest, cfg cniConfig) (any,
 	return resultOf(cfg.CNIVersion, a, p), nil
 }
 
-// isolate starts to put the pod's network policies in force, beside the work on its link. No
-// process of the pod runs before ADD returns, so the policies judge the pod's first packet.
+// isolate starts to put the check of the pod's sender and its network policies in force, beside the
+// work on its link. No process of the pod runs before ADD returns, so they judge the first packet.
 func (n *Network) isolate(ctx context.Context, a *attachment) <-chan error {
 	done := make(chan error, 1)
-	if n.cfg.Isolation == nil {
-		done <- nil
-		return done
-	}
 	go func() {
-		err := n.cfg.Isolation.Attach(ctx, a.forPolicies())
-		if err != nil {
-			err = cniErrorf(cniTryAgainLater, "%w", err)
+		err := n.firewall.allowSource(a)
+		if err == nil && n.cfg.Isolation != nil {
+			if err = n.cfg.Isolation.Attach(ctx, a.forPolicies()); err != nil {
+				err = cniErrorf(cniTryAgainLater, "%w", err)
+			}
 		}
 		done <- err
 	}()

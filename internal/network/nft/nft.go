@@ -157,6 +157,47 @@ func DestPort(reg uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}}
 }
 
+// DestPortIs is th dport N.
+func DestPortIs(n uint16) []expr.Any {
+	return Rule(DestPort(1), []expr.Any{&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: Port(n)}})
+}
+
+// LinkName encodes a link's name as in registers.
+func LinkName(name string) []byte {
+	b := make([]byte, unix.IFNAMSIZ)
+	copy(b, name)
+	return b
+}
+
+// InputName loads meta iifname, which takes four registers.
+func InputName(reg uint32) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg}}
+}
+
+// InputNameBegins is iifname "PREFIX*".
+func InputNameBegins(prefix string) []expr.Any {
+	return Rule(InputName(1), []expr.Any{&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte(prefix)}})
+}
+
+// InputNameIsNot is iifname != NAME.
+func InputNameIsNot(name string) []expr.Any {
+	return Rule(InputName(1), []expr.Any{&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: LinkName(name)}})
+}
+
+// SourceMAC loads ether saddr, which takes two registers. The packet must come from an Ethernet
+// link.
+func SourceMAC(reg uint32) []expr.Any {
+	return []expr.Any{&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseLLHeader, Offset: 6, Len: 6}}
+}
+
+// NeighbourDiscovery is icmpv6 type 133-137: solicitations, advertisements and redirects.
+func NeighbourDiscovery() []expr.Any {
+	return Rule(L4ProtoIs(unix.IPPROTO_ICMPV6), []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
+		&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: []byte{133}, ToData: []byte{137}},
+	})
+}
+
 // Immediate loads a constant.
 func Immediate(reg uint32, data []byte) []expr.Any {
 	return []expr.Any{&expr.Immediate{Register: reg, Data: data}}
