@@ -71,7 +71,9 @@ type servicePlan struct {
 	// local are this node's backends. A pod that reaches itself must be masqueraded.
 	local []netip.Addr
 	// healthPort is the healthCheckNodePort, or 0.
-	healthPort     int32
+	healthPort int32
+	// localEndpoints counts this node's ready backends. Terminating ones serve as a last resort
+	// (KEP-1669), but a load balancer must stop choosing this node.
 	localEndpoints int
 }
 
@@ -84,15 +86,22 @@ func plan(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, me self) servic
 	if _, other := svc.Labels["service.kubernetes.io/service-proxy-name"]; other {
 		return p
 	}
+	ready := map[netip.Addr]bool{}
 	for _, v4 := range []bool{true, false} {
 		for _, port := range svc.Spec.Ports {
-			p.planPort(svc, port, endpointsOf(eps, port, v4, me), v4, me)
+			all := endpointsOf(eps, port, v4, me)
+			p.planPort(svc, port, all, v4, me)
+			for _, ep := range all {
+				if ep.local && ep.ready {
+					ready[ep.addr] = true
+				}
+			}
 		}
 	}
 	slices.SortFunc(p.local, netip.Addr.Compare)
 	p.local = slices.Compact(p.local)
 	if svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
-		p.healthPort, p.localEndpoints = svc.Spec.HealthCheckNodePort, len(p.local)
+		p.healthPort, p.localEndpoints = svc.Spec.HealthCheckNodePort, len(ready)
 	}
 	return p
 }

@@ -217,6 +217,27 @@ func drawSlices(t *rapid.T, name string) []*discoveryv1.EndpointSlice {
 	return []*discoveryv1.EndpointSlice{sliceObject(name, eps...)}
 }
 
+func TestTheHealthCheckCountsReadyEndpointsOfThisNode(t *testing.T) {
+	svc := serviceObject("web", "10.43.0.80", func(s *corev1.ServiceSpec) {
+		s.Type, s.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal
+		s.HealthCheckNodePort = 32000
+	})
+	ending := ep("10.42.0.1", "here")
+	*ending.Conditions.Ready, *ending.Conditions.Terminating = false, true
+	for what, test := range map[string]struct {
+		eps  []discoveryv1.Endpoint
+		want int
+	}{
+		"a ready one and one of another node":        {[]discoveryv1.Endpoint{ep("10.42.0.2", "here"), ep("10.42.1.2", "there")}, 1},
+		"terminating ones serve but are not counted": {[]discoveryv1.Endpoint{ending}, 0},
+	} {
+		p := plan(svc, []*discoveryv1.EndpointSlice{sliceObject("web", test.eps...)}, self{name: "here"})
+		if p.localEndpoints != test.want || len(p.local) != 1 {
+			t.Errorf("%s: %d counted of %v, want %d", what, p.localEndpoints, p.local, test.want)
+		}
+	}
+}
+
 func TestSourceRangesMayContainSpacesAndLeadingZeros(t *testing.T) {
 	svc := serviceObject("web", "10.43.0.80", func(s *corev1.ServiceSpec) {
 		s.LoadBalancerSourceRanges = []string{" 192.0.2.0/25", "2001:db8::/64 ", "10.42.0.0/16", "010.043.0.0/16", "::ffff:10.44.0.1/112", "::ffff:10.45.0.0/64", "10.46.0.0", "x/8"}
