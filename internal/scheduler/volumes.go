@@ -191,5 +191,6 @@ func (b *volumeBinder) provisioned(wanted *corev1.PersistentVolumeClaim, node *c
 
 func isBound(c *corev1.PersistentVolumeClaim) bool {
 	_, complete := c.Annotations[volumehelper.AnnBindCompleted]
-	return c.Spec.VolumeName != "" && complete
+	// The node agent mounts a claim only in this phase.
+	return c.Spec.VolumeName != "" && complete && c.Status.Phase == corev1.ClaimBound
 }
