@@ -140,6 +140,9 @@ type Config struct {
 	// after another such period is deleted. The default is a year (upstream
 	// --legacy-service-account-token-clean-up-period).
 	LegacyTokenPeriod time.Duration
+	// LocalStorage makes the controllers provision volumes on the disks of nodes, and make a
+	// default StorageClass for them in a new cluster.
+	LocalStorage bool
 	// Elsewhere reports the kinds that the API server keeps in a store of their own, with its own
 	// revisions; nil means that one store holds all kinds.
 	Elsewhere func(schema.GroupResource) bool

@@ -54,6 +54,7 @@ func All(m *Metrics) []controller.Starter {
 		policy.Disruption,
 		policy.TypeChecking,
 		volume.Binder,
+		volume.Local,
 		volume.ClaimProtection,
 		volume.VolumeProtection,
 		volume.ClassProtection,

@@ -229,6 +229,18 @@ func volumeControllers() []controllerRole {
 			rule("list", core, "nodes"),
 			rule("watch", core, "events nodes"),
 		}},
+		// This one provisions volumes on the disks of nodes. Upstream has no such controller.
+		{account: "local-volume-controller", rules: []rbacv1.PolicyRule{
+			rule("create delete get list update watch", core, "persistentvolumes"),
+			rule("get list update watch", core, "persistentvolumeclaims"),
+			rule("update", core, "persistentvolumeclaims/status"),
+			rule(read, core, "nodes"),
+			rule("create", core, "configmaps"),
+			rule("get", core, "configmaps", "knarr-local-storage"),
+			rule("create get list watch", "storage.k8s.io", "storageclasses"),
+			rule("create get list update watch", "storage.k8s.io", "csidrivers"),
+			rule("create delete get list update watch", "storage.k8s.io", "csistoragecapacities"),
+		}},
 		{account: "pvc-protection-controller", rules: []rbacv1.PolicyRule{
 			rule("get list update watch", core, "persistentvolumeclaims"),
 			rule("update", core, "persistentvolumeclaims/status"),

@@ -24,14 +24,15 @@ func isForNodes(namespace, name, subject string) bool {
 // addMembership adds knarr's own rules, which let machines join and let a node's network, proxy and
 // DNS work. Machines with a token may request a node's certificate, which is approved automatically
 // (kubeadm binds the same roles). Nodes renew theirs, route to each other, maintain their part of
-// the endpoints of Service kube-dns, and read the cluster's ranges. Rules for Services and Events
-// are in NodeRules.
+// the endpoints of Service kube-dns, and read the cluster's ranges. They list PersistentVolumes, to
+// find those that they make on their disks. Rules for Services and Events are in NodeRules.
 func (p *Policy) addMembership() {
 	p.clusterRole(nodeRole,
 		rule(read, core, "nodes namespaces pods endpoints"),
 		rule(read, "discovery.k8s.io", "endpointslices"),
 		rule(read, "networking.k8s.io", "servicecidrs networkpolicies"),
 		rule("create", "certificates.k8s.io", "certificatesigningrequests/selfnodeserver"),
+		rule("list watch", core, "persistentvolumes"),
 	)
 	p.role(metav1.NamespaceSystem, nodeRole, []rbacv1.Subject{group(auth.GroupNodes)},
 		rule("create", core, "services"),

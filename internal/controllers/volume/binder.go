@@ -14,6 +14,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/controller"
+	"github.com/knarr-project/knarr/internal/volume/local"
 )
 
 // Binder binds claims to persistent volumes. It requests a volume from the class's provisioner if
@@ -212,8 +213,8 @@ func (b *binder) requestVolume(ctx context.Context, c *corev1.PersistentVolumeCl
 func (b *binder) find(c *corev1.PersistentVolumeClaim, delayed bool) *corev1.PersistentVolume {
 	var best *corev1.PersistentVolume
 	for _, v := range b.volumes.List("", nil) {
-		if v.DeletionTimestamp != nil {
-			continue
+		if v.DeletionTimestamp != nil || v.Annotations[local.PendingAnnotation] == local.PendingMake {
+			continue // a pending volume does not exist on its node yet
 		}
 		if refersTo(v, c) {
 			if unfit(v, c) == "" {
