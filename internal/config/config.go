@@ -111,6 +111,15 @@ type Config struct {
 	// ImageGCHigh and ImageGCLow are percentages of the image file system. Above the first, unused
 	// images are removed until the second is reached. Defaults 85 and 80; 100 keeps all images.
 	ImageGCHigh, ImageGCLow int
+	// LocalStoragePaths are this node's folders for volumes of the provisioner local.knarr.dev, as
+	// PATH or NAME=PATH. PATH alone is the folder "default". Default DIR/volumes.
+	LocalStoragePaths []string
+	// LocalStorageReserved is the percentage of these folders' file systems that volumes leave
+	// free. Default 10.
+	LocalStorageReserved int
+	// LocalStorage provisions volumes on the nodes' disks, and makes a default StorageClass in a
+	// new cluster. Default true.
+	LocalStorage bool
 	// NodeLeaseDuration is the duration of this node's lease, which is renewed four times as often.
 	// Default 40s, whole seconds.
 	NodeLeaseDuration metav1.Duration
@@ -161,10 +170,13 @@ func Default() Config {
 		MaxPods:            110,
 		ImageGCHigh:        85,
 		ImageGCLow:         80,
-		NodeLeaseDuration:  metav1.Duration{Duration: 40 * time.Second},
-		APIServer:          defaultAPIServer(),
-		Controllers:        defaultControllers(),
-		LogLevel:           "warn",
+		LocalStorage:       true,
+
+		LocalStorageReserved: 10,
+		NodeLeaseDuration:    metav1.Duration{Duration: 40 * time.Second},
+		APIServer:            defaultAPIServer(),
+		Controllers:          defaultControllers(),
+		LogLevel:             "warn",
 	}
 }
 
@@ -277,6 +289,7 @@ func (c *Config) Validate() error {
 		bad("max-pods", fmt.Sprint(c.MaxPods), "1 or more")
 	}
 	c.validateDisk(bad)
+	c.validateLocalStorage(bad)
 	switch c.LogLevel {
 	case "debug", "info", "warn", "error":
 	default:

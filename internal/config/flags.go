@@ -69,6 +69,9 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 	if groups&Controlling != 0 {
 		topic(f, ControllerWork, c.addControlling)
 	}
+	if groups&Controlling != 0 && groups&Server != 0 {
+		topic(f, ControllerWork, c.addLocalStorage)
+	}
 	if groups&ControllersAlone != 0 {
 		c.Controllers.addFlags(f)
 		c.Observe.addFlags(f, controllersPort)
@@ -126,6 +129,8 @@ func (c *Config) addNode(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.EvictionHard, "eviction-hard", c.EvictionHard, "thresholds below which the node evicts pods, as `SIGNAL<QUANTITY` (default: upstream's)\nSignals: memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available. For example, memory.available<100Mi,nodefs.available<5%. The defaults are memory.available<100Mi, nodefs.available<10%, imagefs.available<15% and 5% of the inodes; given thresholds replace all of them.")
 	f.IntVar(&c.ImageGCHigh, "image-gc-high-threshold", c.ImageGCHigh, "`PERCENT` of disk use above which unused images are removed; 100 keeps them")
 	f.IntVar(&c.ImageGCLow, "image-gc-low-threshold", c.ImageGCLow, "`PERCENT` of disk use at which the removal of images ends")
+	f.StringSliceVar(&c.LocalStoragePaths, "local-storage-path", c.LocalStoragePaths, "folder for volumes of this node, as `PATH` or NAME=PATH (default: DATA-DIR/volumes)\nPATH alone is the folder of the default StorageClass. The parameter `folder` of a class selects another one by its NAME.")
+	f.IntVar(&c.LocalStorageReserved, "local-storage-reserved", c.LocalStorageReserved, "`PERCENT` of the disk that volumes of this node leave free")
 	f.StringVar(&c.KubeletListen, "kubelet-listen", c.KubeletListen, "`IP:PORT` of the node's own HTTPS API")
 	f.StringVar(&c.RegistryHosts, "registry-hosts", c.RegistryHosts, "`DIR` with a REGISTRY/hosts.toml for each image registry that has mirrors (default: DATA-DIR/registries)\nThe format is containerd's.")
 	f.StringVar(&c.StaticPods, "static-pods", c.StaticPods, "`DIR` of manifests of static pods (default: DATA-DIR/manifests)")

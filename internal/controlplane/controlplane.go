@@ -525,7 +525,8 @@ func ControllerConfig(cfg *config.Config) controller.Config {
 	return controller.Config{
 		ClusterName: "knarr", PodCIDR: cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: cfg.ServiceCIDR,
 		ClusterSigningTime: cfg.Controllers.SigningDuration.Duration, NodeMonitorGrace: cfg.NodeMonitorGrace.Duration, TerminatedPodLimit: 12500, LegacyTokenPeriod: cfg.LegacyTokenPeriod.Duration,
-		Elsewhere: func(kind schema.GroupResource) bool { return cfg.Elsewhere(kind.Group, kind.Resource) },
+		LocalStorage: cfg.LocalStorage,
+		Elsewhere:    func(kind schema.GroupResource) bool { return cfg.Elsewhere(kind.Group, kind.Resource) },
 	}
 }
 

@@ -70,6 +70,7 @@ var checks = []check{
 	{Runtime, func(*config.Config) Finding { return checkOverlay("/proc/filesystems") }},
 	{Server | Node, func(cfg *config.Config) Finding { return checkDataFolder(cfg.DataDir) }},
 	{Runtime, func(cfg *config.Config) Finding { return checkPrograms(cfg.DataDir) }},
+	{Node, checkVolumeSizes},
 	{Node, func(cfg *config.Config) Finding { return checkRunFolder(cfg.RunDir) }},
 	{Node, func(*config.Config) Finding { return checkForwarding("/proc/sys/net/ipv4/ip_forward") }},
 	{Node | Proxy, func(*config.Config) Finding { return checkNftables(readGeneration) }},

@@ -3,10 +3,16 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/volume/local"
 )
 
 // Free space of the data folder's file system in bytes. Below leastSpace the store cannot write.
@@ -40,6 +46,17 @@ func judgeSpace(dir string, free, size float64) Finding {
 		return Finding{Degraded, what, found, "below 10 % or 2 GB: pods may be evicted for disk pressure; free some space or choose another folder with --data-dir"}
 	}
 	return Finding{Fine, what, found, ""}
+}
+
+// checkVolumeSizes says how the sizes of local volumes are enforced on this machine. None of the
+// answers keeps a node from working.
+func checkVolumeSizes(cfg *config.Config) Finding {
+	var found []string
+	folders := cfg.LocalFolders()
+	for _, name := range slices.Sorted(maps.Keys(folders)) {
+		found = append(found, name+": "+local.Enforcement(nearest(folders[name])))
+	}
+	return Finding{Fine, "sizes of volumes", strings.Join(found, "; "), ""}
 }
 
 // checkPrograms checks that programs in the data folder can be run, because the container runtime

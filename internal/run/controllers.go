@@ -67,6 +67,7 @@ func aloneConfig(c *config.Config, reach *rest.Config) (controller.Config, error
 	if !c.Controllers.AllocateNodeCIDRs {
 		cfg.PodCIDR = ""
 	}
+	cfg.LocalStorage = false // another API server has no role for it, and its cluster has classes
 	cfg.CACert = reach.CAData
 	root := c.Controllers.RootCA
 	// Data in a kubeconfig takes precedence over a file, as for the connection itself.

@@ -18,6 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/cri"
 	"github.com/knarr-project/knarr/internal/kubelet/logs"
 	"github.com/knarr-project/knarr/internal/network"
+	"github.com/knarr-project/knarr/internal/volume/local"
 )
 
 // Purge stops the knarr process of the data folder with its pods, and removes everything that they
@@ -34,6 +35,7 @@ func Purge(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	step("knarr", stopHolder(ctx, cfg.DataDir))
 	setNodePaths(cfg)
 	step("containers", cri.Purge(ctx, cri.Config{DataDir: cfg.DataDir, RunDir: cfg.RunDir, Logger: log}))
+	step("local volumes", local.Purge(localFolderList(cfg)))
 	step("pod network", network.Purge(networkConfig(cfg, nil)))
 	step("cgroups", removeCgroups(ctx, cfg.CgroupRoot))
 	step("container logs", logs.Purge(cfg.Path("kubelet")))
@@ -50,6 +52,10 @@ func Purge(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	_ = os.Remove("/run/knarr") // other clusters' parent folder; fails unless empty
 	return errors.Join(errs...)
 }
+
+// localFolderList is the file that lists the node's folders for volumes. They may be on other
+// disks.
+func localFolderList(cfg *config.Config) string { return cfg.Path("kubelet", "local-folders.json") }
 
 // removeFolder removes a folder with its content. A mount point is emptied but stays, because its
 // owner may need it.

@@ -25,6 +25,7 @@ import (
 	"github.com/knarr-project/knarr/internal/process"
 	"github.com/knarr-project/knarr/internal/proxy"
 	"github.com/knarr-project/knarr/internal/volume"
+	"github.com/knarr-project/knarr/internal/volume/local"
 )
 
 // worker holds a node's parts during the start.
@@ -178,7 +179,8 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	w.followCluster()
 	events := client.NewRecorder(c, "kubelet", w.cfg.NodeName)
 	var agent *kubelet.Kubelet
-	volumes := volume.New(volume.Options{Client: c, NodeName: w.cfg.NodeName, Log: w.log.With("component", "volumes"), Allocatable: func() corev1.ResourceList { return agent.Allocatable() }})
+	disks := local.New(local.Options{Client: c, NodeName: w.cfg.NodeName, Folders: w.cfg.LocalFolders(), Reserved: w.cfg.LocalStorageReserved, List: localFolderList(w.cfg), Log: w.log.With("component", "local volumes")})
+	volumes := volume.New(volume.Options{Client: c, Local: disks.Prepare, NodeName: w.cfg.NodeName, Log: w.log.With("component", "volumes"), Allocatable: func() corev1.ResourceList { return agent.Allocatable() }})
 	var annotations func() map[string]string
 	var owned func(*corev1.Node) error
 	if w.joined != nil {
@@ -196,7 +198,7 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	return process.Background(func(ctx context.Context) error {
-		return process.Alongside(ctx, process.Part(events.Run), process.Part(volumes.Run), agent.Run)
+		return process.Alongside(ctx, process.Part(events.Run), process.Part(volumes.Run), disks.Run, agent.Run)
 	})(ctx)
 }
 

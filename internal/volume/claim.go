@@ -10,6 +10,7 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/volume/local"
 )
 
 // claimOf returns the name of the volume's claim, or "" for volumes without one.
@@ -62,7 +63,7 @@ func hasFinalizer(claim *corev1.PersistentVolumeClaim, name string) bool {
 
 // mountClaim mounts a persistent volume.
 func (m *Manager) mountClaim(ctx context.Context, known *mounted, volume *corev1.Volume) (MountPoint, error) {
-	pod, podDir := known.pod, known.dir
+	pod := known.pod
 	persistent, claim, err := m.claimed(ctx, pod, volume)
 	if err != nil {
 		return MountPoint{}, err
@@ -81,22 +82,35 @@ func (m *Manager) mountClaim(ctx context.Context, known *mounted, volume *corev1
 			return MountPoint{}, err
 		}
 		return MountPoint{HostPath: source.HostPath.Path, ReadOnly: readOnly}, nil
-	case source.Local != nil && block:
-		device, err := mapLocalDevice(podDir, source.Local.Path, persistent.Name)
-		return MountPoint{HostPath: device, ReadOnly: readOnly, Block: true}, err
 	case source.Local != nil:
-		dir := filepath.Join(podDir, volumesDir, localPluginDir, persistent.Name)
-		if err := mountLocal(pod, source.Local.Path, dir, readOnly); err != nil {
-			return MountPoint{}, err
-		}
-		if err := rememberClaimDir(podDir, volume.Name, dir); err != nil {
-			return MountPoint{}, err
-		}
-		return MountPoint{HostPath: dir, ReadOnly: readOnly, SELinuxRelabel: true}, nil
+		return m.mountLocalVolume(ctx, known, volume, persistent, readOnly, block)
 	case source.CSI != nil:
 		return m.mountCSIPersistent(ctx, known, volume, persistent, readOnly, block)
 	}
 	return MountPoint{}, fmt.Errorf("PV %s: this node mounts local, hostPath and CSI volumes; for others (NFS, iSCSI, cloud disks) install their CSI driver", persistent.Name)
+}
+
+// mountLocalVolume mounts a local volume. The node's provisioner attaches its own volumes first.
+func (m *Manager) mountLocalVolume(ctx context.Context, known *mounted, volume *corev1.Volume, persistent *corev1.PersistentVolume, readOnly, block bool) (MountPoint, error) {
+	path := persistent.Spec.Local.Path
+	if local.Ours(persistent) && m.Local != nil {
+		var err error
+		if path, err = m.Local(ctx, persistent); err != nil {
+			return MountPoint{}, err
+		}
+	}
+	if block {
+		device, err := mapLocalDevice(known.dir, path, persistent.Name)
+		return MountPoint{HostPath: device, ReadOnly: readOnly, Block: true}, err
+	}
+	dir := filepath.Join(known.dir, volumesDir, localPluginDir, persistent.Name)
+	if err := mountLocal(known.pod, path, dir, readOnly); err != nil {
+		return MountPoint{}, err
+	}
+	if err := rememberClaimDir(known.dir, volume.Name, dir); err != nil {
+		return MountPoint{}, err
+	}
+	return MountPoint{HostPath: dir, ReadOnly: readOnly, SELinuxRelabel: true}, nil
 }
 
 // mountLocal bind-mounts a folder of the node into the pod's folder.

@@ -35,6 +35,9 @@ type Options struct {
 	Allocatable func() corev1.ResourceList
 	Log         *slog.Logger
 	Now         func() time.Time
+	// Local attaches a volume of the node's own provisioner, and returns its folder or its device.
+	// If nil, such volumes are mounted from the path in the PersistentVolume.
+	Local func(ctx context.Context, v *corev1.PersistentVolume) (path string, err error)
 	// CSI finds drivers and stages their volumes. If nil, there are no CSI volumes.
 	CSI *CSI
 }

@@ -25,11 +25,17 @@ type cluster struct{ *machine }
 // newCluster prepares a cluster of one machine with an ordinary address; up starts it.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	m := newMachine(t, "one")
+	c := &cluster{newMachine(t, "one")}
+	c.plugIn()
+	return c
+}
+
+// plugIn gives the machine its address, also after a crash.
+func (c *cluster) plugIn() {
+	c.t.Helper()
 	for _, args := range []string{"link add uplink type veth peer name switch", "addr add 192.168.88.1/24 dev uplink", "link set uplink up", "link set switch up"} {
-		m.ip(args)
+		c.ip(args)
 	}
-	return &cluster{m}
 }
 
 // up runs `knarr up` and waits until it says ready.

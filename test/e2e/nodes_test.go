@@ -128,16 +128,21 @@ func newFleet(t *testing.T, flags ...string) *fleet {
 func (f *fleet) addWorkers(names ...string) {
 	f.t.Helper()
 	for _, name := range names {
-		w := newMachine(f.t, name)
-		f.workers = append(f.workers, w)
-		f.plug(w)
-		f.join(w)
+		f.addWorker(name)
 	}
 }
 
-func (f *fleet) join(w *machine) {
+func (f *fleet) addWorker(name string, flags ...string) {
 	f.t.Helper()
-	w.start("node", "--advertise-address", f.address(w), "--node-lease-duration", "4s", "--join", "https://"+f.address(f.machine)+":6443", "--token", f.token)
+	w := newMachine(f.t, name)
+	f.workers = append(f.workers, w)
+	f.plug(w)
+	f.join(w, flags...)
+}
+
+func (f *fleet) join(w *machine, flags ...string) {
+	f.t.Helper()
+	w.start("node", append([]string{"--advertise-address", f.address(w), "--node-lease-duration", "4s", "--join", "https://" + f.address(f.machine) + ":6443", "--token", f.token}, flags...)...)
 	f.waitReady(w, "True")
 }
 

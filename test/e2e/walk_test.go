@@ -30,6 +30,7 @@ var walks = []struct {
 	{"docs/start/what-was-started.md", nil},
 	{"docs/guides/build-and-run.md", nil},
 	{"docs/guides/scheduling.md", nil},
+	{"docs/guides/storage.md", nil},
 	{"docs/guides/validation.md", nil},
 	{"docs/guides/expose.md", nil},
 	{"docs/guides/images.md", nil},

@@ -6,6 +6,8 @@
 //	sailor say WORDS…     prints the words; a word @FILE stands for the text of a file
 //	sailor env NAME       prints an environment variable
 //	sailor put FILE WORDS… writes the words to a file
+//	sailor fill FILE N    writes N MiB to a file, down to the disk
+//	sailor head FILE N    prints the first N bytes of a file
 //	sailor link TO NAME   makes a symbolic link
 //	sailor echo           prints its input
 //	sailor await COMMAND  waits for the end of its input, then runs COMMAND
@@ -59,6 +61,20 @@ func run(args []string) error {
 		return say(args[1:])
 	case "put":
 		return os.WriteFile(args[1], []byte(strings.Join(args[2:], " ")+"\n"), 0o644)
+	case "fill":
+		return fill(args[1], args[2])
+	case "head":
+		f, err := os.Open(args[1])
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		n, err := strconv.ParseInt(args[2], 10, 64)
+		if err != nil {
+			return err
+		}
+		_, err = io.CopyN(os.Stdout, f, n)
+		return err
 	case "link":
 		return os.Symlink(args[1], args[2])
 	case "echo":
@@ -154,4 +170,23 @@ func say(words []string) error {
 	}
 	fmt.Println(strings.Join(words, " "))
 	return nil
+}
+
+func fill(name, mebibytes string) error {
+	n, err := strconv.Atoi(mebibytes)
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	block := make([]byte, 1<<20)
+	for range n {
+		if _, err := f.Write(block); err != nil {
+			return err
+		}
+	}
+	return f.Sync()
 }
