@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/knarr-project/knarr/internal/volume/local"
 )
 
 // Usage is the disk usage of a volume, in the terms of the node's stats summary.
@@ -87,7 +89,8 @@ func measure(ctx context.Context, dir string) (Usage, error) {
 	}
 	block := uint64(system.Bsize)
 	usage := Usage{CapacityBytes: system.Blocks * block, Available: system.Bavail * block, Inodes: system.Files, InodesFree: system.Ffree}
-	if own, err := isMountPoint(dir); err == nil && own {
+	// With a quota of its own, statfs tells of the folder alone.
+	if own, err := isMountPoint(dir); err == nil && own || local.Limited(dir) {
 		usage.UsedBytes = (system.Blocks - system.Bfree) * block
 		usage.InodesUsed = system.Files - system.Ffree
 		return usage, nil

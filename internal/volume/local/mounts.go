@@ -59,6 +59,9 @@ func mountOf(path string) (mount, error) {
 	return best, nil
 }
 
+// podMounts is the folder of a pod with its mounts of local volumes.
+const podMounts = "kubernetes.io~local-volume"
+
 // inUse reports whether a pod has the volume mounted. Pods' mounts are named after it:
 // kubernetes.io~local-volume/NAME, and volumeDevices/NAME/POD for block volumes.
 func inUse(name string) (bool, error) {
@@ -69,7 +72,7 @@ func inUse(name string) (bool, error) {
 	for _, m := range all {
 		dir, base := filepath.Split(m.point)
 		parent, above := filepath.Base(dir), filepath.Base(filepath.Dir(filepath.Clean(dir)))
-		if base == name && parent == "kubernetes.io~local-volume" || parent == name && above == "volumeDevices" {
+		if base == name && parent == podMounts || parent == name && above == "volumeDevices" {
 			return true, nil
 		}
 	}

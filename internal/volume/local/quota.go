@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"os"
+	"path/filepath"
 	"strings"
 	"unsafe"
 
@@ -83,6 +84,23 @@ func enforcesQuota(dir string) bool {
 		}
 	}
 	return false
+}
+
+// Limited reports whether a folder of a persistent volume has a quota of its own. ext4 and xfs then
+// answer statfs(2) for the folder by the quota. A pod may put anything in place of other folders,
+// so this looks only at mounts of such volumes.
+func Limited(dir string) bool {
+	if filepath.Base(filepath.Dir(dir)) != podMounts {
+		return false
+	}
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var a attributes
+	err = attributesCall(f, getAttributes, &a)
+	return err == nil && a.project >= firstProject && a.flags&inheritFlag != 0
 }
 
 // limitFolder gives an empty folder a project of its own with a limit. It returns the project.
