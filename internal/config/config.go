@@ -44,6 +44,10 @@ type Config struct {
 	// kubelet.config.k8s.io/v1beta1. KubeletConfigDir is a folder of *.conf files over it.
 	KubeletConfig    string
 	KubeletConfigDir string
+	// RegisterWithTaints are taints of a new Node, as KEY=VALUE:EFFECT.
+	RegisterWithTaints []string
+	// KubeReserved and SystemReserved are resources that pods do not get, such as memory=512Mi.
+	KubeReserved, SystemReserved map[string]string
 	// NodeIP is the node's address in the cluster, its InternalIP. Default: AdvertiseAddress.
 	NodeIP string
 	// NodeLabels are further labels of the node object.

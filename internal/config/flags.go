@@ -123,6 +123,9 @@ func (c *Config) addNodeName(f *pflag.FlagSet) {
 func (c *Config) addNode(f *pflag.FlagSet) {
 	f.StringVar(&c.KubeletConfig, "kubelet-config", c.KubeletConfig, "KubeletConfiguration `FILE` with the node's settings; flags win\nThe format is upstream's (kubelet.config.k8s.io/v1beta1). docs/guides/node-settings.md lists its fields. `knarr kubelet` also takes it as --config.")
 	f.StringVar(&c.KubeletConfigDir, "kubelet-config-dir", c.KubeletConfigDir, "`DIR` with *.conf files over --kubelet-config, in the order of their names")
+	f.StringSliceVar(&c.RegisterWithTaints, "register-with-taints", c.RegisterWithTaints, "taints of the node when it first registers, as `KEY=VALUE:EFFECT`\nEffects: NoSchedule, PreferNoSchedule, NoExecute. For example, dedicated=db:NoSchedule.")
+	f.StringToStringVar(&c.KubeReserved, "kube-reserved", c.KubeReserved, "resources kept for knarr, as `NAME=QUANTITY` (default: some memory and process IDs)\nNames: cpu, memory, ephemeral-storage, pid. For example, cpu=200m,memory=512Mi.")
+	f.StringToStringVar(&c.SystemReserved, "system-reserved", c.SystemReserved, "resources kept for the machine's other programs, as `NAME=QUANTITY`")
 	f.StringVar(&c.NodeIP, "node-ip", c.NodeIP, "`IP` of this node in the cluster, its InternalIP (default: --advertise-address)\nIt must be an address of this machine. 0.0.0.0 and :: mean the default.")
 	f.StringToStringVar(&c.NodeLabels, "node-labels", c.NodeLabels, "labels to add to the node, as `KEY=VALUE`,KEY=VALUE")
 	f.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "largest number of pods on this node")

@@ -19,8 +19,13 @@ func (k *Kubelet) newEvictions() (*eviction.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	thresholds = append(thresholds, soft...)
+	if err := eviction.SetReclaim(thresholds, k.Settings.EvictionMinimumReclaim); err != nil {
+		return nil, err
+	}
 	return &eviction.Manager{
-		Thresholds: append(thresholds, soft...), Node: k.stats.Node, Summary: k.stats.Summary, Pods: k.runningPods, Evict: k.evict,
+		Thresholds: thresholds, Transition: k.Settings.EvictionPressureTransitionPeriod.Duration, MaxGrace: int64(k.Settings.EvictionMaxPodGracePeriod),
+		Node: k.stats.Node, Summary: k.stats.Summary, Pods: k.runningPods, Evict: k.evict,
 		Reclaim: k.imageGC.All, Changed: func() { k.node.Kick() }, Now: k.Now, Log: k.log,
 	}, nil
 }

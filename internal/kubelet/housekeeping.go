@@ -46,6 +46,7 @@ func (k *Kubelet) sourcesReady() {
 
 // housekeeping removes what ended pods left behind.
 func (k *Kubelet) housekeeping(ctx context.Context) {
+	k.enforce()
 	tick := time.NewTicker(housekeepingPeriod)
 	defer tick.Stop()
 	images := time.NewTicker(imagePeriod)
@@ -61,11 +62,13 @@ func (k *Kubelet) housekeeping(ctx context.Context) {
 			}
 			continue
 		}
+		k.enforce()
 		k.mu.Lock()
 		ready := k.ready
 		k.mu.Unlock()
 		if ready {
 			k.sweep(ctx)
+			k.sweepCgroups()
 			k.linkLogs()
 			k.devices.retain(ctx)
 		}
@@ -125,10 +128,11 @@ func (k *Kubelet) known(uid types.UID) bool {
 }
 
 func (k *Kubelet) nodeConfig() (node.Config, error) {
-	reserved, err := k.Settings.Reserved()
+	reserved, thresholds, err := k.reservations()
 	if err != nil {
 		return node.Config{}, err
 	}
+	s := k.Settings
 	port := int32(0)
 	if _, p, err := net.SplitHostPort(k.Listen); err == nil {
 		if n, err := strconv.ParseInt(p, 10, 32); err == nil {
@@ -137,7 +141,9 @@ func (k *Kubelet) nodeConfig() (node.Config, error) {
 	}
 	return node.Config{
 		Name: k.NodeName, Client: k.Client, Runtime: k.Runtime, Images: k.Config.Images, Machine: k.machine, MaxPods: k.Settings.PodLimit(k.machine.CPUs), LeaseDuration: time.Duration(k.Settings.NodeLeaseDurationSeconds) * time.Second, Addresses: k.NodeIPs,
-		Labels: k.NodeLabels, Annotations: k.NodeAnnotations, Owned: k.NodeOwned, Taints: k.Settings.RegisterWithTaints, Unschedulable: k.Unschedulable, Reserved: reserved, Port: port,
+		Labels: k.NodeLabels, Annotations: k.NodeAnnotations, Owned: k.NodeOwned, Taints: k.Settings.RegisterWithTaints, Unschedulable: k.Unschedulable, Reserved: reserved, Threshold: thresholds,
+		ReportPeriod: s.NodeStatusReportFrequency.Duration, CheckPeriod: s.NodeStatusUpdateFrequency.Duration, MaxImages: int(*s.NodeStatusMaxImages),
+		ProviderID: s.ProviderID, Unregistered: !*s.RegisterNode, Port: port,
 		Devices: k.devices.plugins.Capacity, ForgetDevices: k.devices.plugins.Fresh(),
 		Healthy: k.canStartPods, Pressure: func() node.Pressure { return k.evictions.Pressure() }, Events: k.Events, Now: k.Now, Log: k.log,
 	}, nil

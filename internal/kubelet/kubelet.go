@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
 	"github.com/knarr-project/knarr/internal/client"
@@ -56,6 +57,10 @@ type Kubelet struct {
 	ctx context.Context // Run's context; workers of orphans start whenever the runtime reports one
 	wg  sync.WaitGroup  // workers
 
+	// The goroutine of housekeeping owns these: errors that are reported already.
+	unenforced string
+	stuck      []types.UID
+
 	mu      sync.Mutex
 	workers map[types.UID]*worker.Worker
 	// observed keeps the results of the first relist until the pods' workers take them.
@@ -79,6 +84,9 @@ func New(c Config) (*Kubelet, error) {
 	if *c.Settings.FailCgroupV1 && !c.NoCgroups && !cgroup.V2() {
 		return nil, errors.New("kubelet: failCgroupV1 is true, and this machine has cgroup v1: mount cgroup v2 alone, or leave the field out")
 	}
+	if *c.Settings.FailSwapOn && machine.Swap > 0 {
+		return nil, errors.New("kubelet: failSwapOn is true, and this machine has swap: turn it off (swapoff -a), or leave the field out")
+	}
 	hostDNS, err := readHostDNS(*c.Settings.ResolverConfig)
 	if err != nil {
 		c.Logger.Warn("cannot read the host's resolv.conf; pods get none of its servers", "path", *c.Settings.ResolverConfig, "error", err)
@@ -93,7 +101,9 @@ func New(c Config) (*Kubelet, error) {
 		admitted: map[types.UID]*corev1.Pod{},
 	}
 	if !c.NoCgroups {
-		k.groups = &cgroup.Manager{Root: c.CgroupRoot, NoCFSQuota: !*c.Settings.CPUCFSQuota}
+		k.groups = &cgroup.Manager{
+			Root: c.CgroupRoot, NoCFSQuota: !*c.Settings.CPUCFSQuota, QuotaPeriod: c.Settings.CPUCFSQuotaPeriod.Microseconds(), PodPIDs: *c.Settings.PodPidsLimit,
+		}
 	}
 	k.static = &staticPods{k: k, kick: make(chan struct{}, 1), wanted: map[string][]*corev1.Pod{}}
 	k.status = status.NewManager(c.Client, c.Logger, k.apiPod)
@@ -105,6 +115,10 @@ func New(c Config) (*Kubelet, error) {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
 	k.node = node.New(ofNode)
+	k.images.Limit = pullLimit(c.Settings)
+	if k.groups != nil {
+		k.groups.All = k.podLimits()
+	}
 	k.metrics = newMetrics(k)
 	measure := stats.Config{
 		NodeName: c.NodeName, Runtime: c.Runtime, Images: c.Images, RootDir: c.RootDir, LogsDir: c.LogsDir, Pods: k.statsPods, PIDs: c.PIDs, Now: c.Now,
@@ -115,7 +129,10 @@ func New(c Config) (*Kubelet, error) {
 		measure.Volumes = m.Measurements
 	}
 	k.stats = stats.New(measure)
-	k.imageGC = &images.Collector{Images: c.Images, InUse: k.imagesInUse, High: int(*c.Settings.ImageGCHighThresholdPercent), Low: int(*c.Settings.ImageGCLowThresholdPercent), Now: c.Now}
+	k.imageGC = &images.Collector{
+		MinAge: c.Settings.ImageMinimumGCAge.Duration, MaxAge: c.Settings.ImageMaximumGCAge.Duration,
+		Images: c.Images, InUse: k.imagesInUse, High: int(*c.Settings.ImageGCHighThresholdPercent), Low: int(*c.Settings.ImageGCLowThresholdPercent), Now: c.Now,
+	}
 	if k.evictions, err = k.newEvictions(); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
@@ -142,6 +159,14 @@ func parallelPulls(s *settings.Settings) int {
 		return int(*s.MaxParallelImagePulls)
 	}
 	return 0
+}
+
+// pullLimit bounds the rate of image pulls; nil means no limit.
+func pullLimit(s *settings.Settings) flowcontrol.RateLimiter {
+	if *s.RegistryPullQPS == 0 {
+		return nil
+	}
+	return flowcontrol.NewTokenBucketRateLimiter(float32(*s.RegistryPullQPS), max(int(s.RegistryBurst), 1))
 }
 
 // Run works until ctx ends or the Node turns out to belong to another machine. Containers keep
@@ -251,9 +276,10 @@ func (k *Kubelet) workerDeps() *worker.Deps {
 	return &worker.Deps{
 		Runtime: k.Runtime, RuntimeName: k.node.RuntimeName(), Images: k.images, Volumes: k.Volumes, Cgroups: groups, Devices: k.devices, Status: k.status,
 		Client: k.Client, Events: k.Events, Prober: &probe.Prober{Runtime: k.Runtime}, Sources: objects{k}, Host: host{k},
-		Users:   &worker.UserNamespaces{RootDir: k.RootDir, First: 65536 * 2, Count: 1024},
+		Users:   &worker.UserNamespaces{RootDir: k.RootDir, First: 65536 * 2, Count: 1024, PerPod: uint32(*k.Settings.UserNamespaces.IDsPerPod)},
 		RootDir: k.RootDir, Logs: k.logs, ClusterDomain: k.Settings.ClusterDomain, SeccompRoot: k.RootDir + "/seccomp", SeccompDefault: *k.Settings.SeccompDefault,
-		Now: k.Now, Log: k.log, Gone: k.gone, ProbeCount: k.metrics.probe, Fits: k.resizeFits, Admitted: k.admitAlways,
+		CrashMax: k.Settings.CrashLoopBackOff.MaxContainerRestartPeriod.Duration,
+		Now:      k.Now, Log: k.log, Gone: k.gone, ProbeCount: k.metrics.probe, Fits: k.resizeFits, Admitted: k.admitAlways,
 	}
 }
 
@@ -352,6 +378,9 @@ func (k *Kubelet) add(ctx context.Context, pod *corev1.Pod) {
 		}
 	} else if !status.Terminal(pod.Status.Phase) {
 		k.admitAlways(pod)
+		if k.groups != nil {
+			k.groups.Adopt(pod)
+		}
 	}
 	k.start(ctx, w, pod.UID)
 }

@@ -21,7 +21,7 @@ func (k *Kubelet) serve(ctx context.Context) (run func(context.Context), err err
 		return func(context.Context) {}, nil
 	}
 	authn, authz := k.Authenticator, k.Authorizer
-	asked := &delegated.Auth{Client: k.Client, Now: k.Now, TTL: delegated.Kubelet}
+	asked := &delegated.Auth{Client: k.Client, Now: k.Now, TTL: k.answersKept()}
 	if k.TLS != nil && k.TLS.ClientCAs != nil {
 		asked.Certificates = auth.NewCertificates(k.TLS.ClientCAs, k.Now)
 	}
@@ -37,6 +37,15 @@ func (k *Kubelet) serve(ctx context.Context) (run func(context.Context), err err
 		Stats: k.stats, Metrics: k.metrics.handler(), Probes: k.metrics.probeHandler(), Configz: k.configz(), Settings: k.Flagz,
 	})
 	return run, err
+}
+
+// answersKept is how long answers of the API server about callers are kept.
+func (k *Kubelet) answersKept() delegated.TTL {
+	s := k.Settings
+	return delegated.TTL{
+		Token: s.Authentication.Webhook.CacheTTL.Duration, Allowed: s.Authorization.Webhook.CacheAuthorizedTTL.Duration,
+		Denied: s.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
+	}
 }
 
 // configz is the effective configuration in upstream's shape.

@@ -8,7 +8,10 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/kubelet/logs"
@@ -58,11 +61,33 @@ func reconcileSettings(c *config.Config, s *settings.Settings) error {
 		s.SetEvictionHard(c.EvictionThresholds())
 		s.Override("evictionHard", "--eviction-hard")
 	}
+	if c.IsGiven("kube-reserved") {
+		s.KubeReserved = c.KubeReserved
+		s.Override("kubeReserved", "--kube-reserved")
+	}
+	if c.IsGiven("system-reserved") {
+		s.SystemReserved = c.SystemReserved
+		s.Override("systemReserved", "--system-reserved")
+	}
+	if c.IsGiven("register-with-taints") {
+		s.RegisterWithTaints = nil
+		for _, text := range c.RegisterWithTaints {
+			s.RegisterWithTaints = append(s.RegisterWithTaints, parseTaint(text))
+		}
+		s.Override("registerWithTaints", "--register-with-taints")
+	}
 	if c.IsGiven("cluster-domain") {
 		s.ClusterDomain = c.ClusterDomain
 		s.Override("clusterDomain", "--cluster-domain")
 	}
 	return nil
+}
+
+// parseTaint parses KEY=VALUE:EFFECT. Validate refuses what is not a taint.
+func parseTaint(text string) corev1.Taint {
+	pair, effect, _ := strings.Cut(text, ":")
+	key, value, _ := strings.Cut(pair, "=")
+	return corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
 }
 
 // agree takes the flag's value if it is given, else the file's, else knarr's default.

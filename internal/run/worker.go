@@ -71,6 +71,7 @@ func (w *worker) nodeUser() auth.User {
 }
 
 func (w *worker) startRuntime(ctx context.Context) (func() error, error) {
+	protect(w.settings, w.log)
 	if w.cfg.RuntimeEndpoint != "" {
 		services, err := cri.Connect(ctx, w.cfg.RuntimeEndpoint, "")
 		if err != nil {
@@ -94,6 +95,10 @@ func (w *worker) startRuntime(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	w.runtime, w.runtimePID = r.Services, r.PID
+	// A runtime that was started by an earlier knarr has that one's score.
+	if err := setOOMScore(r.PID(), int(*w.settings.OOMScoreAdj)); err != nil {
+		w.log.Debug("cannot set the runtime's OOM score", "error", err)
+	}
 	return func() error { r.Wait(); return nil }, nil
 }
 

@@ -3,6 +3,7 @@
 package cgroup
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -30,6 +32,12 @@ type Manager struct {
 	Root string
 	// NoCFSQuota disables the enforcement of CPU limits.
 	NoCFSQuota bool
+	// QuotaPeriod is the period of CPU limits in microseconds; 0 selects the default.
+	QuotaPeriod int64
+	// PodPIDs is the largest number of processes of a pod; 0 or less means no limit.
+	PodPIDs int64
+	// All limits all pods together (EnforcePods).
+	All Limits
 
 	mu        sync.Mutex
 	parents   bool
@@ -83,7 +91,8 @@ func (m *Manager) resources(pod *corev1.Pod) *cgroups.Resources {
 	}
 	r := &cgroups.Resources{SkipDevices: true, CpuShares: uint64(spec.Shares(requests.Cpu().MilliValue()))}
 	if cpuLimited && !m.NoCFSQuota {
-		r.CpuQuota, r.CpuPeriod = spec.Quota(limits.Cpu().MilliValue()), spec.QuotaPeriod
+		period := cmp.Or(m.QuotaPeriod, spec.QuotaPeriod)
+		r.CpuQuota, r.CpuPeriod = spec.QuotaOf(limits.Cpu().MilliValue(), period), uint64(period)
 	} else if !m.NoCFSQuota {
 		r.CpuQuota = -1
 	}
@@ -92,6 +101,11 @@ func (m *Manager) resources(pod *corev1.Pod) *cgroups.Resources {
 		r.Memory = limits.Memory().Value()
 	}
 	r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares)
+	pids := int64(-1)
+	if m.PodPIDs > 0 {
+		pids = m.PodPIDs
+	}
+	r.PidsLimit = &pids
 	return r
 }
 
@@ -194,8 +208,16 @@ func (m *Manager) count(uid types.UID, milliCPU int64) {
 	}
 }
 
+// Adopt counts a pod that runs already, after a restart.
+func (m *Manager) Adopt(pod *corev1.Pod) {
+	if spec.QOS(pod) == corev1.PodQOSBurstable {
+		requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+		m.count(pod.UID, requests.Cpu().MilliValue())
+	}
+}
+
 // Remove removes the pod's cgroup in whatever class it is. Processes that are still ending get a
-// moment to finish.
+// moment to finish; then they are killed. After an error, the caller tries again later.
 func (m *Manager) Remove(uid types.UID) error {
 	m.count(uid, -1)
 	var last error
@@ -255,6 +277,20 @@ func (m *Manager) Dirs(class corev1.PodQOSClass, uid types.UID) []string {
 	return m.dirs(m.path(class, uid))
 }
 
+// kill kills all processes of a cgroup. They are left over from containers that have ended.
+func kill(dir string) {
+	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return
+	}
+	for _, field := range strings.Fields(string(data)) {
+		// 0 is a process of another PID namespace.
+		if pid, err := strconv.Atoi(field); err == nil && pid > 1 && pid != os.Getpid() {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+}
+
 func removeTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if os.IsNotExist(err) {
@@ -274,6 +310,9 @@ func removeTree(dir string) error {
 		}
 		if attempt == 5 {
 			return err
+		}
+		if attempt >= 2 {
+			kill(dir)
 		}
 		time.Sleep(time.Duration(5<<attempt) * time.Millisecond)
 	}

@@ -18,15 +18,16 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
-// Periods, as upstream.
-const (
-	period     = 10 * time.Second
-	transition = 5 * time.Minute
-)
+// period is the interval of checks, as upstream.
+const period = 10 * time.Second
 
 // Manager watches the node's signals. It is safe for concurrent use.
 type Manager struct {
 	Thresholds []Threshold
+	// Transition is how long a pressure lasts after it was last seen.
+	Transition time.Duration
+	// MaxGrace limits the grace period, in seconds, of pods that a soft threshold ends.
+	MaxGrace int64
 	// Node measures the node alone, which is cheap. Summary measures its pods too.
 	Node, Summary func(ctx context.Context) (*statsapi.Summary, error)
 	// Pods lists the pods that run.
@@ -43,7 +44,8 @@ type Manager struct {
 	mu       sync.Mutex
 	lastSeen map[corev1.NodeConditionType]time.Time
 	pressure node.Pressure
-	since    map[string]time.Time // when each soft threshold was first exceeded
+	since    map[string]time.Time // when each threshold was first exceeded
+	met      map[string]bool      // thresholds that are in force until enough is reclaimed
 }
 
 // Pressure returns the current pressures of the node.
@@ -144,7 +146,7 @@ func (m *Manager) Evaluate(ctx context.Context, s *statsapi.Summary) {
 			m.Log.Warn("cannot free disk space", "error", err)
 		}
 		if again, err := m.measure(ctx, m.Summary); err == nil {
-			if o, ok := observe(again)[worst.Signal]; ok && o.available >= worst.limit(o) {
+			if o, ok := observe(again)[worst.Signal]; ok && o.available >= worst.target(o) {
 				return
 			}
 		}
@@ -155,7 +157,7 @@ func (m *Manager) Evaluate(ctx context.Context, s *statsapi.Summary) {
 		}
 		grace := int64(1)
 		if worst.Grace > 0 && pod.Spec.TerminationGracePeriodSeconds != nil {
-			grace = *pod.Spec.TerminationGracePeriodSeconds
+			grace = max(min(*pod.Spec.TerminationGracePeriodSeconds, m.MaxGrace), 1)
 		}
 		m.Evict(pod, message(pod, podStats(s, pod), worst, seen[worst.Signal]), grace)
 		return // one at a time: the next measurement shows whether it was enough
@@ -197,20 +199,26 @@ func (m *Manager) passed(seen map[Signal]observation) []Threshold {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.since == nil {
-		m.since = map[string]time.Time{}
+		m.since, m.met = map[string]time.Time{}, map[string]bool{}
 	}
 	var out []Threshold
 	for _, t := range m.Thresholds {
 		o, ok := seen[t.Signal]
 		key := fmt.Sprintf("%s/%v/%v", t.Signal, t.limit(o), t.Grace)
-		if !ok || o.available >= t.limit(o) {
+		enough := t.limit(o)
+		if m.met[key] {
+			enough = t.target(o)
+		}
+		if !ok || o.available >= enough {
 			delete(m.since, key)
+			delete(m.met, key)
 			continue
 		}
 		if m.since[key].IsZero() {
 			m.since[key] = m.Now()
 		}
 		if m.Now().Sub(m.since[key]) >= t.Grace {
+			m.met[key] = true
 			out = append(out, t)
 		}
 	}
@@ -218,8 +226,7 @@ func (m *Manager) passed(seen map[Signal]observation) []Threshold {
 	return out
 }
 
-// conditions keeps each pressure for five minutes after it was last seen, so that conditions do not
-// flap.
+// conditions keeps each pressure for a time after it was last seen, so that conditions do not flap.
 func (m *Manager) conditions(passed []Threshold) {
 	m.mu.Lock()
 	if m.lastSeen == nil {
@@ -238,7 +245,7 @@ func (m *Manager) conditions(passed []Threshold) {
 	}
 	under := func(c corev1.NodeConditionType) bool {
 		at, ok := m.lastSeen[c]
-		return ok && now.Sub(at) < transition
+		return ok && now.Sub(at) < m.Transition
 	}
 	p := node.Pressure{Memory: under(corev1.NodeMemoryPressure), Disk: under(corev1.NodeDiskPressure), PID: under(corev1.NodePIDPressure)}
 	changed := p != m.pressure

@@ -33,6 +33,10 @@ type Threshold struct {
 	Percent  float64
 	// Grace is how long it must be exceeded before pods are evicted; 0 is a hard threshold.
 	Grace time.Duration
+	// Reclaim is what must be available above the threshold before evictions end. It is a quantity
+	// or a part of the capacity.
+	Reclaim        int64
+	ReclaimPercent float64
 }
 
 // Parse reads thresholds in the syntax of upstream's configuration: "100Mi" or "10%". grace holds
@@ -73,6 +77,40 @@ func Parse(thresholds, grace map[string]string) ([]Threshold, error) {
 		out = append(out, t)
 	}
 	return out, nil
+}
+
+// Capacity is the reserve that the hard thresholds keep of a capacity.
+func Capacity(thresholds []Threshold, signal Signal, capacity int64) (reserve int64) {
+	for _, t := range thresholds {
+		if t.Signal == signal && t.Grace == 0 {
+			reserve = max(reserve, t.limit(observation{capacity: capacity}))
+		}
+	}
+	return reserve
+}
+
+// SetReclaim sets the minimum reclaims by signal, in the same syntax.
+func SetReclaim(thresholds []Threshold, reclaim map[string]string) error {
+	amounts, err := Parse(reclaim, nil)
+	if err != nil {
+		return fmt.Errorf("minimum reclaim: %w", err)
+	}
+	for _, a := range amounts {
+		for i := range thresholds {
+			if thresholds[i].Signal == a.Signal {
+				thresholds[i].Reclaim, thresholds[i].ReclaimPercent = a.Quantity, a.Percent
+			}
+		}
+	}
+	return nil
+}
+
+// target is what must be available before evictions end.
+func (t Threshold) target(o observation) int64 {
+	if t.ReclaimPercent > 0 {
+		return t.limit(o) + int64(float64(o.capacity)*t.ReclaimPercent/100)
+	}
+	return t.limit(o) + t.Reclaim
 }
 
 // observation is the available amount of a signal and its capacity.

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// minAge is how long an image is kept after it was first seen.
+// minAge is the default of Collector.MinAge.
 const minAge = 2 * time.Minute
 
 // Collector removes images that no container uses, the least recently used first.
@@ -24,7 +25,10 @@ type Collector struct {
 	// High and Low are percentages of the image filesystem. A High of 100 keeps all images
 	// (KubeletConfiguration, imageGCHighThresholdPercent).
 	High, Low int
-	Now       func() time.Time
+	// MinAge is how long an image is kept after it was first seen; 0 selects two minutes. MaxAge is
+	// how long it may be unused, since the start at least; 0 sets no limit.
+	MinAge, MaxAge time.Duration
+	Now            func() time.Time
 
 	mu   sync.Mutex
 	seen map[string]seen
@@ -37,6 +41,9 @@ type seen struct{ first, used time.Time }
 func (c *Collector) Collect(ctx context.Context) error {
 	free, err := c.candidates(ctx)
 	if err != nil {
+		return err
+	}
+	if free, err = c.removeOld(ctx, free); err != nil {
 		return err
 	}
 	used, capacity, err := c.filesystem(ctx)
@@ -52,6 +59,31 @@ func (c *Collector) Collect(ctx context.Context) error {
 		err = fmt.Errorf("failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free", want, freed)
 	}
 	return err
+}
+
+// removeOld removes the images that have been unused for longer than MaxAge (KEP-4210), and returns
+// the others.
+func (c *Collector) removeOld(ctx context.Context, free []*runtimeapi.Image) (young []*runtimeapi.Image, err error) {
+	if c.MaxAge == 0 {
+		return free, nil
+	}
+	var old []*runtimeapi.Image
+	c.mu.Lock()
+	for _, i := range free {
+		s := c.seen[i.Id]
+		last := s.used
+		if last.IsZero() {
+			last = s.first
+		}
+		if c.Now().Sub(last) > c.MaxAge {
+			old = append(old, i)
+		} else {
+			young = append(young, i)
+		}
+	}
+	c.mu.Unlock()
+	_, err = c.remove(ctx, old, ^uint64(0))
+	return young, err
 }
 
 // All removes every unused image.
@@ -111,7 +143,7 @@ func (c *Collector) candidates(ctx context.Context) ([]*runtimeapi.Image, error)
 		}
 		if busy {
 			s.used = now
-		} else if now.Sub(s.first) >= minAge {
+		} else if now.Sub(s.first) >= cmp.Or(c.MinAge, minAge) {
 			free = append(free, i)
 		}
 		c.seen[i.Id] = s

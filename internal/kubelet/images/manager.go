@@ -9,6 +9,7 @@ import (
 
 	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -44,7 +45,9 @@ type Manager struct {
 	Secret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	// Parallel limits concurrent pulls; nil means no limit.
 	Parallel chan struct{}
-	Now      func() time.Time
+	// Limit bounds the rate of pulls; nil means no limit.
+	Limit flowcontrol.RateLimiter
+	Now   func() time.Time
 
 	backoff backoffs
 }
@@ -118,6 +121,11 @@ func (m *Manager) pull(ctx context.Context, pod *corev1.Pod, image string, image
 			defer func() { <-m.Parallel }()
 		case <-ctx.Done():
 			return nil, ctx.Err()
+		}
+	}
+	if m.Limit != nil {
+		if err := m.Limit.Wait(ctx); err != nil {
+			return nil, err
 		}
 	}
 	started := m.Now()

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,13 +30,9 @@ import (
 
 // Periods of heartbeats, as upstream.
 const (
-	statusPeriod = 5 * time.Minute
-	// checkPeriod is the interval for checking whether the status has changed.
-	checkPeriod = 10 * time.Second
 	// leaseRenewals is the number of renewals per lease duration.
 	leaseRenewals = 4
 	eagerPeriod   = 25 * time.Millisecond
-	maxImages     = 50
 )
 
 // Config holds the content of the Node object and the callbacks behind it.
@@ -56,8 +53,17 @@ type Config struct {
 	Owned         func(*corev1.Node) error
 	Taints        []corev1.Taint
 	Unschedulable bool
-	Reserved      corev1.ResourceList
-	Port          int32
+	// Reserved is kept from pods, and so is Threshold, the amount at which pods are evicted.
+	Reserved, Threshold corev1.ResourceList
+	// ReportPeriod is the longest time between two writes of the status, CheckPeriod the interval
+	// for checking whether it has changed. Defaults: 5 minutes and 10 s.
+	ReportPeriod, CheckPeriod time.Duration
+	// MaxImages is the largest number of images in the status; -1 sets no limit.
+	MaxImages  int
+	ProviderID string
+	// Unregistered means that somebody else creates the Node.
+	Unregistered bool
+	Port         int32
 	// Pressure returns the pressures that the node is under.
 	Pressure func() Pressure
 	// Healthy returns an error if the node agent does not work.
@@ -93,7 +99,10 @@ type Manager struct {
 }
 
 // New makes a Manager.
-func New(c Config) *Manager { return &Manager{Config: c, kick: make(chan struct{}, 1)} }
+func New(c Config) *Manager {
+	c.ReportPeriod, c.CheckPeriod = cmp.Or(c.ReportPeriod, 5*time.Minute), cmp.Or(c.CheckPeriod, 10*time.Second)
+	return &Manager{Config: c, kick: make(chan struct{}, 1)}
+}
 
 // Kick makes the manager check at once whether the status has changed.
 func (m *Manager) Kick() {
@@ -113,10 +122,17 @@ func (m *Manager) Capacity() corev1.ResourceList {
 	return out
 }
 
-// Allocatable is the capacity less what is reserved.
+// Allocatable is the capacity less what is reserved and less the thresholds of evictions.
 func (m *Manager) Allocatable() corev1.ResourceList {
-	out := m.Capacity()
-	for name, q := range m.Reserved {
+	return less(less(m.Capacity(), m.Reserved), m.Threshold)
+}
+
+// ForPods is what all pods together may use: the capacity less what is reserved.
+func (m *Manager) ForPods() corev1.ResourceList { return less(m.Capacity(), m.Reserved) }
+
+// less subtracts resources from out, down to zero.
+func less(out, resources corev1.ResourceList) corev1.ResourceList {
+	for name, q := range resources {
 		if have, ok := out[name]; ok {
 			have.Sub(q)
 			if have.Sign() < 0 {
@@ -231,12 +247,12 @@ func (m *Manager) Run(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			m.Log.Warn("cannot write the node's status", "node", m.Name, "error", err)
 		}
-		wait := checkPeriod
+		wait := m.CheckPeriod
 		if m.ready.Load() {
 			soon = eagerPeriod
 		} else {
 			// The missing part (at first, the pod network) is usually ready within a moment.
-			wait, soon = soon, min(2*soon, checkPeriod)
+			wait, soon = soon, min(2*soon, m.CheckPeriod)
 		}
 		select {
 		case <-ctx.Done():
@@ -266,17 +282,19 @@ func (m *Manager) register(ctx context.Context) error {
 		"volumes.kubernetes.io/controller-managed-attach-detach": "true",
 	}}}
 	maps.Copy(node.Annotations, m.annotations())
-	node.Spec.Taints, node.Spec.Unschedulable = m.Taints, m.Unschedulable
+	node.Spec.Taints, node.Spec.Unschedulable, node.Spec.ProviderID = m.Taints, m.Unschedulable, m.ProviderID
 	m.quiet = true
 	node.Status = m.build(ctx, &corev1.NodeStatus{})
 	m.quiet = false
-	made, err := client.Create(ctx, m.Client, node)
-	if err == nil {
-		m.registered(made)
-		return nil
-	}
-	if !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create node %s: %w", m.Name, err)
+	if !m.Unregistered {
+		made, err := client.Create(ctx, m.Client, node)
+		if err == nil {
+			m.registered(made)
+			return nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create node %s: %w", m.Name, err)
+		}
 	}
 	have, err := client.Get[*corev1.Node](ctx, m.Client, "", m.Name)
 	if err != nil {
@@ -290,10 +308,13 @@ func (m *Manager) register(ctx context.Context) error {
 		update.Labels = map[string]string{}
 	}
 	maps.Copy(update.Labels, m.labels())
+	if update.Spec.ProviderID == "" {
+		update.Spec.ProviderID = m.ProviderID
+	}
 	for k, v := range m.annotations() {
 		metav1.SetMetaDataAnnotation(&update.ObjectMeta, k, v)
 	}
-	if !equality.Semantic.DeepEqual(update.ObjectMeta, have.ObjectMeta) {
+	if !equality.Semantic.DeepEqual(update, have) {
 		if have, err = client.Update(ctx, m.Client, update); err != nil {
 			return fmt.Errorf("update node %s: %w", m.Name, err)
 		}
@@ -348,7 +369,7 @@ func (m *Manager) labels() map[string]string {
 	return labels
 }
 
-// report writes the node's status if it has changed or if the last write is statusPeriod old.
+// report writes the node's status if it has changed or if the last write is ReportPeriod old.
 func (m *Manager) report(ctx context.Context) error {
 	have, err := client.Get[*corev1.Node](ctx, m.Client, "", m.Name)
 	if apierrors.IsNotFound(err) {
@@ -368,7 +389,7 @@ func (m *Manager) report(ctx context.Context) error {
 	}
 	update.Status = m.build(ctx, before)
 	now := m.Now()
-	if same(&have.Status, &update.Status) && now.Sub(m.written) < statusPeriod {
+	if same(&have.Status, &update.Status) && now.Sub(m.written) < m.ReportPeriod {
 		m.ForgetDevices = false
 		return nil
 	}

@@ -58,6 +58,9 @@ func (m *Manager) build(ctx context.Context, old *corev1.NodeStatus) corev1.Node
 }
 
 func (m *Manager) images(ctx context.Context) ([]corev1.ContainerImage, error) {
+	if m.MaxImages == 0 {
+		return nil, nil
+	}
 	list, err := m.Images.ListImages(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -77,7 +80,7 @@ func (m *Manager) images(ctx context.Context) ([]corev1.ContainerImage, error) {
 		if len(names) > 5 {
 			names = names[:5]
 		}
-		if out = append(out, corev1.ContainerImage{Names: names, SizeBytes: int64(i.Size)}); len(out) == maxImages {
+		if out = append(out, corev1.ContainerImage{Names: names, SizeBytes: int64(i.Size)}); len(out) == m.MaxImages {
 			break
 		}
 	}

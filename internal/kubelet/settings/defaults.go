@@ -171,6 +171,7 @@ func span(field *metav1.Duration, value time.Duration) { fill(&field.Duration, v
 
 // Own lists the fields whose default is knarr's own, with the reason.
 var Own = map[string]string{
+	"kubeReserved":        "pods must not starve knarr",
 	"healthzPort":         "several clusters can share a machine",
 	"serializeImagePulls": "pods do not wait for the images of others",
 	"failCgroupV1":        "cgroup v1 is supported",

@@ -8,18 +8,10 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-// missing are gates that are on by default upstream, whose feature this node does not have.
-var missing = map[string]bool{
-	"ContainerCheckpoint": true, "GracefulNodeShutdown": true, "GracefulNodeShutdownBasedOnPodPriority": true, "KubeletEnsureSecretPulledImages": true,
-	"KubeletServiceAccountTokenForCredentialProviders": true, "RestartAllContainersOnContainerExits": true, "KubeletCrashLoopBackOffMax": true,
-	"CPUManagerPolicyBetaOptions": true, "TopologyManagerPolicyBetaOptions": true,
-}
-
 // validateGates accepts each gate only with the value that this node behaves by.
 func validateGates(gates map[string]bool, bad report) {
 	for _, name := range slices.Sorted(maps.Keys(gates)) {
 		is, known := config.FeatureGate(name)
-		is = is && !missing[name]
 		value := fmt.Sprintf("%s: %v", name, gates[name])
 		switch {
 		case !known:

@@ -1,6 +1,8 @@
 package spec
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -25,11 +27,14 @@ func Shares(milliCPU int64) int64 {
 }
 
 // Quota converts a CPU limit in thousandths of a core to the CFS quota. 0 means no quota.
-func Quota(milliCPU int64) int64 {
+func Quota(milliCPU int64) int64 { return QuotaOf(milliCPU, QuotaPeriod) }
+
+// QuotaOf is Quota for a period in microseconds.
+func QuotaOf(milliCPU, period int64) int64 {
 	if milliCPU == 0 {
 		return 0
 	}
-	return max(milliCPU*QuotaPeriod/1000, minQuota)
+	return max(milliCPU*period/1000, minQuota)
 }
 
 // QOS returns the pod's class: the status's if set, otherwise computed from requests and limits.
@@ -139,6 +144,8 @@ type Machine struct {
 	CgroupV2       bool
 	// NoCFSQuota disables the enforcement of CPU limits.
 	NoCFSQuota bool
+	// QuotaPeriod is the period of CPU limits in microseconds; 0 selects the default.
+	QuotaPeriod int64
 }
 
 // EffectiveResources are a container's resources with the pod's limits in place of missing ones
@@ -160,6 +167,9 @@ func EffectiveResources(pod *corev1.Pod, c *corev1.Container) corev1.ResourceReq
 	return r
 }
 
+// period is the period of CPU limits in microseconds.
+func (m Machine) period() int64 { return cmp.Or(m.QuotaPeriod, QuotaPeriod) }
+
 // Resources computes a container's cgroup settings.
 func Resources(pod *corev1.Pod, c *corev1.Container, m Machine) *runtimeapi.LinuxContainerResources {
 	limits := EffectiveResources(pod, c).Limits
@@ -173,8 +183,8 @@ func Resources(pod *corev1.Pod, c *corev1.Container, m Machine) *runtimeapi.Linu
 	}
 	r.CpuShares = Shares(request.MilliValue())
 	if !m.NoCFSQuota {
-		r.CpuPeriod = QuotaPeriod
-		r.CpuQuota = Quota(limits.Cpu().MilliValue())
+		r.CpuPeriod = m.period()
+		r.CpuQuota = QuotaOf(limits.Cpu().MilliValue(), m.period())
 	}
 	for name, q := range c.Resources.Limits {
 		if size, ok := hugepageSize(name); ok {

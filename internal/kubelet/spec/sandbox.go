@@ -89,7 +89,7 @@ func sandboxResources(pod *corev1.Pod, m Machine) (all, overhead *runtimeapi.Lin
 			CpuShares: Shares(requests.Cpu().MilliValue()), MemoryLimitInBytes: limits.Memory().Value(),
 		}
 		if !m.NoCFSQuota {
-			r.CpuPeriod, r.CpuQuota = QuotaPeriod, Quota(limits.Cpu().MilliValue())
+			r.CpuPeriod, r.CpuQuota = m.period(), QuotaOf(limits.Cpu().MilliValue(), m.period())
 		}
 		return r
 	}

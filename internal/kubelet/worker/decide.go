@@ -28,13 +28,13 @@ type crash struct {
 	last time.Time
 }
 
-// next returns the back-off after a restart at now: doubled, or the initial one if the container
-// has run for long enough.
-func (c crash) next(now, finished time.Time) crash {
+// next returns the back-off after a restart at now: doubled up to longest, or the initial one if
+// the container has run for long enough (KEP-4603).
+func (c crash) next(now, finished time.Time, longest time.Duration) crash {
 	if c.wait == 0 || finished.Sub(c.last) > 2*crashBackoffMax {
-		return crash{crashBackoff, now}
+		return crash{min(crashBackoff, longest), now}
 	}
-	return crash{min(2*c.wait, crashBackoffMax), now}
+	return crash{min(2*c.wait, longest), now}
 }
 
 // problem is the reason why a container could not start, and the time of the next try.

@@ -416,14 +416,14 @@ func TestCrashBackOffDoublesUpToItsMaximumAndStartsAfreshAfterAQuietTime(t *test
 	now := noon
 	for _, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
 		now = now.Add(time.Minute)
-		if c = c.next(now, now); c.wait != want*time.Second || c.last != now {
+		if c = c.next(now, now, crashBackoffMax); c.wait != want*time.Second || c.last != now {
 			t.Fatalf("back-off %+v, want %ds since %s", c, want, now)
 		}
 	}
-	if c := c.next(now.Add(2*crashBackoffMax), now.Add(2*crashBackoffMax)); c.wait != crashBackoffMax {
+	if c := c.next(now.Add(2*crashBackoffMax), now.Add(2*crashBackoffMax), crashBackoffMax); c.wait != crashBackoffMax {
 		t.Errorf("after exactly ten quiet minutes the back-off is %s", c.wait)
 	}
-	if c := c.next(now.Add(time.Hour), now.Add(2*crashBackoffMax+1)); c.wait != crashBackoff {
+	if c := c.next(now.Add(time.Hour), now.Add(2*crashBackoffMax+1), crashBackoffMax); c.wait != crashBackoff {
 		t.Errorf("after more than ten quiet minutes the back-off is %s", c.wait)
 	}
 }

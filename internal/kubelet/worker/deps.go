@@ -106,8 +106,10 @@ type Deps struct {
 	ClusterDomain  string
 	SeccompRoot    string
 	SeccompDefault bool
-	Now            func() time.Time
-	Log            *slog.Logger
+	// CrashMax is the longest pause before a restart; 0 selects five minutes.
+	CrashMax time.Duration
+	Now      func() time.Time
+	Log      *slog.Logger
 	// Gone is called when nothing is left of a pod.
 	Gone func(uid types.UID)
 }

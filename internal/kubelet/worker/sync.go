@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -356,7 +357,7 @@ func (w *Worker) startContainer(ctx context.Context, st start, sandbox *pleg.San
 	}
 	delete(w.images, c.Name) // the next attempt asks again
 	if !st.after.IsZero() {
-		w.crashes[c.Name] = w.crashes[c.Name].next(w.Now(), st.after)
+		w.crashes[c.Name] = w.crashes[c.Name].next(w.Now(), st.after, cmp.Or(w.CrashMax, crashBackoffMax))
 	}
 	pod, config := w.pod, w.sandboxConfig
 	if config.Metadata.Attempt != sandbox.Metadata.GetAttempt() {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -24,6 +25,8 @@ type UserNamespaces struct {
 	RootDir string
 	// First is the first host id of the ranges; Count is the number of ranges.
 	First, Count uint32
+	// PerPod is the length of each range; 0 selects 65536.
+	PerPod uint32
 
 	mu    sync.Mutex
 	taken map[types.UID]uint32
@@ -61,8 +64,9 @@ func (u *UserNamespaces) Of(pod *corev1.Pod) (*runtimeapi.UserNamespace, error) 
 		}
 		u.taken[pod.UID] = index
 	}
+	perPod := cmp.Or(u.PerPod, idsPerPod)
 	ids := func() []*runtimeapi.IDMapping {
-		return []*runtimeapi.IDMapping{{ContainerId: 0, HostId: u.First + index*idsPerPod, Length: idsPerPod}}
+		return []*runtimeapi.IDMapping{{ContainerId: 0, HostId: u.First + index*perPod, Length: perPod}}
 	}
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids(), Gids: ids()}, nil
 }
