@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/knarr-project/knarr/internal/network/nettest"
@@ -93,7 +94,7 @@ func TestAPodSendsOnlyFromItsOwnAddresses(t *testing.T) {
 			arrives := datagrams(t, nil, host)
 			arrives("own address", send(t, one.In, "", host, []byte("x")), true)
 			for _, ip := range []string{c.spoofed, two.ip.String()} {
-				addr := &netlink.Addr{IPNet: hostNet(netip.MustParseAddr(ip)), Flags: 0x02} // without duplicate detection
+				addr := &netlink.Addr{IPNet: hostNet(netip.MustParseAddr(ip)), Flags: unix.IFA_F_NODAD}
 				one.change(t, func(eth netlink.Link) error { return netlink.AddrAdd(eth, addr) })
 				arrives("from "+ip, send(t, one.In, ip, host, []byte("x")), false)
 				one.change(t, func(eth netlink.Link) error { return netlink.AddrDel(eth, addr) })
