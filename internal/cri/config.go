@@ -118,7 +118,11 @@ func (c Config) root() string      { return filepath.Join(c.DataDir, "containerd
 func (c Config) state() string     { return filepath.Join(c.RunDir, "containerd") }
 func (c Config) runcState() string { return filepath.Join(c.RunDir, "runc") }
 func (c Config) socket() string    { return filepath.Join(c.RunDir, "containerd.sock") }
-func (c Config) logFile() string   { return filepath.Join(c.DataDir, "log", "containerd.log") }
+
+// configFile identifies the containerd of a run folder: it is in the process's arguments.
+func (c Config) configFile() string { return filepath.Join(c.RunDir, "containerd.toml") }
+
+func (c Config) logFile() string { return filepath.Join(c.DataDir, "log", "containerd.log") }
 
 // shimSocketDir is the folder of the shims' sockets. If RunDir is too long, it is a short path
 // derived from it.

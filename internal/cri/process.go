@@ -31,6 +31,9 @@ type record struct {
 	Fingerprint string `json:"fingerprint"` // hash of the programs and the configuration
 }
 
+// beforeRecord is a point of failure for tests: knarr is killed with an unrecorded containerd.
+var beforeRecord = func() {}
+
 func recordPath(runDir string) string { return filepath.Join(runDir, "containerd.json") }
 
 // spawn starts containerd in its own process group and writes its record. The output goes to a
@@ -57,6 +60,7 @@ func spawn(config Config, program, configFile, fingerprint string) (*process, er
 		_ = command.Wait() // its log contains the reason
 		close(running.exited)
 	}()
+	beforeRecord()
 	started, err := startTime(running.pid)
 	if err == nil {
 		err = writeRecord(config.RunDir, record{PID: running.pid, StartTime: started, Fingerprint: fingerprint})

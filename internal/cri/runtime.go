@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -152,7 +151,7 @@ func (r *Runtime) writeFiles() error {
 		r.config.Logger.Info("this process may not lower OOM scores (CAP_SYS_RESOURCE is missing): containers keep at least knarr's own score")
 	}
 	text := r.config.containerdConfig(r.Snapshotter, restrict)
-	r.configFile = filepath.Join(r.config.RunDir, "containerd.toml")
+	r.configFile = r.config.configFile()
 	if err := os.WriteFile(r.configFile, []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -167,7 +166,14 @@ func (r *Runtime) startProcess(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if running != nil && same && answers(r.Socket) {
+	adopted := 0
+	if running != nil {
+		adopted = running.pid
+	}
+	if err := stopStrays(r.config, adopted); err != nil {
+		return err
+	}
+	if running != nil && same && answers(r.Socket, running.pid) {
 		r.setRunning(running)
 		return nil
 	}
@@ -194,7 +200,7 @@ func (r *Runtime) waitReady(ctx context.Context, running *process) error {
 	defer deadline.Stop()
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
-	for !answers(r.Socket) {
+	for !answers(r.Socket, running.pid) {
 		select {
 		case <-running.exited:
 			return fmt.Errorf("containerd ended at once; the end of %s: %s", r.config.logFile(), r.logTail())
@@ -206,15 +212,6 @@ func (r *Runtime) waitReady(ctx context.Context, running *process) error {
 		}
 	}
 	return nil
-}
-
-func answers(socket string) bool {
-	conn, err := net.Dial("unix", socket)
-	if err != nil {
-		return false
-	}
-	conn.Close()
-	return true
 }
 
 // supervise restarts containerd with backoff when it dies, and stops it when ctx ends.

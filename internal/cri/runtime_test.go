@@ -170,13 +170,13 @@ func TestAPodOutlivesTheRuntimeAndKnarr(t *testing.T) {
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "containerd runs again", func() bool { return runtime.PID() != first && answers(runtime.Socket) })
+	eventually(t, "containerd runs again", func() bool { return runtime.PID() != first && answers(runtime.Socket, runtime.PID()) })
 	mustRun(t, runtime.Services, container)
 
 	// knarr stops and starts, and containerd with it.
 	stop()
 	runtime.Wait()
-	if answers(runtime.Socket) {
+	if answers(runtime.Socket, runtime.PID()) {
 		t.Fatal("containerd still answers after the end of its context")
 	}
 	again, stopAgain := context.WithCancel(ctx)

@@ -37,6 +37,9 @@ func Unpack(dir string) (string, error) {
 	return unpack(embedded, dir)
 }
 
+// unpackPrefix begins the names of temporary folders.
+const unpackPrefix = ".unpack-"
+
 func unpack(from fs.FS, dir string) (string, error) {
 	programs, version, err := manifest(from)
 	if err != nil {
@@ -63,12 +66,23 @@ func unpack(from fs.FS, dir string) (string, error) {
 	return current, nil
 }
 
-// unpackInto fills a temporary folder and renames it, so that target is complete or missing.
+// unpackInto fills a temporary folder, syncs it to the disk and renames it, so that target is
+// complete or missing.
 func unpackInto(from fs.FS, dir, target string, programs []program) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	temporary, err := os.MkdirTemp(dir, ".unpack-")
+	// Folders of starts that were killed. The caller's lock excludes another start.
+	old, err := filepath.Glob(filepath.Join(dir, unpackPrefix+"*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range old {
+		if err := os.RemoveAll(path); err != nil {
+			return err
+		}
+	}
+	temporary, err := os.MkdirTemp(dir, unpackPrefix)
 	if err != nil {
 		return err
 	}
@@ -79,10 +93,23 @@ func unpackInto(from fs.FS, dir, target string, programs []program) error {
 	if err := expandInto(from, temporary, programs); err != nil {
 		return err
 	}
+	now, err := stateOf(temporary, programs)
+	if err != nil {
+		return err
+	}
+	if err := writeChecked(temporary, now); err != nil {
+		return err
+	}
+	if err := syncFolder(temporary); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(target); err != nil {
 		return err
 	}
-	return os.Rename(temporary, target)
+	if err := os.Rename(temporary, target); err != nil {
+		return err
+	}
+	return syncFolder(dir)
 }
 
 // manifest lists the embedded programs. version identifies exactly these programs.
@@ -99,19 +126,6 @@ func manifest(from fs.FS) (programs []program, version string, err error) {
 	}
 	sum := sha256.Sum256(content)
 	return programs, hex.EncodeToString(sum[:])[:16], nil
-}
-
-// complete reports whether dir has every program in its full size. The folder was renamed after all
-// hashes had matched. So only a crash of the machine before the data reached the disk can have
-// damaged it, and that leaves short files.
-func complete(dir string, programs []program) bool {
-	for _, program := range programs {
-		info, err := os.Stat(filepath.Join(dir, program.Name))
-		if err != nil || info.Size() != program.Size || info.Mode().Perm()&0o100 == 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // expandInto decompresses the archive, the concatenation of all programs, into files. The archive's
@@ -165,5 +179,5 @@ func write(path string, content []byte, program program) error {
 	if got := hex.EncodeToString(sum[:]); got != program.SHA256 {
 		return fmt.Errorf("%s: SHA-256 is %s, the manifest says %s", program.Name, got, program.SHA256)
 	}
-	return os.WriteFile(path, content, 0o755)
+	return writeSynced(path, content)
 }

@@ -68,6 +68,68 @@ func TestUnpackKeepsCompleteFoldersAndRepairsOthers(t *testing.T) {
 	}
 }
 
+func TestUnpackRepairsAFlippedByte(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		before func(t *testing.T, folder string)
+	}{
+		{"after the file was written to", func(*testing.T, string) {}},
+		{"after a boot", func(t *testing.T, folder string) {
+			// Damage of the disk leaves the times alone; the next boot reads the content.
+			now, err := stateOf(folder, []program{{Name: "runc", Size: 8}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			now.Boot = "an earlier boot"
+			if err := writeChecked(folder, now); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"without a record", func(t *testing.T, folder string) {
+			if err := os.Remove(filepath.Join(folder, checkedFile)); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			files := packed(t, map[string]string{"runc": "contents"})
+			current, err := unpack(files, dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(current, "runc")
+			if err := os.WriteFile(path, []byte("c0ntents"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			folder, err := filepath.EvalSymlinks(current)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.before(t, folder)
+			if _, err := unpack(files, dir); err != nil {
+				t.Fatal(err)
+			}
+			if content, _ := os.ReadFile(path); string(content) != "contents" {
+				t.Errorf("runc is %q", content)
+			}
+		})
+	}
+}
+
+func TestUnpackRemovesTheFoldersOfKilledStarts(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, unpackPrefix+"123"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unpack(packed(t, map[string]string{"runc": "one"}), dir); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, unpackPrefix+"*")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
 func TestUnpackOfANewerVersionMovesCurrentAndLeavesTheOldPathUsable(t *testing.T) {
 	dir := t.TempDir()
 	current, err := unpack(packed(t, map[string]string{"runc": "old"}), dir)
