@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -53,11 +54,14 @@ func (n *Network) serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
+// maxRequest is the maximum size of a request in bytes. GC's lists all attachments, 100 bytes each.
+const maxRequest = 16 << 20
+
 // answer serves one connection: one request, one reply.
 func (n *Network) answer(ctx context.Context, conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	var req cniRequest
-	if err := json.NewDecoder(conn).Decode(&req); err != nil {
+	if err := json.NewDecoder(io.LimitReader(conn, maxRequest)).Decode(&req); err != nil {
 		slog.Warn("cannot read a CNI request", "error", err)
 		return
 	}
