@@ -68,7 +68,7 @@ func (k *Kubelet) admit(pod *corev1.Pod) *worker.Failure {
 	if reason != "" {
 		return refuse(reason, "%s", message)
 	}
-	if r := k.place(pod); r != nil {
+	if r := k.places.admit(pod); r != nil {
 		k.mu.Lock()
 		delete(k.admitted, pod.UID)
 		k.mu.Unlock()
@@ -173,6 +173,9 @@ func (k *Kubelet) forbiddenSysctl(pod *corev1.Pod) string {
 // resizeFits checks whether the node has room for a resize. It returns reason and message of the
 // pending condition, or "" if there is room.
 func (k *Kubelet) resizeFits(pod *corev1.Pod) (reason, message string) {
+	if message := k.places.refusesResize(pod); message != "" {
+		return corev1.PodReasonInfeasible, message
+	}
 	allocatable := k.node.Allocatable()
 	for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
 		if have, ok := allocatable[name]; ok && q.Cmp(have) > 0 {

@@ -70,6 +70,8 @@ type Config struct {
 	// that error. May be nil.
 	NodeOwned     func(*corev1.Node) error
 	Unschedulable bool
+	// MachineRoot is the folder with the kernel's description of CPUs and NUMA nodes; default "/".
+	MachineRoot string
 	// PIDs maps a name ("kubelet", "runtime") to one of our own processes. /stats/summary reports
 	// their resource usage.
 	PIDs map[string]func() int
@@ -102,6 +104,9 @@ func (c *Config) complete() error {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.MachineRoot == "" {
+		c.MachineRoot = "/"
 	}
 	if c.Now == nil {
 		c.Now = time.Now

@@ -100,7 +100,7 @@ func (k *Kubelet) orphanIn(ctx context.Context, uid types.UID, name types.Namesp
 
 // sweep removes folders and cgroups of removed pods.
 func (k *Kubelet) sweep(ctx context.Context) {
-	k.sweepPlaces()
+	k.places.sweep()
 	entries, _ := os.ReadDir(filepath.Join(k.RootDir, "pods"))
 	for _, e := range entries {
 		uid := types.UID(e.Name())

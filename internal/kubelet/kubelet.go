@@ -25,7 +25,6 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 	"github.com/knarr-project/knarr/internal/kubelet/stats"
 	"github.com/knarr-project/knarr/internal/kubelet/status"
-	"github.com/knarr-project/knarr/internal/kubelet/topology"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
 	"github.com/knarr-project/knarr/internal/volume"
 )
@@ -52,7 +51,7 @@ type Kubelet struct {
 	logs      *logs.Folders
 	imageGC   *images.Collector
 	evictions *eviction.Manager
-	topology  *topology.Manager
+	places    *places
 
 	ctx context.Context // Run's context; workers of orphans start whenever the runtime reports one
 	wg  sync.WaitGroup  // workers
@@ -136,7 +135,7 @@ func New(c Config) (*Kubelet, error) {
 	if k.evictions, err = k.newEvictions(); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
-	if k.topology, err = k.newTopology(); err != nil {
+	if k.places, err = newPlaces(k); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
 	return k, nil
@@ -221,6 +220,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	start(k.watchStatic)
 	start(k.pleg.Run)
 	start(k.devices.run)
+	start(k.places.run)
 	start(k.housekeeping)
 	start(k.rotateLogs)
 	start(k.stats.Run)
@@ -274,7 +274,7 @@ func (k *Kubelet) workerDeps() *worker.Deps {
 		groups = k.groups
 	}
 	return &worker.Deps{
-		Runtime: k.Runtime, RuntimeName: k.node.RuntimeName(), Images: k.images, Volumes: k.Volumes, Cgroups: groups, Devices: k.devices, Status: k.status,
+		Runtime: k.Runtime, RuntimeName: k.node.RuntimeName(), Images: k.images, Volumes: k.Volumes, Cgroups: groups, Devices: k.devices, Placement: k.places, Status: k.status,
 		Client: k.Client, Events: k.Events, Prober: &probe.Prober{Runtime: k.Runtime}, Sources: objects{k}, Host: host{k},
 		Users:   &worker.UserNamespaces{RootDir: k.RootDir, First: 65536 * 2, Count: 1024, PerPod: uint32(*k.Settings.UserNamespaces.IDsPerPod)},
 		RootDir: k.RootDir, Logs: k.logs, ClusterDomain: k.Settings.ClusterDomain, SeccompRoot: k.RootDir + "/seccomp", SeccompDefault: *k.Settings.SeccompDefault,
@@ -406,7 +406,7 @@ func (k *Kubelet) gone(uid types.UID) {
 	delete(k.admitted, uid)
 	k.metrics.forget(string(uid))
 	k.mu.Unlock()
-	k.topology.Release(uid)
+	k.places.topology.Release(uid)
 	k.static.look()
 }
 

@@ -38,6 +38,9 @@ type Manager struct {
 	PodPIDs int64
 	// All limits all pods together (EnforcePods).
 	All Limits
+	// NoQuota reports whether a pod has exclusive CPUs, which a limit would only throttle. May be
+	// nil.
+	NoQuota func(pod types.UID) bool
 
 	mu        sync.Mutex
 	parents   bool
@@ -90,6 +93,9 @@ func (m *Manager) resources(pod *corev1.Pod) *cgroups.Resources {
 		memoryLimited = memoryLimited || !pod.Spec.Resources.Limits.Memory().IsZero()
 	}
 	r := &cgroups.Resources{SkipDevices: true, CpuShares: uint64(spec.Shares(requests.Cpu().MilliValue()))}
+	if m.NoQuota != nil && m.NoQuota(pod.UID) {
+		cpuLimited = false
+	}
 	if cpuLimited && !m.NoCFSQuota {
 		period := cmp.Or(m.QuotaPeriod, spec.QuotaPeriod)
 		r.CpuQuota, r.CpuPeriod = spec.QuotaOf(limits.Cpu().MilliValue(), period), uint64(period)
@@ -106,6 +112,7 @@ func (m *Manager) resources(pod *corev1.Pod) *cgroups.Resources {
 		pids = m.PodPIDs
 	}
 	r.PidsLimit = &pids
+	r.HugetlbLimit = hugePageLimits(limits, pageSizes())
 	return r
 }
 

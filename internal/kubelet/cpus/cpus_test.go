@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/knarr-project/knarr/internal/kubelet/machine"
-	"github.com/knarr-project/knarr/internal/kubelet/machine/machinetest"
+	"github.com/knarr-project/knarr/internal/kubelet/machinetest"
 	"github.com/knarr-project/knarr/internal/kubelet/topology"
 )
 

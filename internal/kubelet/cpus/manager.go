@@ -61,8 +61,8 @@ func New(c Config) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{Config: c, taker: taker{c.Layout, o}}
-	m.threadsPerCore = m.threads()
 	if c.Policy == PolicyStatic {
+		m.threadsPerCore = m.threads()
 		if err := m.reserve(); err != nil {
 			return nil, err
 		}
@@ -96,6 +96,9 @@ func (m *Manager) restore() error {
 	old, err := load(m.StateFile)
 	if err != nil {
 		return err
+	}
+	if old == nil && m.Policy == PolicyNone {
+		return nil // a node that assigns no CPUs needs no file
 	}
 	all := m.usablePool()
 	if old == nil {

@@ -375,6 +375,10 @@ func (r *CRI) UpdateContainerResources(_ context.Context, id string, res *runtim
 	if c == nil {
 		return notFound(id)
 	}
+	if cpus := res.Linux.CpusetCpus; cpus != "" && res.Linux.CpuShares == 0 {
+		r.Calls = append(r.Calls, fmt.Sprintf("move %s cpus=%s", name(c.status.Metadata), cpus))
+		return nil
+	}
 	r.Calls = append(r.Calls, fmt.Sprintf("resize %s cpu=%d memory=%d", name(c.status.Metadata), res.Linux.CpuShares, res.Linux.MemoryLimitInBytes))
 	return nil
 }

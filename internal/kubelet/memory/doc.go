@@ -1,4 +1,5 @@
-// Package memory binds containers to the memory of NUMA nodes (upstream's Memory Manager, KEP-1769).
+// Package memory binds containers to the memory of NUMA nodes (upstream's Memory Manager,
+// KEP-1769).
 //
 // # Words
 //

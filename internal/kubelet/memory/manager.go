@@ -86,6 +86,9 @@ func (m *Manager) restore() error {
 	if m.nodes, err = fill(m.empty, m.all); err != nil {
 		return fmt.Errorf("memory manager state: %w; %s", err, remedy)
 	}
+	if old == nil && m.Policy == PolicyNone {
+		return nil // a node that assigns no memory needs no file
+	}
 	if old == nil {
 		return save(m.StateFile, file{PolicyName: m.Policy, MachineState: m.nodes})
 	}

@@ -13,7 +13,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"pgregory.net/rapid"
 
-	"github.com/knarr-project/knarr/internal/kubelet/machine/machinetest"
+	"github.com/knarr-project/knarr/internal/kubelet/machinetest"
 	"github.com/knarr-project/knarr/internal/kubelet/topology"
 )
 

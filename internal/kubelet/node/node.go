@@ -124,7 +124,18 @@ func (m *Manager) Capacity() corev1.ResourceList {
 
 // Allocatable is the capacity less what is reserved and less the thresholds of evictions.
 func (m *Manager) Allocatable() corev1.ResourceList {
-	return less(less(m.Capacity(), m.Reserved), m.Threshold)
+	out := less(less(m.Capacity(), m.Reserved), m.Threshold)
+	// Pods cannot use the memory of huge pages as memory.
+	free := out[corev1.ResourceMemory]
+	for _, bytes := range m.Machine.HugePages {
+		free.Sub(*resource.NewQuantity(bytes, resource.BinarySI))
+	}
+	out[corev1.ResourceMemory] = free
+	if m.Devices != nil {
+		_, devices := m.Devices()
+		maps.Copy(out, devices)
+	}
+	return out
 }
 
 // ForPods is what all pods together may use: the capacity less what is reserved.
@@ -140,10 +151,6 @@ func less(out, resources corev1.ResourceList) corev1.ResourceList {
 			}
 			out[name] = have
 		}
-	}
-	if m.Devices != nil {
-		_, devices := m.Devices()
-		maps.Copy(out, devices)
 	}
 	return out
 }

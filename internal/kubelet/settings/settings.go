@@ -4,6 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/knarr-project/knarr/internal/kubelet/machine"
 )
 
 // Settings is a complete configuration: every field with a default has a value.
@@ -50,7 +52,7 @@ func (s *Settings) PodLimit(cpus int) int {
 	return most
 }
 
-// Reserved is the sum of kubeReserved and systemReserved.
+// Reserved is the sum of kubeReserved and systemReserved. reservedSystemCPUs replaces its CPU.
 func (s *Settings) Reserved() (corev1.ResourceList, error) {
 	sum, err := Resources(s.KubeReserved)
 	if err != nil {
@@ -61,6 +63,12 @@ func (s *Settings) Reserved() (corev1.ResourceList, error) {
 		have := sum[name]
 		have.Add(q)
 		sum[name] = have
+	}
+	if own, err := machine.ParseCPUs(s.ReservedSystemCPUs); err == nil && !own.Empty() {
+		if sum == nil {
+			sum = corev1.ResourceList{}
+		}
+		sum[corev1.ResourceCPU] = *resource.NewQuantity(int64(own.Len()), resource.DecimalSI)
 	}
 	return sum, err
 }

@@ -187,7 +187,7 @@ func Resources(pod *corev1.Pod, c *corev1.Container, m Machine) *runtimeapi.Linu
 		r.CpuQuota = QuotaOf(limits.Cpu().MilliValue(), m.period())
 	}
 	for name, q := range c.Resources.Limits {
-		if size, ok := hugepageSize(name); ok {
+		if size, ok := HugePageSize(name); ok {
 			r.HugepageLimits = append(r.HugepageLimits, &runtimeapi.HugepageLimit{PageSize: size, Limit: uint64(q.Value())})
 		}
 	}
@@ -198,8 +198,8 @@ func Resources(pod *corev1.Pod, c *corev1.Container, m Machine) *runtimeapi.Linu
 	return r
 }
 
-// hugepageSize converts hugepages-2Mi to the kernel's name 2MB.
-func hugepageSize(name corev1.ResourceName) (string, bool) {
+// HugePageSize converts hugepages-2Mi to the kernel's name 2MB.
+func HugePageSize(name corev1.ResourceName) (string, bool) {
 	const prefix = corev1.ResourceHugePagesPrefix
 	if len(name) <= len(prefix) || string(name[:len(prefix)]) != prefix {
 		return "", false

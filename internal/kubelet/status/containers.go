@@ -51,8 +51,8 @@ type Input struct {
 	StartTime    metav1.Time
 	// RuntimeName is the prefix of container ids: "containerd".
 	RuntimeName string
-	// RestartingAll is the message of a restart of all containers that is stopping them; "" if there
-	// is none.
+	// RestartingAll is the message of a restart of all containers that is stopping them; "" if
+	// there is none.
 	RestartingAll string
 	// PodResources are the resources that the pod's cgroup has; nil if the pod sets none.
 	PodResources *corev1.ResourceRequirements

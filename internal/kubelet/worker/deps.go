@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/kubelet/images"
@@ -49,6 +50,12 @@ type Cgroups interface {
 	Remove(uid types.UID) error
 }
 
+// Placement pins containers to CPUs and to the memory of NUMA nodes.
+type Placement interface {
+	// Pin adds the container's CPUs and NUMA nodes to its settings.
+	Pin(pod *corev1.Pod, container string, r *runtimeapi.LinuxContainerResources)
+}
+
 // Devices gives devices of device plugins and drivers to pods. All methods may be called again,
 // after a failure or a restart.
 type Devices interface {
@@ -86,6 +93,7 @@ type Deps struct {
 	Volumes     Volumes
 	Cgroups     Cgroups
 	Devices     Devices
+	Placement   Placement
 	Status      *status.Manager
 	Client      client.Interface
 	Events      client.Recorder

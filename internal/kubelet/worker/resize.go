@@ -222,6 +222,7 @@ func belowUsage(what string, limit, usage int64) error {
 
 func (w *Worker) updateContainer(ctx context.Context, pod *corev1.Pod, ch change, machine spec.Machine) error {
 	r := spec.Resources(pod, ch.container, machine)
+	w.Placement.Pin(pod, ch.container.Name, r)
 	before := ch.have.Limits.Memory().Value()
 	if r.MemoryLimitInBytes > 0 && (before == 0 || r.MemoryLimitInBytes < before) {
 		if stats, err := w.Runtime.ContainerStats(ctx, ch.c.Id); err == nil {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -85,7 +86,7 @@ func (w *Worker) beginRestartAll() bool {
 			message: fmt.Sprintf("Container %s exited with code %d, restarting all containers", c.Name, l.ExitCode),
 			after:   l.FinishedTime().Add(crash.wait),
 		}
-		w.crashes[c.Name] = crash.next(w.Now(), l.FinishedTime())
+		w.crashes[c.Name] = crash.next(w.Now(), l.FinishedTime(), cmp.Or(w.CrashMax, crashBackoffMax))
 		w.log.Info("restarting all containers", "container", c.Name, "exitCode", l.ExitCode)
 	})
 	return w.restartAll.message != ""

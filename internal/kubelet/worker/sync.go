@@ -166,8 +166,8 @@ func (w *Worker) prepare(ctx context.Context, p *plan) bool {
 	return false
 }
 
-// ensureCgroup makes the pod's cgroup. During a resize, the cgroup keeps room for containers with the
-// resources from before.
+// ensureCgroup makes the pod's cgroup. During a resize, the cgroup keeps room for containers with
+// the resources from before.
 func (w *Worker) ensureCgroup(pod, before *corev1.Pod) (parent string, err error) {
 	if before == nil {
 		return w.Cgroups.Ensure(pod)
@@ -423,6 +423,7 @@ func (w *Worker) create(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 		w.containerEvent(c, corev1.EventTypeWarning, "Failed", "Starting", "Error: %v", err)
 		return "CreateContainerConfigError", err
 	}
+	w.Placement.Pin(pod, c.Name, config.Linux.Resources)
 	asked := time.Now()
 	id, err := w.Runtime.CreateContainer(ctx, sandboxID, config, sandboxConfig)
 	if err != nil {

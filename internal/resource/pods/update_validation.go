@@ -241,8 +241,8 @@ func validateIPList(ips []string, before *validate.Stored, at *field.Path) field
 	return errs
 }
 
-// restartsAll reports whether the end of a container can restart all containers of the pod, whatever
-// their restart policies say (KEP-5532).
+// restartsAll reports whether the end of a container can restart all containers of the pod,
+// whatever their restart policies say (KEP-5532).
 func restartsAll(spec *corev1.PodSpec) bool {
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {

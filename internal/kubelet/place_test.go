@@ -1,0 +1,99 @@
+package kubelet
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/knarr-project/knarr/internal/kubelet/machinetest"
+)
+
+// placing turns the static policies on, for a machine of 2 nodes with 2 CPUs and 4 GiB each.
+func placing(t *testing.T) func(*bench) {
+	m := machinetest.Machine{Sockets: 2, NodesPerSocket: 1, CoresPerNode: 2, Threads: 1, NodeMemory: 4 << 30}
+	root := m.Write(t)
+	return func(b *bench) {
+		b.cfg.MachineRoot = root
+		s := b.cfg.Settings
+		s.CPUManagerPolicy, s.MemoryManagerPolicy, s.TopologyManagerPolicy = "static", "Static", "single-numa-node"
+		s.SystemReserved = map[string]string{"cpu": "100m", "memory": "64Mi"}
+		s.ReservedMemory = []kubeletconfig.MemoryReservation{{NumaNode: 0, Limits: corev1.ResourceList{"memory": resource.MustParse("64Mi")}}}
+	}
+}
+
+func guaranteed(cpu, memory string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		l := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: l, Limits: l}
+		p.Spec.Containers[0].Name = p.Name
+	}
+}
+
+func TestAGuaranteedPodGetsCPUsAndMemoryOfOneNode(t *testing.T) {
+	b := newBench(t, placing(t))
+	b.create(pod("shared", func(p *corev1.Pod) { p.Spec.Containers[0].Name = "shared" }))
+	b.await("shared", "ready", ready)
+	if got := b.cri.Config("shared", 0).Linux.Resources.CpusetCpus; got != "0-3" {
+		t.Errorf("the shared pool is %s", got)
+	}
+	b.create(pod("pinned", guaranteed("1", "128Mi")))
+	b.await("pinned", "ready", ready)
+	r := b.cri.Config("pinned", 0).Linux.Resources
+	if r.CpusetCpus != "1" || r.CpusetMems != "0" || r.CpuQuota != -1 {
+		t.Errorf("resources: %+v", r)
+	}
+	for deadline := time.Now().Add(10 * time.Second); !slices.Contains(b.cri.Log(), "move shared-0 cpus=0,2-3"); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the other pod was not moved: %q", b.cri.Log())
+		}
+	}
+	p := b.create(pod("large", guaranteed("1", "5Gi")))
+	p = b.await("large", "refused", phase(corev1.PodFailed))
+	if p.Status.Reason != "TopologyAffinityError" && !strings.HasPrefix(p.Status.Reason, "OutOf") {
+		t.Errorf("reason %s: %s", p.Status.Reason, p.Status.Message)
+	}
+	b.stop()
+	b.start() // the node agent restarts, and the pod keeps its CPUs
+	b.await("pinned", "ready", ready)
+	for _, name := range []string{"cpu_manager_state", "memory_manager_state"} {
+		if raw, err := os.ReadFile(filepath.Join(b.cfg.RootDir, name)); err != nil || !strings.Contains(string(raw), `"pinned":`) {
+			t.Errorf("%s: %s, %v", name, raw, err)
+		}
+	}
+	b.delete("pinned")
+	b.gone("pinned")
+	if pool, exclusive := b.k.places.cpus.PoolSize(); pool != 3 || exclusive != 0 {
+		t.Errorf("pool %d, exclusive %d", pool, exclusive)
+	}
+	b.stop()
+}
+
+func TestAnExclusivePodCannotBeResized(t *testing.T) {
+	b := newBench(t, placing(t))
+	b.create(pod("pinned", guaranteed("1", "128Mi")))
+	b.await("pinned", "ready", ready)
+	b.resize("pinned", cpu("500m"))
+	p := b.await("pinned", "infeasible", func(p *corev1.Pod) bool { return condition(p, corev1.PodResizePending) != nil })
+	if c := condition(p, corev1.PodResizePending); c.Reason != "Infeasible" || c.Message != "Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy" {
+		t.Errorf("condition: %+v", c)
+	}
+}
+
+func TestAFullMachineRefusesExclusiveCPUs(t *testing.T) {
+	b := newBench(t, placing(t), func(b *bench) {
+		b.cfg.MachineRoot = machinetest.Machine{Sockets: 1, NodesPerSocket: 1, CoresPerNode: 1, Threads: 1, NodeMemory: 4 << 30}.Write(t)
+	})
+	b.create(pod("pinned", guaranteed("1", "128Mi")))
+	p := b.await("pinned", "refused", phase(corev1.PodFailed))
+	if p.Status.Reason != "TopologyAffinityError" || p.Status.Message != "Pod was rejected: Resources cannot be allocated with Topology locality" {
+		t.Errorf("%s: %s", p.Status.Reason, p.Status.Message)
+	}
+	b.stop()
+}
