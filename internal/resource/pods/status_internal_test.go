@@ -41,6 +41,11 @@ func TestStatusesOfManyContainersAreNotComparedEachWithEach(t *testing.T) {
 	if errs := validateTransitions(ended, ended, never, containers, field.NewPath("x")); len(errs) != 0 {
 		t.Error(errs)
 	}
+	together := never.DeepCopy()
+	together.InitContainers = []corev1.Container{{RestartPolicyRules: []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestartAllContainers}}}}
+	if errs := validateTransitions(statuses[1:], ended, together, containers, field.NewPath("x")); len(errs) != 0 {
+		t.Error("containers of a pod that restarts them together may not begin again:", errs)
+	}
 	// All have the same name: every pair of an old and a new status is an illegal transition.
 	for i := range ended {
 		ended[i].Name, statuses[i].Name = "a", "a"
