@@ -62,3 +62,27 @@ func TestARegistryOnlyListensOnLoopback(t *testing.T) {
 		t.Errorf("error %v, want one with the reason", err)
 	}
 }
+
+func TestARegistryRemovesTheFoldersOfKilledOnes(t *testing.T) {
+	in := t.TempDir()
+	running, err := blobFolder(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed, err := blobFolder(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed.Close() // as the kernel does when it ends a process
+	next, err := blobFolder(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for folder, want := range map[*os.File]bool{running: true, killed: false, next: true} {
+		if _, err := os.Stat(folder.Name()); (err == nil) != want {
+			t.Errorf("%s is there: %v, want %v", folder.Name(), err == nil, want)
+		}
+	}
+	running.Close()
+	next.Close()
+}
