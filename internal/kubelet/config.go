@@ -61,6 +61,13 @@ type Config struct {
 	Authenticator auth.Authenticator
 	Authorizer    auth.Authorizer
 
+	// ClientCertificate returns the certificate for the API server. RenewErrors returns the number
+	// of failed renewals of the certificate "node" or "kubelet". Both may be nil.
+	ClientCertificate func() *tls.Certificate
+	RenewErrors       func(certificate string) int64
+	// Server names the API server in metrics; default "in-process".
+	Server string
+
 	// NodeIPs are the node's addresses, the primary one first.
 	NodeIPs    []string
 	NodeLabels map[string]string
@@ -92,6 +99,9 @@ func (c *Config) complete() error {
 	}
 	if c.LogsDir == "" {
 		c.LogsDir = filepath.Join(c.RootDir, "logs")
+	}
+	if c.Server == "" {
+		c.Server = "in-process"
 	}
 	if c.Settings == nil {
 		c.Settings = settings.Default()

@@ -25,7 +25,7 @@ func (k *Kubelet) newEvictions() (*eviction.Manager, error) {
 	}
 	return &eviction.Manager{
 		Thresholds: thresholds, Transition: k.Settings.EvictionPressureTransitionPeriod.Duration, MaxGrace: int64(k.Settings.EvictionMaxPodGracePeriod),
-		Node: k.stats.Node, Summary: k.stats.Summary, Pods: k.runningPods, Evict: k.evict,
+		Node: k.stats.Node, Summary: k.stats.Summary, Pods: k.runningPods, Evict: k.evict, Evicted: k.metrics.Evicted,
 		Reclaim: k.imageGC.All, Changed: func() { k.node.Kick() }, Now: k.Now, Log: k.log,
 	}, nil
 }
@@ -78,6 +78,7 @@ func (k *Kubelet) preempt(pod *corev1.Pod) bool {
 	k.admitted[pod.UID] = pod
 	for _, v := range victims {
 		grace := int64(1)
+		k.metrics.Preempted("resources")
 		if w := k.workers[v.UID]; w != nil {
 			w.Fail(worker.Failure{Cause: "Preempting", Reason: "Preempting", Message: "Preempted in order to admit critical pod", Grace: &grace})
 		}

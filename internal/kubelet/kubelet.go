@@ -18,6 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/eviction"
 	"github.com/knarr-project/knarr/internal/kubelet/images"
 	"github.com/knarr-project/knarr/internal/kubelet/logs"
+	"github.com/knarr-project/knarr/internal/kubelet/measure"
 	"github.com/knarr-project/knarr/internal/kubelet/node"
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
@@ -26,7 +27,6 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/stats"
 	"github.com/knarr-project/knarr/internal/kubelet/status"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
-	"github.com/knarr-project/knarr/internal/volume"
 )
 
 // Kubelet is the node agent.
@@ -76,6 +76,9 @@ func New(c Config) (*Kubelet, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
+	measured := measure.New(c.NodeName)
+	c.Runtime, c.Images = measured.Runtime(c.Runtime), measured.Images(c.Images)
+	c.Client = measured.Client(c.Client, c.Server)
 	machine, err := node.ReadMachine(c.RootDir)
 	if err != nil {
 		return nil, fmt.Errorf("kubelet: inspect the machine: %w", err)
@@ -106,7 +109,7 @@ func New(c Config) (*Kubelet, error) {
 	}
 	k.static = &staticPods{k: k, kick: make(chan struct{}, 1), wanted: map[string][]*corev1.Pod{}}
 	k.status = status.NewManager(c.Client, c.Logger, k.apiPod)
-	k.pleg = &pleg.Generator{Runtime: c.Runtime, Sink: k.observe, Known: k.digest, Pods: k.observedPods, Log: c.Logger}
+	k.pleg = &pleg.Generator{Runtime: c.Runtime, Sink: k.observe, Known: k.digest, Pods: k.observedPods, Relisted: measured.Relisted, Log: c.Logger}
 	k.images = images.NewManager(c.Images, parallelPulls(c.Settings), objects{k}.Secret)
 	k.devices = newNodeDevices(k)
 	ofNode, err := k.nodeConfig()
@@ -118,13 +121,15 @@ func New(c Config) (*Kubelet, error) {
 	if k.groups != nil {
 		k.groups.All = k.podLimits()
 	}
-	k.metrics = newMetrics(k)
+	k.metrics = newMetrics(k, measured)
 	measure := stats.Config{
 		NodeName: c.NodeName, Runtime: c.Runtime, Images: c.Images, RootDir: c.RootDir, LogsDir: c.LogsDir, Pods: k.statsPods, PIDs: c.PIDs, Now: c.Now,
 	}
-	if m, ok := c.Volumes.(interface {
-		Measurements(pod *corev1.Pod, podDir string) []volume.Measurement
-	}); ok {
+	measure.Machine = machine
+	if k.groups != nil {
+		measure.Groups = k.groups.Name
+	}
+	if m, ok := c.Volumes.(volumeMeasurer); ok {
 		measure.Volumes = m.Measurements
 	}
 	k.stats = stats.New(measure)
@@ -271,7 +276,7 @@ func (k *Kubelet) open(ctx context.Context, waiting func()) error {
 func (k *Kubelet) workerDeps() *worker.Deps {
 	var groups worker.Cgroups = noCgroups{}
 	if k.groups != nil {
-		groups = k.groups
+		groups = measuredCgroups{k.groups, k.metrics.Metrics}
 	}
 	return &worker.Deps{
 		Runtime: k.Runtime, RuntimeName: k.node.RuntimeName(), Images: k.images, Volumes: k.Volumes, Cgroups: groups, Devices: k.devices, Placement: k.places, Status: k.status,
@@ -279,8 +284,26 @@ func (k *Kubelet) workerDeps() *worker.Deps {
 		Users:   &worker.UserNamespaces{RootDir: k.RootDir, First: 65536 * 2, Count: 1024, PerPod: uint32(*k.Settings.UserNamespaces.IDsPerPod)},
 		RootDir: k.RootDir, Logs: k.logs, ClusterDomain: k.Settings.ClusterDomain, SeccompRoot: k.RootDir + "/seccomp", SeccompDefault: *k.Settings.SeccompDefault,
 		CrashMax: k.Settings.CrashLoopBackOff.MaxContainerRestartPeriod.Duration,
-		Now:      k.Now, Log: k.log, Gone: k.gone, ProbeCount: k.metrics.probe, Fits: k.resizeFits, Admitted: k.admitAlways,
+		Now:      k.Now, Log: k.log, Gone: k.gone, Metrics: k.metrics, Fits: k.resizeFits, Admitted: k.admitAlways,
 	}
+}
+
+// measuredCgroups measures the operations on pods' cgroups.
+type measuredCgroups struct {
+	worker.Cgroups
+	m *measure.Metrics
+}
+
+func (c measuredCgroups) Ensure(pod *corev1.Pod) (string, error) {
+	began := time.Now()
+	defer func() { c.m.Cgroup("create", time.Since(began)) }()
+	return c.Cgroups.Ensure(pod)
+}
+
+func (c measuredCgroups) Remove(uid types.UID) error {
+	began := time.Now()
+	defer func() { c.m.Cgroup("destroy", time.Since(began)) }()
+	return c.Cgroups.Remove(uid)
 }
 
 type noCgroups struct{}
@@ -401,10 +424,13 @@ func (k *Kubelet) start(ctx context.Context, w *worker.Worker, uid types.UID) {
 
 // gone forgets a pod that has left nothing behind.
 func (k *Kubelet) gone(uid types.UID) {
+	if w := k.worker(uid); w != nil {
+		pod := w.View().Pod
+		k.metrics.forget(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, uid)
+	}
 	k.mu.Lock()
 	delete(k.workers, uid)
 	delete(k.admitted, uid)
-	k.metrics.forget(string(uid))
 	k.mu.Unlock()
 	k.places.topology.Release(uid)
 	k.static.look()

@@ -42,7 +42,7 @@ func newPlaces(k *Kubelet) (*places, error) {
 			return nil, err
 		}
 	}
-	observed := newPlaceMetrics(k.metrics.main, p)
+	observed := newPlaceMetrics(k.metrics.Add, p)
 	var err error
 	p.topology, err = topology.New(topology.Config{
 		Policy: s.TopologyManagerPolicy, Scope: s.TopologyManagerScope, Options: s.TopologyManagerPolicyOptions, Distances: layout.Distances(),

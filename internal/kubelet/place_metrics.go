@@ -13,10 +13,10 @@ type placeMetrics struct {
 	duration                                                                   prometheus.Histogram
 }
 
-func newPlaceMetrics(r prometheus.Registerer, p *places) *placeMetrics {
+func newPlaceMetrics(add func(...prometheus.Collector), p *places) *placeMetrics {
 	counter := func(name, help string) prometheus.Counter {
 		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-		r.MustRegister(c)
+		add(c)
 		return c
 	}
 	m := &placeMetrics{
@@ -31,7 +31,7 @@ func newPlaceMetrics(r prometheus.Registerer, p *places) *placeMetrics {
 			Buckets: prometheus.ExponentialBuckets(.05, 2, 15),
 		}),
 	}
-	r.MustRegister(m.duration, &cpuCollector{
+	add(m.duration, &cpuCollector{
 		p:         p,
 		pool:      prometheus.NewDesc("kubelet_cpu_manager_shared_pool_size_millicores", "The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.", nil, nil),
 		exclusive: prometheus.NewDesc("kubelet_cpu_manager_exclusive_cpu_allocation_count", "The total number of CPUs exclusively allocated to containers running on this node", nil, nil),

@@ -34,7 +34,7 @@ func (k *Kubelet) serve(ctx context.Context) (run func(context.Context), err err
 	run, _, err = server.Listen(ctx, server.Config{
 		Listen: k.Listen, TLS: k.TLS, Authenticator: authn, Authorizer: authz, NodeName: k.NodeName, Runtime: k.Runtime,
 		Images: k.Config.Images, Pods: pods{k}, LogsDir: k.LogsDir, SystemLogs: "/var/log", Healthy: k.healthy, Log: k.log,
-		Stats: k.stats, Metrics: k.metrics.handler(), Probes: k.metrics.probeHandler(), Configz: k.configz(), Settings: k.Flagz,
+		Stats: k.stats, Metrics: k.metrics.Handler(), Probes: k.metrics.ProbeHandler(), Measure: k.metrics.Serve, Configz: k.configz(), Settings: k.Flagz,
 	})
 	return run, err
 }

@@ -61,6 +61,7 @@ type identity struct {
 	log     *slog.Logger
 
 	current atomic.Pointer[tls.Certificate]
+	failed  atomic.Int64 // renewals
 }
 
 // maxKeys is the number of earlier keys that a machine remembers.
@@ -166,6 +167,7 @@ func (i *identity) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		i.failed.Add(1)
 		i.logFailure(err, pause)
 		sleep(ctx, pause)
 		pause = min(2*pause, longestPause)

@@ -145,6 +145,14 @@ func (j *joined) run(ctx context.Context) error {
 // config returns the node agent's configuration for reaching the server.
 func (j *joined) config() *rest.Config { return &rest.Config{Host: j.server, Transport: j.reach} }
 
+// renewErrors is the number of failed renewals of the certificate "node" or "kubelet".
+func (j *joined) renewErrors(certificate string) int64 {
+	if certificate == j.node.name {
+		return j.node.failed.Load()
+	}
+	return j.kubelet.failed.Load()
+}
+
 // kubeletTLS serves the node's API to clients that the cluster's CA has signed.
 func (j *joined) kubeletTLS() (*tls.Config, error) {
 	own, err := selfSigned(j.cfg, j.ca)

@@ -191,7 +191,14 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	if w.joined != nil {
 		annotations, owned = w.joined.annotations, w.joined.owned
 	}
+	var certificate func() *tls.Certificate
+	var renewErrors func(string) int64
+	server := ""
+	if w.joined != nil {
+		certificate, renewErrors, server = w.joined.node.current.Load, w.joined.renewErrors, w.joined.server
+	}
 	agent, err = kubelet.New(kubelet.Config{
+		ClientCertificate: certificate, RenewErrors: renewErrors, Server: server,
 		NodeAnnotations: annotations, NodeOwned: owned,
 		NodeName: w.cfg.NodeName, RootDir: w.cfg.Path("kubelet"), Client: c, Events: events,
 		Runtime: w.runtime.Runtime, Images: w.runtime.Images, RuntimeEndpoint: w.runtime.Endpoint, Settings: w.settings, Flagz: w.flagz, Volumes: volumes,

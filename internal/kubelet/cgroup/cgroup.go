@@ -60,6 +60,14 @@ func (m *Manager) path(class corev1.PodQOSClass, uid types.UID) string {
 	return path.Join("/", m.Root, "kubepods", name)
 }
 
+// Name is the path of a pod's cgroup, or of the cgroup of all pods for nil.
+func (m *Manager) Name(pod *corev1.Pod) string {
+	if pod == nil {
+		return path.Join("/", m.Root, "kubepods")
+	}
+	return m.path(spec.QOS(pod), pod.UID)
+}
+
 // Ensure makes the pod's cgroup with the pod's resources and returns its path.
 func (m *Manager) Ensure(pod *corev1.Pod) (string, error) {
 	if err := m.ensureParents(); err != nil {

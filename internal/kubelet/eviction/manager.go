@@ -34,6 +34,8 @@ type Manager struct {
 	Pods func() []*corev1.Pod
 	// Evict ends a pod. grace is in seconds.
 	Evict func(pod *corev1.Pod, message string, grace int64)
+	// Evicted counts an eviction by its signal; may be nil.
+	Evicted func(signal string)
 	// Reclaim frees disk space that no pod needs; may be nil.
 	Reclaim func(ctx context.Context) error
 	// Changed is called when a pressure begins or ends.
@@ -131,7 +133,7 @@ func (m *Manager) Evaluate(ctx context.Context, s *statsapi.Summary) {
 	pods := m.Pods()
 	for _, pod := range pods {
 		if message := overLimits(pod, podStats(s, pod)); message != "" {
-			m.Evict(pod, message, 1)
+			m.evict(pod, message, 1, "localstorage.limit")
 		}
 	}
 	seen := observe(s)
@@ -159,9 +161,16 @@ func (m *Manager) Evaluate(ctx context.Context, s *statsapi.Summary) {
 		if worst.Grace > 0 && pod.Spec.TerminationGracePeriodSeconds != nil {
 			grace = max(min(*pod.Spec.TerminationGracePeriodSeconds, m.MaxGrace), 1)
 		}
-		m.Evict(pod, message(pod, podStats(s, pod), worst, seen[worst.Signal]), grace)
+		m.evict(pod, message(pod, podStats(s, pod), worst, seen[worst.Signal]), grace, string(worst.Signal))
 		return // one at a time: the next measurement shows whether it was enough
 	}
+}
+
+func (m *Manager) evict(pod *corev1.Pod, message string, grace int64, signal string) {
+	if m.Evicted != nil {
+		m.Evicted(signal)
+	}
+	m.Evict(pod, message, grace)
 }
 
 func isDisk(s Signal) bool { return s != MemoryAvailable && s != PIDAvailable }

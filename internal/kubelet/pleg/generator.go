@@ -33,7 +33,10 @@ type Generator struct {
 	Known func(uid types.UID) (digest string, ok bool)
 	// Pods lists the pods of which anything is known.
 	Pods func() []types.UID
-	Log  *slog.Logger
+	// Relisted measures a successful relist: how long it took, and the time since the one before;
+	// may be nil.
+	Relisted func(took, since time.Duration)
+	Log      *slog.Logger
 
 	streaming atomic.Bool
 	relisted  atomic.Int64 // unix nanoseconds of the last successful relist
@@ -198,7 +201,15 @@ func (g *Generator) Relist(ctx context.Context) error {
 			g.Sink(Update{UID: uid, Complete: true, Asked: asked})
 		}
 	}
-	g.relisted.Store(time.Now().UnixNano())
+	now := time.Now()
+	last := g.relisted.Swap(now.UnixNano())
+	if g.Relisted != nil {
+		since := time.Duration(0)
+		if last > 0 {
+			since = now.Sub(time.Unix(0, last))
+		}
+		g.Relisted(now.Sub(asked), since)
+	}
 	return nil
 }
 

@@ -28,8 +28,8 @@ type Set struct {
 	Changed func()
 	// Unhealthy is called for each probe that failed or could not be carried out.
 	Unhealthy func(t Target, kind Kind, r Result, output string)
-	// Count counts results for metrics; may be nil.
-	Count func(t Target, kind Kind, r Result)
+	// Count counts and times results for metrics; may be nil.
+	Count func(t Target, kind Kind, r Result, took time.Duration)
 
 	mu         sync.Mutex
 	containers map[string]*probed
@@ -161,13 +161,14 @@ func (s *Set) run(ctx context.Context, t Target, p *probed, kind Kind, h *corev1
 				return
 			case <-timer.C:
 			}
-			next := time.Now().Add(period)
+			began := time.Now()
+			next := began.Add(period)
 			r, out := s.probe(ctx, t, h)
 			if ctx.Err() != nil {
 				return
 			}
 			if s.Count != nil {
-				s.Count(t, kind, r)
+				s.Count(t, kind, r, time.Since(began))
 			}
 			if r != Success {
 				s.Unhealthy(t, kind, r, out)

@@ -53,7 +53,9 @@ type Config struct {
 	Stats    *stats.Collector
 	Metrics  http.Handler
 	Probes   http.Handler
-	Log      *slog.Logger
+	// Measure measures requests; may be nil.
+	Measure func(http.Handler) http.Handler
+	Log     *slog.Logger
 }
 
 // Server is the node's API.
@@ -130,6 +132,9 @@ func (s *Server) Handler() http.Handler {
 	}
 	if s.Probes != nil {
 		mux.Handle("GET /metrics/probes", s.Probes)
+	}
+	if s.Measure != nil {
+		return s.Measure(s.protect(mux))
 	}
 	return s.protect(mux)
 }

@@ -15,8 +15,8 @@ const (
 	measuringTime = 2 * time.Minute
 	// measuringAtOnce is how many measurements run at the same time.
 	measuringAtOnce = 4
-	// measuringAge is the age at which a cheap measurement is repeated. An expensive one is repeated
-	// after twenty times its duration, but at the latest after measuringAgeLimit.
+	// measuringAge is the age at which a cheap measurement is repeated. An expensive one is
+	// repeated after twenty times its duration, but at the latest after measuringAgeLimit.
 	measuringAge, measuringAgeLimit = 10 * time.Second, 5 * time.Minute
 	// forgetAfter is when a measurement that nobody needs any more is dropped.
 	forgetAfter = 10 * time.Minute

@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/knarr-project/knarr/internal/kubelet/node"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 	"github.com/knarr-project/knarr/internal/volume"
 )
@@ -30,6 +31,11 @@ type Config struct {
 	Pods func() []*corev1.Pod
 	// Volumes lists how to measure a pod's volumes; may be nil.
 	Volumes func(pod *corev1.Pod, podDir string) []volume.Measurement
+	// Groups returns the path of a pod's cgroup, or that of all pods for nil. If nil, the pods'
+	// cgroups are not known.
+	Groups func(pod *corev1.Pod) string
+	// Machine is what the machine has.
+	Machine node.Machine
 	// PIDs maps a name ("kubelet", "runtime") to a process to report.
 	PIDs map[string]func() int
 	Now  func() time.Time
@@ -224,6 +230,29 @@ func (c *Collector) measurements(pod *corev1.Pod) []volume.Measurement {
 		return nil
 	}
 	return c.Volumes(pod, spec.PodDir(c.RootDir, pod.UID))
+}
+
+// ClaimUsage is the usage of the volume of a claim.
+type ClaimUsage struct {
+	Namespace string
+	volume.Usage
+}
+
+// Claims returns the usage of the claims' volumes that have been measured, of all pods.
+func (c *Collector) Claims() []ClaimUsage {
+	var out []ClaimUsage
+	for _, pod := range c.Pods() {
+		for _, m := range c.measurements(pod) {
+			if m.Claim == "" {
+				continue
+			}
+			if u, _, ok := c.disk.latest(m.Dir, m.Run); ok {
+				u.Claim = m.Claim
+				out = append(out, ClaimUsage{pod.Namespace, u})
+			}
+		}
+	}
+	return out
 }
 
 // logs measures a container's folder of logs.

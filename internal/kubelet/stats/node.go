@@ -147,24 +147,40 @@ func nodeNetwork(now metav1.Time) *statsapi.NetworkStats {
 		return nil
 	}
 	out := &statsapi.NetworkStats{Time: now}
-	for _, line := range strings.Split(string(raw), "\n") {
-		name, rest, ok := strings.Cut(line, ":")
-		f := strings.Fields(rest)
-		if !ok || len(f) < 16 || strings.TrimSpace(name) == "lo" || strings.HasPrefix(strings.TrimSpace(name), "veth") {
+	for _, l := range interfaces(string(raw)) {
+		if l.name == "lo" || strings.HasPrefix(l.name, "veth") {
 			continue
 		}
-		n := func(i int) *uint64 {
-			v, err := strconv.ParseUint(f[i], 10, 64)
-			if err != nil {
-				return nil
-			}
-			return &v
-		}
-		i := statsapi.InterfaceStats{Name: strings.TrimSpace(name), RxBytes: n(0), RxErrors: n(2), TxBytes: n(8), TxErrors: n(10)}
+		i := statsapi.InterfaceStats{Name: l.name, RxBytes: &l.counts[0], RxErrors: &l.counts[2], TxBytes: &l.counts[8], TxErrors: &l.counts[10]}
 		if out.Name == "" {
 			out.InterfaceStats = i
 		}
 		out.Interfaces = append(out.Interfaces, i)
+	}
+	return out
+}
+
+// link is a line of /proc/net/dev: bytes, packets, errors and drops received are at 0 to 3, those
+// transmitted at 8 to 11.
+type link struct {
+	name   string
+	counts [16]uint64
+}
+
+// interfaces parses /proc/net/dev.
+func interfaces(content string) []*link {
+	var out []*link
+	for line := range strings.Lines(content) {
+		name, rest, ok := strings.Cut(line, ":")
+		f := strings.Fields(rest)
+		if !ok || len(f) < 16 {
+			continue
+		}
+		l := &link{name: strings.TrimSpace(name)}
+		for i := range l.counts {
+			l.counts[i], _ = strconv.ParseUint(f[i], 10, 64)
+		}
+		out = append(out, l)
 	}
 	return out
 }

@@ -60,7 +60,7 @@ func (p *page) add(name, kind, help string, value float64, at int64, labels ...s
 			if i > 0 {
 				b.WriteByte(',')
 			}
-			fmt.Fprintf(b, "%s=%q", labels[i], labels[i+1])
+			b.WriteString(labels[i] + `="` + escape.Replace(labels[i+1]) + `"`)
 		}
 		b.WriteByte('}')
 	}
@@ -70,6 +70,9 @@ func (p *page) add(name, kind, help string, value float64, at int64, labels ...s
 	}
 	b.WriteByte('\n')
 }
+
+// escape escapes the value of a label.
+var escape = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 
 func (p *page) write(w http.ResponseWriter) {
 	sort.Strings(p.order)
@@ -90,88 +93,37 @@ func (c *Collector) ServeResource(w http.ResponseWriter, r *http.Request) {
 		failed = 1
 		s = &statsapi.Summary{}
 	}
-	p.add("scrape_error", "gauge", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise", failed, 0)
+	p.add("scrape_error", "gauge", "[ALPHA] 1 if there was an error while getting container metrics, 0 otherwise", failed, 0)
 	p.add("resource_scrape_error", "gauge", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise", failed, 0)
-	cpu := func(name, what string, u *statsapi.CPUStats, labels ...string) {
-		if u != nil && u.UsageCoreNanoSeconds != nil {
-			p.add(name, "counter", "[STABLE] Cumulative cpu time consumed by the "+what+" in core-seconds", float64(*u.UsageCoreNanoSeconds)/second, u.Time.UnixMilli(), labels...)
-		}
-	}
-	mem := func(name, what string, u *statsapi.MemoryStats, labels ...string) {
-		if u != nil && u.WorkingSetBytes != nil {
-			p.add(name, "gauge", "[STABLE] Current working set of the "+what+" in bytes", float64(*u.WorkingSetBytes), u.Time.UnixMilli(), labels...)
-		}
-	}
-	cpu("node_cpu_usage_seconds_total", "node", s.Node.CPU)
-	mem("node_memory_working_set_bytes", "node", s.Node.Memory)
+	p.resource("node", "node", s.Node.CPU, s.Node.Memory, s.Node.Swap)
 	for i := range s.Pods {
 		pod := &s.Pods[i]
 		labels := []string{"namespace", pod.PodRef.Namespace, "pod", pod.PodRef.Name}
-		cpu("pod_cpu_usage_seconds_total", "pod", pod.CPU, labels...)
-		mem("pod_memory_working_set_bytes", "pod", pod.Memory, labels...)
+		p.resource("pod", "pod", pod.CPU, pod.Memory, pod.Swap, labels...)
 		for j := range pod.Containers {
 			k := &pod.Containers[j]
 			labels := append([]string{"container", k.Name}, labels...)
-			cpu("container_cpu_usage_seconds_total", "container", k.CPU, labels...)
-			mem("container_memory_working_set_bytes", "container", k.Memory, labels...)
-			p.add("container_start_time_seconds", "gauge", "[STABLE] Start time of the container since unix epoch in seconds", float64(k.StartTime.Unix()), 0, labels...)
+			p.resource("container", "container", k.CPU, k.Memory, k.Swap, labels...)
+			if !k.StartTime.IsZero() {
+				p.add("container_start_time_seconds", "gauge", "[STABLE] Start time of the container since unix epoch in seconds", float64(k.StartTime.UnixNano())/second, 0, labels...)
+			}
+			if k.Swap != nil && k.Swap.SwapUsageBytes != nil && k.Swap.SwapAvailableBytes != nil {
+				p.add("container_swap_limit_bytes", "gauge", "[ALPHA] Current amount of the container swap limit in bytes.", float64(*k.Swap.SwapUsageBytes+*k.Swap.SwapAvailableBytes), k.Swap.Time.UnixMilli(), labels...)
+			}
 		}
 	}
 	p.write(w)
 }
 
-// ServeCadvisor serves /metrics/cadvisor with those of upstream's metrics that the runtime
-// provides. Missing values are left out.
-func (c *Collector) ServeCadvisor(w http.ResponseWriter, r *http.Request) {
-	s, err := c.Summary(r.Context())
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	p := &page{}
-	for i := range s.Pods {
-		pod := &s.Pods[i]
-		cadvisor(p, pod.CPU, pod.Memory, "container", "", "namespace", pod.PodRef.Namespace, "pod", pod.PodRef.Name)
-		for j := range pod.Containers {
-			k := &pod.Containers[j]
-			labels := []string{"container", k.Name, "namespace", pod.PodRef.Namespace, "pod", pod.PodRef.Name}
-			cadvisor(p, k.CPU, k.Memory, labels...)
-			if k.Rootfs != nil && k.Rootfs.UsedBytes != nil {
-				p.add("container_fs_usage_bytes", "gauge", "Number of bytes that are consumed by the container on this filesystem.", float64(*k.Rootfs.UsedBytes), 0, labels...)
-			}
-		}
-		if pod.Network == nil {
-			continue
-		}
-		for _, n := range pod.Network.Interfaces {
-			labels := []string{"interface", n.Name, "namespace", pod.PodRef.Namespace, "pod", pod.PodRef.Name}
-			counter := func(name, help string, v *uint64) {
-				if v != nil {
-					p.add(name, "counter", help, float64(*v), 0, labels...)
-				}
-			}
-			counter("container_network_receive_bytes_total", "Cumulative count of bytes received", n.RxBytes)
-			counter("container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", n.TxBytes)
-			counter("container_network_receive_errors_total", "Cumulative count of errors encountered while receiving", n.RxErrors)
-			counter("container_network_transmit_errors_total", "Cumulative count of errors encountered while transmitting", n.TxErrors)
-		}
-	}
-	p.write(w)
-}
-
-func cadvisor(p *page, cpu *statsapi.CPUStats, m *statsapi.MemoryStats, labels ...string) {
+// resource writes the usage of the node, a pod or a container.
+func (p *page) resource(prefix, what string, cpu *statsapi.CPUStats, memory *statsapi.MemoryStats, swap *statsapi.SwapStats, labels ...string) {
 	if cpu != nil && cpu.UsageCoreNanoSeconds != nil {
-		p.add("container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed in seconds.", float64(*cpu.UsageCoreNanoSeconds)/second, cpu.Time.UnixMilli(), labels...)
+		p.add(prefix+"_cpu_usage_seconds_total", "counter", "[STABLE] Cumulative cpu time consumed by the "+what+" in core-seconds", float64(*cpu.UsageCoreNanoSeconds)/second, cpu.Time.UnixMilli(), labels...)
 	}
-	if m == nil {
-		return
+	if memory != nil && memory.WorkingSetBytes != nil {
+		p.add(prefix+"_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the "+what+" in bytes", float64(*memory.WorkingSetBytes), memory.Time.UnixMilli(), labels...)
 	}
-	gauge := func(name, help string, v *uint64) {
-		if v != nil {
-			p.add(name, "gauge", help, float64(*v), m.Time.UnixMilli(), labels...)
-		}
+	if swap != nil && swap.SwapUsageBytes != nil {
+		p.add(prefix+"_swap_usage_bytes", "gauge", "[STABLE] Current swap usage of the "+what+" in bytes. Reported only on non-windows systems", float64(*swap.SwapUsageBytes), swap.Time.UnixMilli(), labels...)
 	}
-	gauge("container_memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed", m.UsageBytes)
-	gauge("container_memory_working_set_bytes", "Current working set in bytes.", m.WorkingSetBytes)
-	gauge("container_memory_rss", "Size of RSS in bytes.", m.RSSBytes)
 }

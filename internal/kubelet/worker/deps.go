@@ -85,6 +85,27 @@ type Host interface {
 	RecursiveReadOnly(handler string) bool
 }
 
+// Metrics receives what is measured.
+type Metrics interface {
+	Probed(t probe.Target, kind probe.Kind, r probe.Result, took time.Duration)
+	// Stepped measures one step of the worker: "create", "sync" or "kill".
+	Stepped(operation string, took time.Duration)
+	// PodMade counts an attempt to make a sandbox.
+	PodMade(err error)
+	// PodRunning measures the start of a pod, since the worker was made and since its creation.
+	PodRunning(sinceSeen, sinceCreated time.Duration)
+	// ContainerStarted counts an attempt to start a container. code is the reason of a failure.
+	ContainerStarted(kind, code string)
+	// Volumes measures MountVolumes and UnmountVolumes.
+	Volumes(operation string, pod *corev1.Pod, took time.Duration, err error)
+}
+
+// Operations of Metrics.Volumes.
+const (
+	MountVolumes   = "volume_mount"
+	UnmountVolumes = "volume_unmount"
+)
+
 // Deps are the dependencies that all workers share.
 type Deps struct {
 	Runtime     internalapi.RuntimeService
@@ -101,8 +122,7 @@ type Deps struct {
 	Sources     spec.Sources
 	Host        Host
 	Users       *UserNamespaces
-	// ProbeCount counts probe results; may be nil.
-	ProbeCount func(t probe.Target, kind probe.Kind, r probe.Result)
+	Metrics     Metrics
 	// Fits reports whether the node has room for the pod's resize. reason and message are for the
 	// condition; an empty reason means that it has.
 	Fits func(pod *corev1.Pod) (reason, message string)

@@ -57,6 +57,10 @@ func (w *Worker) publish() (again time.Time) {
 			return at
 		}
 	}
+	if s.Phase == corev1.PodRunning && (w.old.Phase == corev1.PodPending || w.old.Phase == "") {
+		now := w.Now()
+		w.Metrics.PodRunning(now.Sub(w.seen), max(now.Sub(w.pod.CreationTimestamp.Time), 0))
+	}
 	w.unpublished, w.overwritten = time.Time{}, false
 	w.old = s
 	w.updateView()

@@ -147,7 +147,9 @@ func (w *Worker) prepare(ctx context.Context, p *plan) bool {
 		if !w.devicesReady(ctx, pod, running) {
 			return func() { w.retry("prepare") }
 		}
+		began := time.Now()
 		mounts, err := w.Volumes.Mount(ctx, pod, dir)
+		w.Metrics.Volumes(MountVolumes, pod, time.Since(began), err)
 		if err != nil {
 			if ctx.Err() == nil {
 				w.event(corev1.EventTypeWarning, "FailedMount", "Mounting", "%v", err)
@@ -263,6 +265,7 @@ func (w *Worker) makeSandbox(ctx context.Context, p *plan) {
 			}
 		}
 		id, err := w.Runtime.RunPodSandbox(ctx, config, handler)
+		w.Metrics.PodMade(err)
 		if err != nil {
 			return fail("create", err)
 		}
@@ -340,6 +343,21 @@ func (w *Worker) imageVolumes(ctx context.Context, pod *corev1.Pod, c *corev1.Co
 	return nil
 }
 
+// kindOf names the kind of a container in metrics.
+func kindOf(pod *corev1.Pod, name string) string {
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == name {
+			return "init_container"
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if pod.Spec.EphemeralContainers[i].Name == name {
+			return "ephemeral_container"
+		}
+	}
+	return "container"
+}
+
 // startContainer makes and starts a container whose image is present.
 func (w *Worker) startContainer(ctx context.Context, st start, sandbox *pleg.Sandbox) {
 	c := st.container.DeepCopy()
@@ -370,6 +388,7 @@ func (w *Worker) startContainer(ctx context.Context, st start, sandbox *pleg.San
 	options := w.containerOptions(pod, c, st, image, ips)
 	w.run(ctx, key, func(ctx context.Context) func() {
 		reason, err := w.create(ctx, pod, c, sandbox.Id, config, options)
+		w.Metrics.ContainerStarted(kindOf(pod, c.Name), reason)
 		return func() {
 			if err == nil {
 				delete(w.problems, c.Name)

@@ -249,7 +249,12 @@ func (w *Worker) release(ctx context.Context) time.Time {
 	pod, uid, dir := w.pod, w.pod.UID, w.dir()
 	w.run(ctx, "release", func(ctx context.Context) func() {
 		unmounted := make(chan error, 1)
-		go func() { unmounted <- w.Volumes.Unmount(ctx, uid, dir) }()
+		began := time.Now()
+		go func() {
+			err := w.Volumes.Unmount(ctx, uid, dir)
+			w.Metrics.Volumes(UnmountVolumes, pod, time.Since(began), err)
+			unmounted <- err
+		}()
 		var errs []error
 		for _, id := range sandboxes {
 			if err := w.Runtime.StopPodSandbox(ctx, id); err != nil && !notFound(err) {

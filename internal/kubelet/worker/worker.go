@@ -99,6 +99,8 @@ type Worker struct {
 	overwritten bool
 	republished time.Time
 
+	seen time.Time // when the worker was made
+
 	viewMu sync.RWMutex
 	view   View
 }
@@ -123,13 +125,13 @@ func New(d *Deps, pod *corev1.Pod, observed *pleg.Observed) *Worker {
 		pod: pod, static: status.IsStatic(pod), old: *pod.Status.DeepCopy(), observed: observed, tasks: map[string]*task{},
 		images: map[string]*images.Image{}, volumeImages: map[string]*runtimeapi.ImageSpec{}, crashes: map[string]crash{},
 		problems: map[string]problem{}, podProblem: map[string]problem{}, hidden: map[string]bool{}, replaced: map[string]string{}, messages: map[string]string{},
-		resources: map[string]*corev1.ResourceRequirements{}, effective: map[string]corev1.ResourceRequirements{}, startTime: metav1.NewTime(d.Now()).Rfc3339Copy(), plan: &plan{},
+		resources: map[string]*corev1.ResourceRequirements{}, effective: map[string]corev1.ResourceRequirements{}, seen: d.Now(), startTime: metav1.NewTime(d.Now()).Rfc3339Copy(), plan: &plan{},
 	}
 	if pod.Status.StartTime != nil {
 		w.startTime = *pod.Status.StartTime
 	}
 	w.probes = &probe.Set{
-		Prober: d.Prober, Changed: func() { w.post(func() {}) }, Unhealthy: w.unhealthy, Count: d.ProbeCount,
+		Prober: d.Prober, Changed: func() { w.post(func() {}) }, Unhealthy: w.unhealthy, Count: d.Metrics.Probed,
 	}
 	w.adoptResources()
 	w.adoptRestart()
@@ -207,7 +209,7 @@ func (w *Worker) Run(ctx context.Context) {
 		for _, fn := range news {
 			fn()
 		}
-		look := w.step(ctx)
+		look := w.measuredStep(ctx)
 		if w.stage == Gone {
 			w.Gone(w.pod.UID)
 			return
@@ -253,6 +255,19 @@ func (w *Worker) run(ctx context.Context, key string, action func(ctx context.Co
 			}
 		})
 	}()
+}
+
+// measuredStep takes a step and measures it.
+func (w *Worker) measuredStep(ctx context.Context) time.Time {
+	operation := "sync"
+	if w.stage > Syncing {
+		operation = "kill"
+	} else if len(w.observed.Sandboxes) == 0 {
+		operation = "create"
+	}
+	began := time.Now()
+	defer func() { w.Metrics.Stepped(operation, time.Since(began)) }()
+	return w.step(ctx)
 }
 
 // step advances the pod and publishes its status. It returns when to take the next step without
