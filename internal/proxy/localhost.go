@@ -76,6 +76,9 @@ func localTargets(p servicePlan) map[netip.AddrPort]localTarget {
 			targets[key] = localTarget{p.groups[t.group], time.Duration(t.affinity) * time.Second}
 		}
 	}
+	for key, t := range p.localhost {
+		targets[key] = localTarget{p.groups[t.group], time.Duration(t.affinity) * time.Second}
+	}
 	return targets
 }
 

@@ -66,6 +66,9 @@ type groupName struct {
 // servicePlan is the plan for one Service. It depends on nothing but the arguments of plan.
 type servicePlan struct {
 	frontends map[frontend]treatment
+	// localhost are load balancer addresses of a machine that has loopback addresses only. As for
+	// node ports, listeners serve them (ADR 40).
+	localhost map[netip.AddrPort]treatment
 	groups    map[groupName][]backend
 	affine    map[groupName]bool // groups used with session affinity
 	// local are this node's backends. A pod that reaches itself must be masqueraded.
@@ -79,7 +82,7 @@ type servicePlan struct {
 
 // plan computes this node's plan for a Service from the Service and its slices.
 func plan(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, me self) servicePlan {
-	p := servicePlan{frontends: map[frontend]treatment{}, groups: map[groupName][]backend{}, affine: map[groupName]bool{}}
+	p := servicePlan{frontends: map[frontend]treatment{}, localhost: map[netip.AddrPort]treatment{}, groups: map[groupName][]backend{}, affine: map[groupName]bool{}}
 	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == corev1.ClusterIPNone || svc.Spec.ClusterIP == "" {
 		return p
 	}
@@ -157,6 +160,13 @@ func (p *servicePlan) planPort(svc *corev1.Service, port corev1.ServicePort, all
 		addExternal(servicesMap, externalMap, ip, port.Port, "")
 	}
 	for _, ip := range loadBalancerIPs(svc, v4) {
+		if ip.IsLoopback() {
+			if proto == unix.IPPROTO_TCP && !inside.refuse && allows(sourceRanges(svc, v4), ip) {
+				p.localhost[netip.AddrPortFrom(ip, uint16(port.Port))] = inside
+				used[name] = true
+			}
+			continue
+		}
 		addExternal(servicesMap, externalMap, ip, port.Port, sourceRanges(svc, v4))
 	}
 	if port.NodePort != 0 && svc.Spec.Type != corev1.ServiceTypeClusterIP && hasFamily(svc, v4) {
@@ -231,6 +241,19 @@ func sourceRanges(svc *corev1.Service, v4 bool) string {
 		return "!"
 	}
 	return out
+}
+
+// allows reports whether source ranges contain the address.
+func allows(ranges string, a netip.Addr) bool {
+	if ranges == "" {
+		return true
+	}
+	for text := range strings.SplitSeq(ranges, ",") {
+		if r, err := netip.ParsePrefix(text); err == nil && r.Contains(a) {
+			return true
+		}
+	}
+	return false
 }
 
 // loosePrefix parses a range with leading zeros, which older versions accepted. An IPv4-mapped IPv6
