@@ -72,6 +72,9 @@ type Config struct {
 	ClusterDomain string
 	// NodePortRange is the range of Services' node ports. Default 30000-32767.
 	NodePortRange string
+	// LoadBalancerPool lists where Services of type LoadBalancer get addresses: ranges, or the
+	// words nodes, resources and none. Default nodes.
+	LoadBalancerPool []string
 
 	// StoreEndpoints are the URLs of an outside etcd that replaces the embedded one.
 	StoreEndpoints []string
@@ -166,6 +169,7 @@ func Default() Config {
 		ServiceCIDR:        "10.43.0.0/16",
 		ClusterDomain:      "cluster.local",
 		NodePortRange:      "30000-32767",
+		LoadBalancerPool:   []string{PoolNodes},
 		StorePrefix:        "/registry",
 		NodeMonitorGrace:   metav1.Duration{Duration: 40 * time.Second},
 		LegacyTokenPeriod:  metav1.Duration{Duration: 365 * 24 * time.Hour},
@@ -286,6 +290,7 @@ func (c *Config) Validate() error {
 	if c.NodeLeaseDuration.Duration < time.Second || c.NodeLeaseDuration.Duration%time.Second != 0 {
 		bad("node-lease-duration", c.NodeLeaseDuration.Duration.String(), "whole seconds, such as 40s")
 	}
+	c.validatePools(bad)
 	c.APIServer.validate(bad)
 	c.Controllers.validate(bad)
 	c.Observe.validate(bad)

@@ -68,6 +68,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 	}
 	if groups&Controlling != 0 {
 		topic(f, ControllerWork, c.addControlling)
+		topic(f, Network, c.addPool)
 	}
 	if groups&Controlling != 0 && groups&Server != 0 {
 		topic(f, ControllerWork, c.addLocalStorage)
@@ -177,6 +178,10 @@ func (c *Config) addAdmission(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", c.EnableAdmission, "admission `PLUGINS` to turn on in addition to the default ones")
 	f.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", c.DisableAdmission, "admission `PLUGINS` to turn off")
 	f.StringVar(&c.AdmissionConfig, "admission-control-config-file", c.AdmissionConfig, "AdmissionConfiguration `FILE` with settings of admission plugins")
+}
+
+func (c *Config) addPool(f *pflag.FlagSet) {
+	f.StringSliceVar(&c.LoadBalancerPool, "load-balancer-pool", c.LoadBalancerPool, "addresses of Services of type LoadBalancer: `RANGES`, nodes, resources or none\nA range is FIRST-LAST, a CIDR or an address, such as 192.168.1.240-192.168.1.250. One node answers ARP and NDP for each address. With nodes, Services share the nodes' own addresses. With resources, LoadBalancerPool objects hold the ranges; other values serve the Services without such a pool. With none, an add-on gives addresses.")
 }
 
 func (c *Config) addControlling(f *pflag.FlagSet) {

@@ -127,9 +127,13 @@ type Config struct {
 	ClusterName string
 	// PodCIDR is such as 10.42.0.0/16, of which each node gets a part; "" if another component
 	// assigns ranges.
-	PodCIDR            string
-	NodeCIDRMaskSize   int // such as 24, the prefix length of a node's part
-	ServiceCIDR        string
+	PodCIDR          string
+	NodeCIDRMaskSize int // such as 24, the prefix length of a node's part
+	ServiceCIDR      string
+	// LoadBalancerPool is the flag's value: ranges, nodes, resources or none.
+	LoadBalancerPool []string
+	// NodeListens names the ports where knarr itself listens on nodes' addresses, such as TCP/6443.
+	NodeListens        map[string]string
 	CACert             []byte // PEM, for root-ca-cert-publisher
 	SigningCert        []byte // PEM, the signers' CA
 	SigningKey         []byte // PEM; nil in a process without signers

@@ -25,6 +25,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/resourceclaim"
 	"github.com/knarr-project/knarr/internal/controllers/statefulset"
 	"github.com/knarr-project/knarr/internal/controllers/volume"
+	"github.com/knarr-project/knarr/internal/loadbalancer"
 )
 
 // All returns the one list of controllers in the order of their start: what others depend on comes
@@ -69,6 +70,7 @@ func All(m *Metrics) []controller.Starter {
 		accounts.TokenCleaner,
 		accounts.UnusedTokens,
 		network.ServiceCIDR,
+		loadbalancer.Controller,
 		network.LoadBalancerHint,
 		network.IngressHint,
 		endpoint.Slice,

@@ -524,10 +524,22 @@ func (s *Server) StartControllers(ctx context.Context) (func() error, error) {
 func ControllerConfig(cfg *config.Config) controller.Config {
 	return controller.Config{
 		ClusterName: "knarr", PodCIDR: cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: cfg.ServiceCIDR,
+		LoadBalancerPool: cfg.LoadBalancerPool, NodeListens: nodeListens(cfg),
 		ClusterSigningTime: cfg.Controllers.SigningDuration.Duration, NodeMonitorGrace: cfg.NodeMonitorGrace.Duration, TerminatedPodLimit: 12500, LegacyTokenPeriod: cfg.LegacyTokenPeriod.Duration,
 		LocalStorage: cfg.LocalStorage,
 		Elsewhere:    func(kind schema.GroupResource) bool { return cfg.Elsewhere(kind.Group, kind.Resource) },
 	}
+}
+
+// nodeListens names the ports of knarr on nodes' addresses. A Service must not take them.
+func nodeListens(cfg *config.Config) map[string]string {
+	ports := map[string]string{"TCP/10250": "the node's HTTPS API", "UDP/8472": "the pod network"}
+	for at, use := range map[string]string{cfg.Listen: "the API server", cfg.KubeletListen: "the node's HTTPS API"} {
+		if a, err := netip.ParseAddrPort(at); err == nil {
+			ports[fmt.Sprintf("TCP/%d", a.Port())] = use
+		}
+	}
+	return ports
 }
 
 // RunControllers runs every controller. Each has a client and an event recorder under its own name.

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/knarr-project/knarr/internal/image"
 	"github.com/knarr-project/knarr/internal/kubelet"
 	"github.com/knarr-project/knarr/internal/kubelet/settings"
+	"github.com/knarr-project/knarr/internal/loadbalancer/announce"
 	"github.com/knarr-project/knarr/internal/network"
 	"github.com/knarr-project/knarr/internal/network/policy"
 	"github.com/knarr-project/knarr/internal/process"
@@ -147,7 +149,24 @@ func (w *worker) startProxy(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	return process.Background(p.Run)(ctx)
+	return process.Background(func(ctx context.Context) error {
+		return announcing(ctx, w.cfg, c, w.log, p.Run)
+	})(ctx)
+}
+
+// announcing runs the proxy, and beside it the announcements of Services' addresses. Both read the
+// same Views.
+func announcing(ctx context.Context, cfg *config.Config, c client.Interface, log *slog.Logger, proxy func(context.Context) error) error {
+	ip, err := netip.ParseAddr(cfg.AdvertiseAddress)
+	if err != nil {
+		return fmt.Errorf("advertise-address: %w", err)
+	}
+	events := client.NewRecorder(c, "load-balancer", cfg.NodeName)
+	agent, err := announce.New(announce.Config{NodeName: cfg.NodeName, NodeIP: ip.Unmap(), Client: c, Events: events, Log: log.With("component", "load balancer")})
+	if err != nil {
+		return err
+	}
+	return process.Alongside(ctx, process.Part(events.Run), agent.Run, proxy)
 }
 
 func (w *worker) newPolicies() (*policy.Agent, error) {

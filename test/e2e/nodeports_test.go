@@ -17,6 +17,10 @@ func TestNodePortsAnswerOnAMachineWithOnlyLoopback(t *testing.T) {
 		c.loadProgram("harbour/web:v1", "../../examples/harbour/web")
 		c.apply(webOnANodePort)
 		c.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
+		c.eventually(time.Minute, "the load balancer's address answers", func() error {
+			_, err := c.get("http://127.0.0.1:8099/healthz")
+			return err
+		})
 		for _, host := range []string{"127.0.0.1", "localhost", "[::1]"} {
 			c.eventually(time.Minute, "the node port answers on "+host, func() error {
 				_, err := c.get("http://" + host + ":30090/healthz")
@@ -43,4 +47,9 @@ apiVersion: v1
 kind: Service
 metadata: {name: web}
 spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30090}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: balanced}
+spec: {type: LoadBalancer, selector: {app: web}, ports: [{port: 8099, targetPort: 8080}]}
 `

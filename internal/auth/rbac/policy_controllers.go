@@ -163,7 +163,15 @@ func clusterControllers() []controllerRole {
 			rule("patch update", "networking.k8s.io", "servicecidrs/finalizers servicecidrs/status"),
 			rule(read, "networking.k8s.io", "ipaddresses"),
 		}},
-		// These two explain pending addresses. Upstream has no such controllers.
+		// These three give addresses, and explain pending ones. Upstream has no such controllers.
+		{account: "load-balancer-controller", rules: []rbacv1.PolicyRule{
+			rule("get list patch watch", core, "services"),
+			rule("patch update", core, "services/status"),
+			rule(read, core, "nodes"),
+			rule(read, "discovery.k8s.io", "endpointslices"),
+			rule(read, "knarr.dev", "loadbalancerpools"),
+			rule("create get", "apiextensions.k8s.io", "customresourcedefinitions"),
+		}},
 		{account: "load-balancer-hint-controller", rules: []rbacv1.PolicyRule{
 			rule(read, core, "services"),
 		}},

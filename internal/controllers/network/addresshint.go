@@ -3,6 +3,7 @@ package network
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,12 +12,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controller"
+	"github.com/knarr-project/knarr/internal/loadbalancer"
 )
 
-// LoadBalancerHint and IngressHint explain pending addresses. Add-ons give addresses to Services of
-// type LoadBalancer and to Ingresses. An object without an address gets an event that names the
-// missing add-on and the way to go on.
+// LoadBalancerHint and IngressHint explain pending addresses that add-ons give: to Ingresses, and
+// to Services of another load balancer class. An object without an address gets an event that names
+// the missing add-on and the way to go on.
 var (
 	LoadBalancerHint = loadBalancerHint(hintGrace)
 	IngressHint      = ingressHint(hintGrace)
@@ -36,7 +39,10 @@ func loadBalancerHint(grace time.Duration) controller.Starter {
 		if err != nil {
 			return ifAllowed(ctx, err)
 		}
-		return hint(ctx, env, "load-balancer-hint-controller", grace, services, whyNoLoadBalancer)
+		off := slices.Contains(env.Config.LoadBalancerPool, config.PoolNone)
+		return hint(ctx, env, "load-balancer-hint-controller", grace, services, func(s *corev1.Service) string {
+			return whyNoLoadBalancer(s, off)
+		})
 	}}
 }
 
@@ -105,16 +111,21 @@ func (h *hints[T]) reconcile(_ context.Context, key controller.Key) (controller.
 	return controller.Result{After: due.Sub(now)}, nil
 }
 
-// whyNoLoadBalancer explains why a Service of type LoadBalancer has no address.
-func whyNoLoadBalancer(s *corev1.Service) string {
+// whyNoLoadBalancer explains why a Service of type LoadBalancer that an add-on serves has no
+// address: it has another class, or off says that all Services are left to add-ons. The load
+// balancer controller explains all others.
+func whyNoLoadBalancer(s *corev1.Service, off bool) string {
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) > 0 || s.DeletionTimestamp != nil {
 		return ""
 	}
-	note := "No controller has given this Service an address: the cluster has no load balancer of its own. " +
+	note := "No controller has given this Service an address: --load-balancer-pool is none, so an add-on has to. " +
 		"Install one, such as MetalLB."
-	if class := s.Spec.LoadBalancerClass; class != nil {
+	switch class := s.Spec.LoadBalancerClass; {
+	case class != nil && *class != loadbalancer.Class:
 		note = fmt.Sprintf("No controller of load balancer class %q has given this Service an address. "+
 			"Check that it runs.", *class)
+	case !off:
+		return ""
 	}
 	var ports []string
 	for _, p := range s.Spec.Ports {

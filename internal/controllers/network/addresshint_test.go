@@ -13,6 +13,7 @@ import (
 
 func TestPendingAddressesAreExplainedInEvents(t *testing.T) {
 	c := controllertest.New(t)
+	c.Config.LoadBalancerPool = []string{"none"}
 	c.Run(loadBalancerHint(0), ingressHint(0))
 	controllertest.Create(c, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{
 		Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}},
@@ -24,7 +25,7 @@ func TestPendingAddressesAreExplainedInEvents(t *testing.T) {
 	var service, ingress bool
 	c.Eventually("an event for the Service and one for the Ingress", func() string {
 		for _, e := range c.Events.List() {
-			service = service || strings.Contains(e, hintReason) && strings.Contains(e, "no load balancer of its own") && strings.Contains(e, "80/TCP at 3")
+			service = service || strings.Contains(e, hintReason) && strings.Contains(e, "--load-balancer-pool is none") && strings.Contains(e, "80/TCP at 3")
 			ingress = ingress || strings.Contains(e, hintReason) && strings.Contains(e, "spec.ingressClassName is not set")
 		}
 		if service && ingress {
@@ -46,16 +47,18 @@ func TestReasonsOfPendingAddresses(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		service *corev1.Service
+		off     bool
 		want    string
 	}{
-		"an address is there":      {service(func(s *corev1.Service) { s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "1.2.3.4"}} }), ""},
-		"another type":             {service(func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort }), ""},
-		"on its way out":           {service(func(s *corev1.Service) { s.DeletionTimestamp = new(metav1.Time) }), ""},
-		"a class of an add-on":     {service(func(s *corev1.Service) { s.Spec.LoadBalancerClass = &class }), `class "example.com/lb"`},
-		"node ports are named":     {service(func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30080 }), "80/TCP at 30080."},
-		"no node ports to tell of": {service(func(*corev1.Service) {}), "such as MetalLB."},
+		"an address is there":      {service(func(s *corev1.Service) { s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "1.2.3.4"}} }), true, ""},
+		"another type":             {service(func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort }), true, ""},
+		"on its way out":           {service(func(s *corev1.Service) { s.DeletionTimestamp = new(metav1.Time) }), true, ""},
+		"a class of an add-on":     {service(func(s *corev1.Service) { s.Spec.LoadBalancerClass = &class }), false, `class "example.com/lb"`},
+		"node ports are named":     {service(func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30080 }), true, "80/TCP at 30080."},
+		"no node ports to tell of": {service(func(*corev1.Service) {}), true, "such as MetalLB."},
+		"one that knarr serves":    {service(func(*corev1.Service) {}), false, ""},
 	} {
-		t.Run(name, func(t *testing.T) { holds(t, whyNoLoadBalancer(test.service), test.want) })
+		t.Run(name, func(t *testing.T) { holds(t, whyNoLoadBalancer(test.service, test.off), test.want) })
 	}
 
 	classes := func(_, name string) (*networkingv1.IngressClass, bool) {
