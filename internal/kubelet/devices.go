@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"sync"
 	"time"
@@ -22,13 +23,16 @@ type nodeDevices struct {
 	k       *Kubelet
 	plugins *devices.Manager
 	claims  *dra.Manager
+	// look asks for a look at claims of pods that are gone.
+	look chan struct{}
 }
 
 func newNodeDevices(k *Kubelet) *nodeDevices {
-	n := &nodeDevices{k: k, claims: &dra.Manager{Client: k.Client}}
+	n := &nodeDevices{k: k, look: make(chan struct{}, 1)}
 	n.plugins = devices.New(devices.Config{
 		Dir: filepath.Join(k.RootDir, "device-plugins"), Changed: func() { k.node.Kick() }, Touched: n.touched, Log: k.log, Now: k.Now,
 	})
+	n.claims = dra.New(dra.Config{Client: k.Client, NodeName: k.NodeName, Dir: k.RootDir, Touched: n.touched, Log: k.log})
 	return n
 }
 
@@ -40,12 +44,15 @@ func (n *nodeDevices) run(ctx context.Context) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			for ctx.Err() == nil {
-				if err := run(ctx); err != nil {
-					n.k.log.Error("a part for plugins has ended; it starts again in a minute", "part", what, "error", err)
+			for {
+				err := run(ctx)
+				if err == nil {
+					return
 				}
+				n.k.log.Error("a part for plugins has ended; it starts again in a minute", "part", what, "error", err)
 				select {
 				case <-ctx.Done():
+					return
 				case <-time.After(time.Minute):
 				}
 			}
@@ -53,10 +60,26 @@ func (n *nodeDevices) run(ctx context.Context) {
 	}
 	registry := &plugins.Watcher{
 		Dir: filepath.Join(n.k.RootDir, "plugins_registry"), Log: n.k.log,
-		Handlers: map[string]plugins.Handler{registerapi.DevicePlugin: n.plugins.Handler(ctx)},
+		Handlers: map[string]plugins.Handler{registerapi.DevicePlugin: n.plugins.Handler(ctx), registerapi.DRAPlugin: n.claims.Handler(ctx)},
 	}
 	part("device plugins", n.plugins.Run)
 	part("plugin registry", registry.Run)
+	part("resource slices", n.claims.Run)
+	part("claims of removed pods", n.unprepare)
+}
+
+// unprepare unprepares claims of removed pods until ctx ends.
+func (n *nodeDevices) unprepare(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-n.look:
+		}
+		if err := n.claims.Retain(ctx, n.alive); err != nil && ctx.Err() == nil {
+			n.k.log.Warn("cannot unprepare the claims of removed pods; trying again", "error", err)
+		}
+	}
 }
 
 // touched makes the pods show the health of their devices.
@@ -68,19 +91,25 @@ func (n *nodeDevices) touched(pods []types.UID) {
 	}
 }
 
-// retain frees the devices of pods that are gone.
-func (n *nodeDevices) retain(context.Context) {
-	alive := func(uid types.UID) bool {
-		n.k.mu.Lock()
-		w, admitted := n.k.workers[uid], n.k.admitted[uid] != nil
-		n.k.mu.Unlock()
-		if w == nil {
-			return admitted // its worker is about to start
-		}
-		return w.View().Stage < worker.Released
+// alive reports whether a pod may have devices.
+func (n *nodeDevices) alive(uid types.UID) bool {
+	n.k.mu.Lock()
+	w, admitted := n.k.workers[uid], n.k.admitted[uid] != nil
+	n.k.mu.Unlock()
+	if w == nil {
+		return admitted // its worker is about to start
 	}
-	if err := n.plugins.Retain(alive); err != nil {
+	return w.View().Stage < worker.Released
+}
+
+// retain frees the devices of pods that are gone. It does not wait for drivers.
+func (n *nodeDevices) retain() {
+	if err := n.plugins.Retain(n.alive); err != nil {
 		n.k.log.Warn("cannot write the checkpoint of devices", "error", err)
+	}
+	select {
+	case n.look <- struct{}{}:
+	default:
 	}
 }
 
@@ -93,15 +122,29 @@ func (n *nodeDevices) Prepare(ctx context.Context, pod *corev1.Pod) error {
 }
 
 func (n *nodeDevices) Container(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (*spec.Devices, error) {
-	return n.plugins.Container(ctx, pod, c)
+	out, err := n.plugins.Container(ctx, pod, c)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := n.claims.CDI(pod, c)
+	if err != nil || len(ids) == 0 {
+		return out, err
+	}
+	if out == nil {
+		out = &spec.Devices{}
+	}
+	for _, id := range ids {
+		out.AddCDI(id)
+	}
+	return out, nil
 }
 
-func (n *nodeDevices) Health(pod *corev1.Pod, container string) []corev1.ResourceStatus {
-	return n.plugins.Health(pod.UID, container)
+func (n *nodeDevices) Health(pod *corev1.Pod, c *corev1.Container) []corev1.ResourceStatus {
+	return append(n.plugins.Health(pod.UID, c.Name), n.claims.Health(pod, c)...)
 }
 
-func (n *nodeDevices) Release(_ context.Context, pod *corev1.Pod) error {
-	return n.plugins.Release(pod.UID)
+func (n *nodeDevices) Release(ctx context.Context, pod *corev1.Pod) error {
+	return errors.Join(n.plugins.Release(pod.UID), n.claims.Unprepare(ctx, pod.UID))
 }
 
 // byDriver reports whether a driver of dynamic resources provides the pod's extended resource. The

@@ -41,7 +41,7 @@ func (k *Kubelet) sourcesReady() {
 	for uid, o := range orphans {
 		k.orphanIn(k.ctx, uid, names[uid], o)
 	}
-	k.devices.retain(k.ctx)
+	k.devices.retain()
 }
 
 // housekeeping removes what ended pods left behind.
@@ -70,7 +70,7 @@ func (k *Kubelet) housekeeping(ctx context.Context) {
 			k.sweep(ctx)
 			k.sweepCgroups()
 			k.linkLogs()
-			k.devices.retain(ctx)
+			k.devices.retain()
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
@@ -47,6 +48,12 @@ func fieldsOf(obj client.Object) fields.Set {
 	if pod, ok := obj.(*corev1.Pod); ok {
 		set["spec.nodeName"], set["status.phase"] = pod.Spec.NodeName, string(pod.Status.Phase)
 	}
+	if slice, ok := obj.(*resourcev1.ResourceSlice); ok {
+		set[resourcev1.ResourceSliceSelectorDriver] = slice.Spec.Driver
+		if slice.Spec.NodeName != nil {
+			set[resourcev1.ResourceSliceSelectorNodeName] = *slice.Spec.NodeName
+		}
+	}
 	return set
 }
 
@@ -61,7 +68,7 @@ type memoryView struct {
 }
 
 // View implements client.Interface. Field selectors see metadata.name and metadata.namespace, and
-// spec.nodeName and status.phase of pods.
+// spec.nodeName and status.phase of pods, and spec.nodeName and spec.driver of ResourceSlices.
 func (m *Memory) View(_ context.Context, res schema.GroupVersionResource, s client.Scope) (client.View, error) {
 	in, err := newScope(s)
 	if err != nil {

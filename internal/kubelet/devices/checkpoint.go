@@ -1,11 +1,7 @@
 package devices
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
-	"hash/fnv"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,22 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/knarr-project/knarr/internal/durable"
+	"github.com/knarr-project/knarr/internal/kubelet/checkpoint"
 )
 
 const (
 	// checkpointName and the layout of the file are upstream's, because tools read it. The checksum
 	// is our own.
 	checkpointName = "kubelet_internal_checkpoint"
-	// maxCheckpoint limits the file. A node with thousands of devices stays far below.
-	maxCheckpoint = 16 << 20
 )
-
-// checkpoint is the content of the file.
-type checkpoint struct {
-	Data     json.RawMessage
-	Checksum uint64
-}
 
 type checkpointData struct {
 	PodDeviceEntries  []entry
@@ -48,31 +36,11 @@ type entry struct {
 	AllocResp     []byte
 }
 
-func checksum(data []byte) uint64 {
-	h := fnv.New64a()
-	h.Write(data)
-	return h.Sum64()
-}
-
 // save writes the checkpoint.
 func (m *Manager) save() error {
 	m.saving.Lock()
 	defer m.saving.Unlock()
-	data, err := json.Marshal(m.snapshot())
-	if err != nil {
-		return fmt.Errorf("checkpoint of devices: %w", err)
-	}
-	file, err := json.Marshal(checkpoint{Data: data, Checksum: checksum(data)})
-	if err != nil {
-		return fmt.Errorf("checkpoint of devices: %w", err)
-	}
-	if len(file) > maxCheckpoint {
-		return fmt.Errorf("checkpoint of devices: %d bytes are more than %d", len(file), maxCheckpoint)
-	}
-	if err := os.MkdirAll(m.Dir, 0o750); err != nil {
-		return fmt.Errorf("checkpoint of devices: %w", err)
-	}
-	return durable.WriteFile(filepath.Join(m.Dir, checkpointName), file)
+	return checkpoint.Write(filepath.Join(m.Dir, checkpointName), m.snapshot())
 }
 
 // snapshot returns the state to write.
@@ -120,7 +88,8 @@ func byNode(a *allocation) map[string][]string {
 // load reads the checkpoint. Resources have no devices until their plugins register again.
 func (m *Manager) load() {
 	path := filepath.Join(m.Dir, checkpointName)
-	data, err := readCheckpoint(path)
+	var data checkpointData
+	err := checkpoint.Read(path, &data)
 	if errors.Is(err, os.ErrNotExist) {
 		m.fresh = true
 		return
@@ -174,35 +143,4 @@ func (m *Manager) restore(e entry) {
 	if m.resources[e.ResourceName] == nil {
 		m.resources[e.ResourceName] = &resourceState{devices: map[string]device{}, stopped: m.Now()}
 	}
-}
-
-func readCheckpoint(path string) (*checkpointData, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxCheckpoint+1))
-	if err != nil {
-		return nil, err
-	}
-	return parseCheckpoint(raw)
-}
-
-func parseCheckpoint(raw []byte) (*checkpointData, error) {
-	if len(raw) > maxCheckpoint {
-		return nil, fmt.Errorf("the file is larger than %d bytes", maxCheckpoint)
-	}
-	var file checkpoint
-	if err := json.Unmarshal(raw, &file); err != nil {
-		return nil, err
-	}
-	if sum := checksum(file.Data); sum != file.Checksum {
-		return nil, fmt.Errorf("the checksum is %d, the file says %d", sum, file.Checksum)
-	}
-	var data checkpointData
-	if err := json.Unmarshal(file.Data, &data); err != nil {
-		return nil, err
-	}
-	return &data, nil
 }

@@ -67,7 +67,7 @@ type Devices interface {
 	// Container returns what a container needs to use its devices; nil if it has none.
 	Container(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (*spec.Devices, error)
 	// Health returns the health of the container's devices.
-	Health(pod *corev1.Pod, container string) []corev1.ResourceStatus
+	Health(pod *corev1.Pod, c *corev1.Container) []corev1.ResourceStatus
 	// Release frees the devices of a pod of which nothing runs.
 	Release(ctx context.Context, pod *corev1.Pod) error
 }

@@ -161,7 +161,7 @@ func (w *Worker) generate() corev1.PodStatus {
 		LastWords: w.terminationMessage, Resources: w.resources, HostIPs: w.Host.IPs(), Ended: w.stage >= Terminated && w.endRequested(),
 		SandboxReady: w.stage < Terminated && w.observed.Sandbox().Ready(), StartTime: w.startTime, RuntimeName: w.RuntimeName,
 		Resize: w.resizeConditions(), PodResources: w.resize.podResources(), RestartingAll: w.restartAll.message, Now: w.Now(),
-		Devices: func(c *corev1.Container) []corev1.ResourceStatus { return w.Devices.Health(w.pod, c.Name) },
+		Devices: func(c *corev1.Container) []corev1.ResourceStatus { return w.Devices.Health(w.pod, c) },
 	}
 	if w.failure != nil {
 		in.Failed, in.FailedReason, in.FailedMessage = w.failure.Cause, w.failure.Reason, w.failure.Message
