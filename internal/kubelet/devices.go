@@ -14,7 +14,9 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/devices"
 	"github.com/knarr-project/knarr/internal/kubelet/dra"
 	"github.com/knarr-project/knarr/internal/kubelet/plugins"
+	"github.com/knarr-project/knarr/internal/kubelet/podresources"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
+	"github.com/knarr-project/knarr/internal/kubelet/status"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
 )
 
@@ -64,6 +66,10 @@ func (n *nodeDevices) run(ctx context.Context) {
 	}
 	part("device plugins", n.plugins.Run)
 	part("plugin registry", registry.Run)
+	resources := &podresources.Server{
+		Socket: filepath.Join(n.k.RootDir, "pod-resources", "kubelet.sock"), Pods: n.k.activePods, Devices: n.plugins, Claims: n.claims,
+	}
+	part("pod resources", resources.Run)
 	part("resource slices", n.claims.Run)
 	part("claims of removed pods", n.unprepare)
 }
@@ -80,6 +86,17 @@ func (n *nodeDevices) unprepare(ctx context.Context) error {
 			n.k.log.Warn("cannot unprepare the claims of removed pods; trying again", "error", err)
 		}
 	}
+}
+
+// activePods returns the pods that have not ended.
+func (k *Kubelet) activePods() []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, w := range k.Workers() {
+		if v := w.View(); v.Stage < worker.Terminated && !status.Terminal(v.Status.Phase) {
+			out = append(out, v.Pod)
+		}
+	}
+	return out
 }
 
 // touched makes the pods show the health of their devices.
