@@ -62,8 +62,8 @@ func (m *Manager) ofNode(driver string) string {
 	return set.AsSelector().String()
 }
 
-// presence compares a driver's presence with what is planned: the ResourceSlices of a driver without
-// a connected instance are removed after a delay.
+// presence plans the removal of the ResourceSlices of a driver without a connected instance, or
+// cancels it.
 func (m *Manager) presence(life context.Context, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
