@@ -31,6 +31,9 @@ type Config struct {
 	// RunDir holds sockets and pid files. Default /run/knarr/default, or another folder below
 	// /run/knarr for another data folder.
 	RunDir string
+	// KubeletDir is the node agent's folder with pods, drivers and plugins. Default:
+	// /var/lib/kubelet for the cluster in /var/lib/knarr if it is free, else DataDir/kubelet.
+	KubeletDir string
 	// Listen is the API server's address, host:port. Default 0.0.0.0:6443.
 	Listen string
 	// AdvertiseAddress is the address at which other machines reach this one. Default: that of the
@@ -188,6 +191,9 @@ func Default() Config {
 	}
 }
 
+// maxKubeletDir leaves room for the names of plugins' sockets.
+const maxKubeletDir = 60
+
 // maxRunDir leaves room for the names of containerd's sockets.
 const maxRunDir = 60
 
@@ -303,6 +309,9 @@ func (c *Config) Validate() error {
 	case "debug", "info", "warn", "error":
 	default:
 		bad("log-level", c.LogLevel, "debug, info, warn or error")
+	}
+	if c.KubeletDir != "" && (!filepath.IsAbs(c.KubeletDir) || filepath.Clean(c.KubeletDir) != c.KubeletDir || len(c.KubeletDir) > maxKubeletDir) {
+		bad("kubelet-dir", c.KubeletDir, fmt.Sprintf("an absolute path without \"..\" of at most %d characters", maxKubeletDir))
 	}
 	if len(c.RunDir) > maxRunDir {
 		bad("run-dir", c.RunDir, fmt.Sprintf("at most %d characters: the runtime's sockets below it have a limit of 107", maxRunDir))

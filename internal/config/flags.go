@@ -135,6 +135,7 @@ func (c *Config) addNode(f *pflag.FlagSet) {
 	f.IntVar(&c.ImageGCLow, "image-gc-low-threshold", c.ImageGCLow, "`PERCENT` of disk use at which the removal of images ends")
 	f.StringSliceVar(&c.LocalStoragePaths, "local-storage-path", c.LocalStoragePaths, "folder for volumes of this node, as `PATH` or NAME=PATH (default: DATA-DIR/volumes)\nPATH alone is the folder of the default StorageClass. The parameter `folder` of a class selects another one by its NAME.")
 	f.IntVar(&c.LocalStorageReserved, "local-storage-reserved", c.LocalStorageReserved, "`PERCENT` of the disk that volumes of this node leave free")
+	f.StringVar(&c.KubeletDir, "kubelet-dir", c.KubeletDir, "`DIR` where the node agent keeps pods, and where drivers register (default: /var/lib/kubelet if free)\nManifests of CSI drivers and device plugins expect /var/lib/kubelet. The default is DATA-DIR/kubelet if another kubelet uses /var/lib/kubelet, or if the data folder is not /var/lib/knarr.")
 	f.StringVar(&c.KubeletListen, "kubelet-listen", c.KubeletListen, "`IP:PORT` of the node's own HTTPS API")
 	f.StringVar(&c.RegistryHosts, "registry-hosts", c.RegistryHosts, "`DIR` with a REGISTRY/hosts.toml for each image registry that has mirrors (default: DATA-DIR/registries)\nThe format is containerd's.")
 	f.StringVar(&c.StaticPods, "static-pods", c.StaticPods, "`DIR` of manifests of static pods (default: DATA-DIR/manifests)")

@@ -46,6 +46,8 @@ type Config struct {
 	// Flagz returns the content of /flagz. If nil, the page does not exist.
 	Flagz   func() map[string]string
 	Volumes Volumes
+	// VolumesInUse lists attached volumes that must not be detached; may be nil.
+	VolumesInUse func() []string
 
 	// CgroupRoot is the parent cgroup of kubepods; default "/". With NoCgroups the runtime makes
 	// the pods' cgroups.

@@ -145,6 +145,6 @@ func (k *Kubelet) nodeConfig() (node.Config, error) {
 		ReportPeriod: s.NodeStatusReportFrequency.Duration, CheckPeriod: s.NodeStatusUpdateFrequency.Duration, MaxImages: int(*s.NodeStatusMaxImages),
 		ProviderID: s.ProviderID, Unregistered: !*s.RegisterNode, Port: port,
 		Devices: k.devices.plugins.Capacity, ForgetDevices: k.devices.plugins.Fresh(),
-		Healthy: k.canStartPods, Pressure: func() node.Pressure { return k.evictions.Pressure() }, Events: k.Events, Now: k.Now, Log: k.log,
+		VolumesInUse: k.volumesInUse, Healthy: k.canStartPods, Pressure: func() node.Pressure { return k.evictions.Pressure() }, Events: k.Events, Now: k.Now, Log: k.log,
 	}, nil
 }

@@ -154,7 +154,7 @@ func runDir(cfg *config.Config) string {
 
 // restore restores the data folder's earlier state and removes the run folder.
 func (b folderState) restore(cfg *config.Config) error {
-	errs := []error{here().Forget(cfg.DataDir)}
+	errs := []error{here().Forget(cfg.DataDir), releaseKubeletDir(cfg.DataDir)}
 	for _, dir := range []string{cfg.DataDir, runDir(cfg)} {
 		err := cri.UnmountBelow(dir)
 		if err == nil {

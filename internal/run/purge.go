@@ -39,6 +39,7 @@ func Purge(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	step("pod network", network.Purge(networkConfig(cfg, nil)))
 	step("cgroups", removeCgroups(ctx, cfg.CgroupRoot))
 	step("container logs", logs.Purge(cfg.Path("kubelet")))
+	step("kubelet folder", releaseKubeletDir(cfg.DataDir))
 	for what, dir := range map[string]string{"data folder": cfg.DataDir, "run folder": cfg.RunDir} {
 		// Content that is still mounted below may be user data, so a folder is only removed when
 		// nothing is mounted.

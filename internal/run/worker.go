@@ -202,9 +202,20 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	}
 	w.followCluster()
 	events := client.NewRecorder(c, "kubelet", w.cfg.NodeName)
+	root, err := kubeletDir(w.cfg, w.log)
+	if err != nil {
+		return nil, err
+	}
 	var agent *kubelet.Kubelet
 	disks := local.New(local.Options{Client: c, NodeName: w.cfg.NodeName, Folders: w.cfg.LocalFolders(), Reserved: w.cfg.LocalStorageReserved, List: localFolderList(w.cfg), Log: w.log.With("component", "local volumes")})
-	volumes := volume.New(volume.Options{Client: c, Local: disks.Prepare, NodeName: w.cfg.NodeName, Log: w.log.With("component", "volumes"), Allocatable: func() corev1.ResourceList { return agent.Allocatable() }})
+	drivers := volume.NewCSI(volume.CSIOptions{
+		Client: c, NodeName: w.cfg.NodeName, RootDir: root, Events: events, Log: w.log.With("component", "volumes"),
+		Announce: func(ctx context.Context, name string) error { return agent.AnnounceVolume(ctx, name) }, Released: func() { agent.VolumeReleased() },
+	})
+	volumes := volume.New(volume.Options{
+		Client: c, Local: disks.Prepare, NodeName: w.cfg.NodeName, Log: w.log.With("component", "volumes"), CSI: drivers,
+		Allocatable: func() corev1.ResourceList { return agent.Allocatable() },
+	})
 	var annotations func() map[string]string
 	var owned func(*corev1.Node) error
 	if w.joined != nil {
@@ -219,7 +230,7 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	agent, err = kubelet.New(kubelet.Config{
 		ClientCertificate: certificate, RenewErrors: renewErrors, Server: server,
 		NodeAnnotations: annotations, NodeOwned: owned,
-		NodeName: w.cfg.NodeName, RootDir: w.cfg.Path("kubelet"), Client: c, Events: events,
+		NodeName: w.cfg.NodeName, RootDir: root, VolumesInUse: drivers.VolumesInUse, Client: c, Events: events,
 		Runtime: w.runtime.Runtime, Images: w.runtime.Images, RuntimeEndpoint: w.runtime.Endpoint, Settings: w.settings, Flagz: w.flagz, Volumes: volumes,
 		LogsDir: w.logsDir(), CgroupRoot: w.cfg.CgroupRoot, Listen: w.nodeListen(), TLS: serving,
 		NodeIPs: []string{w.cfg.NodeAddress()}, NodeLabels: w.cfg.NodeLabels,
@@ -229,7 +240,7 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	return process.Background(func(ctx context.Context) error {
-		return process.Alongside(ctx, process.Part(events.Run), process.Part(volumes.Run), disks.Run, agent.Run)
+		return process.Alongside(ctx, process.Part(events.Run), process.Part(volumes.Run), disks.Run, drivers.Run, agent.Run)
 	})(ctx)
 }
 

@@ -62,8 +62,7 @@ func hasFinalizer(claim *corev1.PersistentVolumeClaim, name string) bool {
 }
 
 // mountClaim mounts a persistent volume.
-func (m *Manager) mountClaim(ctx context.Context, known *mounted, volume *corev1.Volume) (MountPoint, error) {
-	pod := known.pod
+func (m *Manager) mountClaim(ctx context.Context, known *mounted, pod *corev1.Pod, podDir string, volume *corev1.Volume) (MountPoint, error) {
 	persistent, claim, err := m.claimed(ctx, pod, volume)
 	if err != nil {
 		return MountPoint{}, err
@@ -83,15 +82,19 @@ func (m *Manager) mountClaim(ctx context.Context, known *mounted, volume *corev1
 		}
 		return MountPoint{HostPath: source.HostPath.Path, ReadOnly: readOnly}, nil
 	case source.Local != nil:
-		return m.mountLocalVolume(ctx, known, volume, persistent, readOnly, block)
+		return m.mountLocalVolume(ctx, pod, podDir, volume.Name, persistent, readOnly, block)
 	case source.CSI != nil:
-		return m.mountCSIPersistent(ctx, known, volume, persistent, readOnly, block)
+		return m.mountCSIPersistent(ctx, known, csiClaim{pod: pod, podDir: podDir, name: volume.Name, persistent: persistent, claim: claim, readOnly: readOnly, block: block})
+	case source.NFS != nil && block:
+		return MountPoint{}, fmt.Errorf("PV %s: nfs volumes have no volumeMode Block", persistent.Name)
+	case source.NFS != nil:
+		return m.mountNFS(ctx, pod, podDir, persistent.Name, source.NFS, persistent.Spec.MountOptions, readOnly || source.NFS.ReadOnly)
 	}
-	return MountPoint{}, fmt.Errorf("PV %s: this node mounts local, hostPath and CSI volumes; for others (NFS, iSCSI, cloud disks) install their CSI driver", persistent.Name)
+	return MountPoint{}, fmt.Errorf("PV %s: this node mounts local, hostPath, nfs and CSI volumes; for others (iSCSI, cloud disks) install their CSI driver", persistent.Name)
 }
 
 // mountLocalVolume mounts a local volume. The node's provisioner attaches its own volumes first.
-func (m *Manager) mountLocalVolume(ctx context.Context, known *mounted, volume *corev1.Volume, persistent *corev1.PersistentVolume, readOnly, block bool) (MountPoint, error) {
+func (m *Manager) mountLocalVolume(ctx context.Context, pod *corev1.Pod, podDir, name string, persistent *corev1.PersistentVolume, readOnly, block bool) (MountPoint, error) {
 	path := persistent.Spec.Local.Path
 	if local.Ours(persistent) && m.Local != nil {
 		var err error
@@ -100,14 +103,14 @@ func (m *Manager) mountLocalVolume(ctx context.Context, known *mounted, volume *
 		}
 	}
 	if block {
-		device, err := mapLocalDevice(known.dir, path, persistent.Name)
+		device, err := mapLocalDevice(podDir, path, persistent.Name)
 		return MountPoint{HostPath: device, ReadOnly: readOnly, Block: true}, err
 	}
-	dir := filepath.Join(known.dir, volumesDir, localPluginDir, persistent.Name)
-	if err := mountLocal(known.pod, path, dir, readOnly); err != nil {
+	dir := filepath.Join(podDir, volumesDir, localPluginDir, persistent.Name)
+	if err := mountLocal(pod, path, dir, readOnly); err != nil {
 		return MountPoint{}, err
 	}
-	if err := rememberClaimDir(known.dir, volume.Name, dir); err != nil {
+	if err := rememberClaimDir(podDir, name, dir); err != nil {
 		return MountPoint{}, err
 	}
 	return MountPoint{HostPath: dir, ReadOnly: readOnly, SELinuxRelabel: true}, nil

@@ -26,24 +26,36 @@ type CSIOptions struct {
 	// RootDir is the node agent's folder. Drivers register in RootDir/plugins_registry; volumes are
 	// staged in RootDir/plugins.
 	RootDir string
-	Log     *slog.Logger
+	// Announce returns when the node's status lists a volume as in use, so that the cluster does
+	// not detach it. May be nil.
+	Announce func(ctx context.Context, volume string) error
+	// Released is called when a volume is not in use any more. May be nil.
+	Released func()
+	// Events records what happens to volumes on their pods. May be nil.
+	Events client.Recorder
+	Log    *slog.Logger
 }
 
 // CSI holds the drivers registered on this node. It is safe for concurrent use.
 type CSI struct {
 	CSIOptions
 
-	mu      sync.Mutex            // guards drivers
-	drivers map[string]*csiDriver // by name
+	records *csiRecords
+	// staging has a key for each volume: its users do not change while it is staged or unstaged.
+	staging *operations
+	// exhausted receives the name of a driver that has no room for another volume.
+	exhausted chan string
 
-	// serializes stage and unstage, so that the users of a staged volume do not change meanwhile
-	staging sync.Mutex
+	mu       sync.Mutex            // guards what follows
+	drivers  map[string]*csiDriver // by name
+	abnormal map[string]string     // the last reported condition of volumes, by target path
 }
 
 // csiDriver is a registered driver.
 type csiDriver struct {
 	name         string
-	socket       string // the registration socket
+	socket       socketID // the registration socket
+	refreshed    time.Time
 	connection   *grpc.ClientConn
 	node         csispec.NodeClient
 	nodeID       string
@@ -55,7 +67,10 @@ func NewCSI(options CSIOptions) *CSI {
 	if options.Log == nil {
 		options.Log = slog.Default()
 	}
-	return &CSI{CSIOptions: options, drivers: map[string]*csiDriver{}}
+	return &CSI{
+		CSIOptions: options, records: &csiRecords{rootDir: options.RootDir}, staging: newOperations(), exhausted: make(chan string, 1),
+		drivers: map[string]*csiDriver{}, abnormal: map[string]string{},
+	}
 }
 
 // RegistrationDir is the folder for the drivers' registration sockets.
@@ -73,9 +88,23 @@ func (c *CSI) driver(name string) (*csiDriver, error) {
 	return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 }
 
+// maxCSIMessage limits each message of a driver.
+const maxCSIMessage = 4 << 20
+
+// dialSocket connects to a gRPC server on this machine. Every call has a deadline.
+func dialSocket(path string) (*grpc.ClientConn, error) {
+	bounded := func(ctx context.Context, method string, request, reply any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		ctx, cancel := context.WithTimeout(ctx, csiTimeout)
+		defer cancel()
+		return invoke(ctx, method, request, reply, connection, options...)
+	}
+	return grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxCSIMessage)), grpc.WithUnaryInterceptor(bounded))
+}
+
 // dialCSI connects to a driver's endpoint and reads its identity.
 func dialCSI(ctx context.Context, name, endpoint string) (*csiDriver, *csispec.NodeGetInfoResponse, error) {
-	connection, err := grpc.NewClient("unix://"+endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	connection, err := dialSocket(endpoint)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -3,7 +3,6 @@ package volume
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -32,41 +31,50 @@ type csiVolume struct {
 	pod        *corev1.Pod
 	handle     string
 	dir        string // POD/volumes/kubernetes.io~csi/NAME
+	target     string // where the driver mounts the volume, or puts the device, for the pod
 	attributes map[string]string
 	readOnly   bool
 	persistent *corev1.PersistentVolume // nil for inline volumes
+	claim      *corev1.PersistentVolumeClaim
 	claimed    *corev1.CSIPersistentVolumeSource
 	fsType     string
 	block      bool
+	label      string // SELinux label that the volume is mounted with, or ""
 	data       csiData
 }
 
-// target is the path where the driver mounts the volume for the pod.
-func (v *csiVolume) target() string { return filepath.Join(v.dir, "mount") }
+// csiClaim is a claim of a CSI volume in a pod.
+type csiClaim struct {
+	pod             *corev1.Pod
+	podDir, name    string // name is the volume's in the pod
+	persistent      *corev1.PersistentVolume
+	claim           *corev1.PersistentVolumeClaim
+	readOnly, block bool
+}
 
 // mountCSIPersistent mounts a claimed volume in three steps. The cluster attaches it, the driver
 // stages it once per node, and publishes it per pod.
-func (m *Manager) mountCSIPersistent(ctx context.Context, known *mounted, volume *corev1.Volume, persistent *corev1.PersistentVolume, readOnly, block bool) (MountPoint, error) {
-	pod, podDir, source := known.pod, known.dir, persistent.Spec.CSI
+func (m *Manager) mountCSIPersistent(ctx context.Context, known *mounted, c csiClaim) (MountPoint, error) {
+	source := c.persistent.Spec.CSI
 	v := &csiVolume{
-		pod: pod, handle: source.VolumeHandle, persistent: persistent, claimed: source, block: block, readOnly: readOnly || source.ReadOnly, fsType: source.FSType,
-		dir:        filepath.Join(podDir, volumesDir, csiPluginDir, persistent.Name),
+		pod: c.pod, handle: source.VolumeHandle, persistent: c.persistent, claim: c.claim, claimed: source, block: c.block, readOnly: c.readOnly || source.ReadOnly, fsType: source.FSType,
+		dir:        filepath.Join(c.podDir, volumesDir, csiPluginDir, c.persistent.Name),
 		attributes: maps.Clone(source.VolumeAttributes),
-		data:       csiData{SpecVolID: persistent.Name, VolumeHandle: source.VolumeHandle, DriverName: source.Driver, NodeName: m.NodeName, LifecycleMode: storagev1.VolumeLifecyclePersistent},
+		data: csiData{SpecVolID: c.persistent.Name, VolumeHandle: source.VolumeHandle, DriverName: source.Driver, NodeName: m.NodeName,
+			LifecycleMode: storagev1.VolumeLifecyclePersistent, Block: c.block},
 	}
-	if err := m.mountCSI(ctx, v, source.Driver); err != nil {
-		return MountPoint{}, err
+	v.target = targetOf(c.podDir, v.data)
+	if c.block {
+		if err := rememberDevice(c.podDir, csiPluginDir, c.persistent.Name, v.target); err != nil {
+			return MountPoint{}, err
+		}
 	}
-	known.republish[volume.Name] = v.republished()
-	if err := rememberClaimDir(podDir, volume.Name, v.target()); err != nil {
-		return MountPoint{}, err
-	}
-	return MountPoint{HostPath: v.target(), ReadOnly: v.readOnly, SELinuxRelabel: true, Block: block}, nil
+	return m.mountCSI(ctx, known, v, c.podDir, c.name)
 }
 
 // mountCSIInline mounts an ephemeral volume that the pod's spec defines.
-func (m *Manager) mountCSIInline(ctx context.Context, known *mounted, volume *corev1.Volume) (MountPoint, error) {
-	pod, podDir, source := known.pod, known.dir, volume.CSI
+func (m *Manager) mountCSIInline(ctx context.Context, known *mounted, pod *corev1.Pod, podDir string, volume *corev1.Volume) (MountPoint, error) {
+	source := volume.CSI
 	sum := sha256.Sum256([]byte(string(pod.UID) + volume.Name))
 	v := &csiVolume{
 		pod: pod, handle: fmt.Sprintf("csi-%x", sum), dir: filepath.Join(podDir, volumesDir, csiPluginDir, volume.Name),
@@ -76,48 +84,106 @@ func (m *Manager) mountCSIInline(ctx context.Context, known *mounted, volume *co
 		v.fsType = *source.FSType
 	}
 	v.data = csiData{SpecVolID: volume.Name, VolumeHandle: v.handle, DriverName: source.Driver, NodeName: m.NodeName, LifecycleMode: storagev1.VolumeLifecycleEphemeral}
-	if err := m.mountCSI(ctx, v, source.Driver); err != nil {
-		return MountPoint{}, err
-	}
-	known.republish[volume.Name] = v.republished()
-	if err := rememberClaimDir(podDir, volume.Name, v.target()); err != nil {
-		return MountPoint{}, err
-	}
-	return MountPoint{HostPath: v.target(), ReadOnly: v.readOnly, SELinuxRelabel: true}, nil
+	v.target = targetOf(podDir, v.data)
+	return m.mountCSI(ctx, known, v, podDir, volume.Name)
 }
 
-func (m *Manager) mountCSI(ctx context.Context, v *csiVolume, driverName string) error {
-	ctx, cancel := context.WithTimeout(ctx, csiTimeout)
-	defer cancel()
-	var err error
-	if v.driver, err = m.CSI.driver(driverName); err != nil {
+// targetOf is where a driver publishes a volume for the pod.
+func targetOf(podDir string, data csiData) string {
+	if data.Block {
+		return filepath.Join(rootOf(podDir), "plugins", "kubernetes.io", "csi", devicesDir, "publish", data.SpecVolID, filepath.Base(podDir))
+	}
+	return filepath.Join(podDir, volumesDir, csiPluginDir, data.SpecVolID, "mount")
+}
+
+// mountCSI mounts the volume, or what is missing of it. name is the volume's name in the pod.
+func (m *Manager) mountCSI(ctx context.Context, known *mounted, v *csiVolume, podDir, name string) (MountPoint, error) {
+	if err := m.readDriver(ctx, v); err != nil {
+		return MountPoint{}, err
+	}
+	published := v.alreadyPublished()
+	switch {
+	case !published:
+		if err := m.mountFresh(ctx, v); err != nil {
+			return MountPoint{}, err
+		}
+	case v.republished():
+		if err := m.publishCSI(ctx, v, m.stagedAt(v), nil); err != nil {
+			return MountPoint{}, err
+		}
+	}
+	if err := m.expand(ctx, v); err != nil {
+		return MountPoint{}, err
+	}
+	if !v.block {
+		if err := rememberClaimDir(podDir, name, v.target); err != nil {
+			return MountPoint{}, err
+		}
+	}
+	known.mu.Lock()
+	known.republish[name], known.growing[name] = v.republished(), v.mayGrow()
+	known.mu.Unlock()
+	return MountPoint{HostPath: v.target, ReadOnly: v.readOnly, SELinuxRelabel: v.label == "", Block: v.block}, nil
+}
+
+// readDriver finds the volume's driver and its CSIDriver object.
+func (m *Manager) readDriver(ctx context.Context, v *csiVolume) error {
+	object, err := client.Get[*storagev1.CSIDriver](ctx, m.Client, "", v.data.DriverName)
+	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	v.object, err = client.Get[*storagev1.CSIDriver](ctx, m.Client, "", driverName)
-	if apierrors.IsNotFound(err) {
-		v.object, err = nil, nil
+	if err == nil {
+		v.object = object
 	}
+	v.label = v.seLinuxLabel(seLinuxEnabled())
+	driver, err := m.CSI.driver(v.data.DriverName)
 	if err != nil {
+		if v.alreadyPublished() && !v.republished() {
+			return nil // the pod can run on while its driver restarts
+		}
 		return err
 	}
-	if err := v.checkLifecycle(); err != nil {
-		return err
-	}
-	if published, err := v.alreadyPublished(); err != nil || published {
-		return err
-	}
+	v.driver = driver
+	return v.checkLifecycle()
+}
+
+// mountFresh attaches, stages and publishes the volume.
+func (m *Manager) mountFresh(ctx context.Context, v *csiVolume) error {
 	publishContext, err := m.attached(ctx, v)
 	if err != nil {
 		return err
 	}
+	// From now on the volume is in use, and Unmount calls the driver.
+	if err := m.CSI.records.write(v.dir, v.data); err != nil {
+		return err
+	}
+	if v.data.AttachmentID != "" && m.CSI.Announce != nil {
+		if err := m.CSI.Announce(ctx, v.data.volumeName()); err != nil {
+			return fmt.Errorf("announce that volume %s is in use: %w", v.handle, err)
+		}
+		// The cluster may have detached it before it knew.
+		if publishContext, err = m.attached(ctx, v); err != nil {
+			return err
+		}
+	}
 	staged, err := m.stage(ctx, v, publishContext)
+	if err == nil {
+		err = m.publishCSI(ctx, v, staged, publishContext)
+	}
 	if err != nil {
+		m.CSI.noteExhausted(v.driver.name, err)
 		return err
 	}
-	if err := m.publishCSI(ctx, v, staged, publishContext); err != nil {
+	if v.block {
+		if err := checkBlockDevice(v.target); err != nil {
+			return fmt.Errorf("NodePublishVolume: %w", err)
+		}
+	}
+	if err := v.giveToGroup(); err != nil {
 		return err
 	}
-	return v.giveToGroup()
+	v.data.Published = true
+	return m.CSI.records.write(v.dir, v.data)
 }
 
 // checkLifecycle returns an error for an inline volume whose driver does not support inline
@@ -140,41 +206,26 @@ func (v *csiVolume) checkLifecycle() error {
 	return nil
 }
 
-// alreadyPublished reports whether the volume is mounted and the driver does not need another call.
-func (v *csiVolume) alreadyPublished() (bool, error) {
-	mounts, err := mountsBelow(v.target())
-	if err != nil || len(mounts) == 0 {
-		return false, err
+// alreadyPublished reports whether the volume is mounted completely.
+func (v *csiVolume) alreadyPublished() bool {
+	data, err := readCSIData(filepath.Join(v.dir, csiDataFile))
+	if err != nil || !data.Published || data.VolumeHandle != v.handle || data.DriverName != v.data.DriverName {
+		return false
 	}
-	return !v.republished(), nil
+	if v.block {
+		if checkBlockDevice(v.target) != nil {
+			return false
+		}
+	} else if mounts, err := mountsBelow(v.target); err != nil || len(mounts) == 0 {
+		return false
+	}
+	v.data = data
+	return true
 }
 
 // republished reports whether the driver requires repeated calls while the volume is mounted.
 func (v *csiVolume) republished() bool {
 	return v.object != nil && v.object.Spec.RequiresRepublish != nil && *v.object.Spec.RequiresRepublish
-}
-
-// attached returns the attachment's metadata. It does not wait: until the cluster's controller has
-// attached the volume it returns an error, and the pod is retried.
-func (m *Manager) attached(ctx context.Context, v *csiVolume) (map[string]string, error) {
-	if v.persistent == nil || v.object != nil && v.object.Spec.AttachRequired != nil && !*v.object.Spec.AttachRequired {
-		return nil, nil
-	}
-	sum := sha256.Sum256([]byte(v.handle + v.driver.name + m.NodeName))
-	name := fmt.Sprintf("csi-%x", sum)
-	attachment, err := client.Get[*storagev1.VolumeAttachment](ctx, m.Client, "", name)
-	if err != nil {
-		return nil, fmt.Errorf("volume %s is not attached to this node yet: %w", v.handle, err)
-	}
-	if !attachment.Status.Attached {
-		problem := ""
-		if attachment.Status.AttachError != nil {
-			problem = ": " + attachment.Status.AttachError.Message
-		}
-		return nil, fmt.Errorf("volume %s is not attached to this node yet%s", v.handle, problem)
-	}
-	v.data.AttachmentID = name
-	return attachment.Status.AttachmentMetadata, nil
 }
 
 // capability is the volume capability that the driver must provide.
@@ -190,7 +241,10 @@ func (v *csiVolume) capability() *csispec.VolumeCapability {
 	}
 	mount := &csispec.VolumeCapability_MountVolume{FsType: v.fsType}
 	if v.persistent != nil {
-		mount.MountFlags = v.persistent.Spec.MountOptions
+		mount.MountFlags = slices.Clone(v.persistent.Spec.MountOptions)
+	}
+	if v.label != "" {
+		mount.MountFlags = append(mount.MountFlags, fmt.Sprintf("context=%q", v.label))
 	}
 	if group := fsGroup(v.pod); group != nil && v.driver.capabilities[groupCapability] {
 		mount.VolumeMountGroup = fmt.Sprint(*group)
@@ -214,27 +268,32 @@ func csiAccessMode(modes []corev1.PersistentVolumeAccessMode, severalWriters boo
 	return csispec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
 }
 
+// stagedAt is the folder where the volume is staged, or "" if the driver does not stage it.
+func (m *Manager) stagedAt(v *csiVolume) string {
+	if v.persistent == nil || v.driver == nil || !v.driver.capabilities[stageCapability] {
+		return ""
+	}
+	return m.CSI.stagingDir(v.data)
+}
+
 // stage stages the volume on the node, once for all its pods, if the driver supports staging.
 func (m *Manager) stage(ctx context.Context, v *csiVolume, publishContext map[string]string) (string, error) {
-	if v.persistent == nil || !v.driver.capabilities[stageCapability] {
+	dir := m.stagedAt(v)
+	if dir == "" {
 		return "", nil
 	}
 	secrets, err := m.csiSecrets(ctx, v.claimed.NodeStageSecretRef)
 	if err != nil {
 		return "", err
 	}
-	m.CSI.staging.Lock()
-	defer m.CSI.staging.Unlock()
-	dir := m.CSI.stagingDir(v.driver.name, v.handle)
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return "", err
-	}
-	// Write the pod's record first: from now on the pod counts as a user of the staged volume.
-	if err := writeCSIData(v.dir, v.data); err != nil {
-		return "", err
-	}
-	_, err = v.driver.node.NodeStageVolume(ctx, &csispec.NodeStageVolumeRequest{
-		VolumeId: v.handle, PublishContext: publishContext, StagingTargetPath: dir, VolumeCapability: v.capability(), Secrets: secrets, VolumeContext: v.attributes,
+	err = m.CSI.staging.do(ctx, v.data.volumeName(), csiTimeout, func(ctx context.Context) error {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return err
+		}
+		_, err := v.driver.node.NodeStageVolume(ctx, &csispec.NodeStageVolumeRequest{
+			VolumeId: v.handle, PublishContext: publishContext, StagingTargetPath: dir, VolumeCapability: v.capability(), Secrets: secrets, VolumeContext: v.attributes,
+		})
+		return err
 	})
 	if err != nil {
 		return "", fmt.Errorf("MountVolume.MountDevice failed for volume %q: NodeStageVolume: %w", v.persistent.Name, err)
@@ -244,6 +303,9 @@ func (m *Manager) stage(ctx context.Context, v *csiVolume, publishContext map[st
 
 // publishCSI mounts the volume for the pod.
 func (m *Manager) publishCSI(ctx context.Context, v *csiVolume, staged string, publishContext map[string]string) error {
+	if v.driver == nil {
+		return nil
+	}
 	var reference *corev1.SecretReference
 	if v.claimed != nil {
 		reference = v.claimed.NodePublishSecretRef
@@ -254,96 +316,36 @@ func (m *Manager) publishCSI(ctx context.Context, v *csiVolume, staged string, p
 	if err != nil {
 		return err
 	}
-	attributes, err := m.csiAttributes(ctx, v)
+	attributes, tokens, err := m.csiAttributes(ctx, v)
 	if err != nil {
 		return err
 	}
-	if err := writeCSIData(v.dir, v.data); err != nil {
+	if tokens != "" && v.object.Spec.ServiceAccountTokenInSecrets != nil && *v.object.Spec.ServiceAccountTokenInSecrets {
+		if secrets == nil {
+			secrets = map[string]string{}
+		}
+		secrets[tokensKey] = tokens
+	} else if tokens != "" {
+		attributes[tokensKey] = tokens
+	}
+	if publishContext == nil && v.data.AttachmentID != "" { // published again
+		attachment, err := client.Get[*storagev1.VolumeAttachment](ctx, m.Client, "", v.data.AttachmentID)
+		if err != nil {
+			return err
+		}
+		publishContext = attachment.Status.AttachmentMetadata
+	}
+	if err := os.MkdirAll(filepath.Dir(v.target), 0o750); err != nil {
 		return err
 	}
 	_, err = v.driver.node.NodePublishVolume(ctx, &csispec.NodePublishVolumeRequest{
-		VolumeId: v.handle, PublishContext: publishContext, StagingTargetPath: staged, TargetPath: v.target(),
+		VolumeId: v.handle, PublishContext: publishContext, StagingTargetPath: staged, TargetPath: v.target,
 		VolumeCapability: v.capability(), Readonly: v.readOnly, Secrets: secrets, VolumeContext: attributes,
 	})
 	if err != nil {
 		return fmt.Errorf("NodePublishVolume: %w", err)
 	}
 	return nil
-}
-
-func (v *csiVolume) inlineSecret() *corev1.LocalObjectReference {
-	for i := range v.pod.Spec.Volumes {
-		if volume := &v.pod.Spec.Volumes[i]; volume.Name == v.data.SpecVolID && volume.CSI != nil {
-			return volume.CSI.NodePublishSecretRef
-		}
-	}
-	return nil
-}
-
-// csiAttributes adds what the CSIDriver object requests: pod information and tokens of the pod's
-// service account.
-func (m *Manager) csiAttributes(ctx context.Context, v *csiVolume) (map[string]string, error) {
-	attributes := map[string]string{}
-	maps.Copy(attributes, v.attributes)
-	if v.persistent == nil {
-		attributes["csi.storage.k8s.io/ephemeral"] = "true"
-	}
-	if v.object == nil {
-		return attributes, nil
-	}
-	if wanted := v.object.Spec.PodInfoOnMount; wanted != nil && *wanted {
-		account := v.pod.Spec.ServiceAccountName
-		if account == "" {
-			account = "default"
-		}
-		maps.Copy(attributes, map[string]string{
-			"csi.storage.k8s.io/pod.name": v.pod.Name, "csi.storage.k8s.io/pod.namespace": v.pod.Namespace, "csi.storage.k8s.io/pod.uid": string(v.pod.UID),
-			"csi.storage.k8s.io/serviceAccount.name": account, "csi.storage.k8s.io/ephemeral": fmt.Sprint(v.persistent == nil),
-		})
-	}
-	if len(v.object.Spec.TokenRequests) == 0 {
-		return attributes, nil
-	}
-	type issued struct {
-		Token string `json:"token"`
-	}
-	tokens := map[string]issued{}
-	for _, request := range v.object.Spec.TokenRequests {
-		var audiences []string
-		if request.Audience != "" {
-			audiences = []string{request.Audience}
-		}
-		seconds := int64(3600)
-		if request.ExpirationSeconds != nil {
-			seconds = *request.ExpirationSeconds
-		}
-		value, err := m.tokens.get(ctx, v.pod, audiences, seconds)
-		if err != nil {
-			return nil, err
-		}
-		tokens[request.Audience] = issued{Token: value}
-	}
-	encoded, err := json.Marshal(tokens)
-	if err != nil {
-		return nil, err
-	}
-	attributes["csi.storage.k8s.io/serviceAccount.tokens"] = string(encoded)
-	return attributes, nil
-}
-
-func (m *Manager) csiSecrets(ctx context.Context, reference *corev1.SecretReference) (map[string]string, error) {
-	if reference == nil {
-		return nil, nil
-	}
-	secret, err := client.Get[*corev1.Secret](ctx, m.Client, reference.Namespace, reference.Name)
-	if err != nil {
-		return nil, fmt.Errorf("CSI secret %s/%s: %w", reference.Namespace, reference.Name, err)
-	}
-	values := map[string]string{}
-	for key, value := range secret.Data {
-		values[key] = string(value)
-	}
-	return values, nil
 }
 
 // giveToGroup applies the pod's fsGroup according to the driver's fsGroupPolicy (KEP-1682).
@@ -359,12 +361,16 @@ func (v *csiVolume) giveToGroup() error {
 	case storagev1.NoneFSGroupPolicy:
 		return nil
 	case storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy:
-		if v.fsType == "" || v.persistent == nil || !slices.Contains(v.persistent.Spec.AccessModes, corev1.ReadWriteOnce) {
+		if v.fsType == "" || v.persistent == nil || !forOneNode(v.persistent.Spec.AccessModes) {
 			return nil
 		}
 	}
-	if err := giveClaim(v.target(), v.pod, false); err != nil {
+	if err := giveClaim(v.target, v.pod, false); err != nil {
 		return errors.Join(errors.New("applyFSGroup failed"), err)
 	}
 	return nil
+}
+
+func forOneNode(modes []corev1.PersistentVolumeAccessMode) bool {
+	return slices.Contains(modes, corev1.ReadWriteOnce) || slices.Contains(modes, corev1.ReadWriteOncePod)
 }

@@ -5,25 +5,35 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	csispec "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/fsnotify/fsnotify"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
+)
+
+const (
+	// registerTimeout limits the registration of one plugin.
+	registerTimeout = 30 * time.Second
+	// maxSockets limits the number of plugins.
+	maxSockets = 256
 )
 
 // nodeIDAnnotation holds the node's ids as known to the drivers: JSON, by driver name.
@@ -45,6 +55,8 @@ func (c *CSI) Run(ctx context.Context) error {
 		return fmt.Errorf("watch for CSI drivers: %w", err)
 	}
 	defer c.closeAll()
+	limits := time.NewTicker(limitPeriod)
+	defer limits.Stop()
 	// A driver may listen a moment after its socket appears.
 	const firstDelay = 100 * time.Millisecond
 	var retry <-chan time.Time
@@ -59,10 +71,42 @@ func (c *CSI) Run(ctx context.Context) error {
 			return nil
 		case <-retry:
 		case <-watcher.Events:
+		case <-limits.C:
+			c.refreshLimits(ctx)
+		case name := <-c.exhausted:
+			c.refreshLimit(ctx, name)
 		case err := <-watcher.Errors:
 			c.Log.Warn("watching for CSI drivers", "error", err)
 		}
 	}
+}
+
+// socketID tells a socket from a later one of the same path.
+type socketID struct {
+	path     string
+	inode    uint64
+	modified time.Time
+}
+
+// sockets lists the registration sockets.
+func (c *CSI) sockets() []socketID {
+	entries, err := os.ReadDir(c.RegistrationDir())
+	if err != nil {
+		return nil
+	}
+	var found []socketID
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err != nil || info.Mode().Type() != fs.ModeSocket || strings.HasPrefix(entry.Name(), ".") {
+			continue
+		}
+		id := socketID{path: filepath.Join(c.RegistrationDir(), entry.Name()), modified: info.ModTime()}
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			id.inode = stat.Ino
+		}
+		found = append(found, id)
+	}
+	return found[:min(len(found), maxSockets)]
 }
 
 func (c *CSI) closeAll() {
@@ -77,42 +121,40 @@ func (c *CSI) closeAll() {
 // scan compares the existing sockets with the registered drivers. It returns false if it must be
 // repeated.
 func (c *CSI) scan(ctx context.Context) bool {
-	sockets, err := filepath.Glob(filepath.Join(c.RegistrationDir(), "*.sock"))
-	if err != nil {
-		return true
-	}
-	known := map[string]string{} // socket → driver
+	sockets := c.sockets()
+	known := map[socketID]string{} // socket → driver
 	c.mu.Lock()
 	for name, driver := range c.drivers {
 		known[driver.socket] = name
 	}
 	c.mu.Unlock()
-	done := true
-	for socket, name := range known {
-		if !slices.Contains(sockets, socket) {
-			if err := c.deregister(ctx, name); err != nil {
-				c.Log.Warn("cannot deregister CSI driver", "driver", name, "error", err)
-				done = false
-			}
+	var failed atomic.Bool
+	fail := func(problem, about string, err error) {
+		if err != nil && ctx.Err() == nil {
+			c.Log.Warn(problem, "plugin", about, "error", err)
+			failed.Store(true)
 		}
 	}
+	var asking sync.WaitGroup // a plugin that hangs delays this scan only by its deadline
 	for _, socket := range sockets {
 		if _, registered := known[socket]; registered {
+			delete(known, socket)
 			continue
 		}
-		if err := c.register(ctx, socket); err != nil && ctx.Err() == nil {
-			c.Log.Warn("cannot register plugin", "socket", socket, "error", err)
-			done = false
-		}
+		asking.Go(func() { fail("cannot register plugin", socket.path, c.register(ctx, socket)) })
 	}
-	return done
+	asking.Wait()
+	for socket, name := range known {
+		fail("cannot deregister CSI driver", name, c.deregister(ctx, name, socket))
+	}
+	return !failed.Load()
 }
 
 // register speaks the plugin registration protocol. It ignores plugins that are not CSI drivers.
-func (c *CSI) register(ctx context.Context, socket string) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+func (c *CSI) register(ctx context.Context, socket socketID) error {
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
-	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	connection, err := dialSocket(socket.path)
 	if err != nil {
 		return err
 	}
@@ -133,19 +175,36 @@ func (c *CSI) register(ctx context.Context, socket string) error {
 	return errors.Join(err, notifyErr)
 }
 
-func (c *CSI) accept(ctx context.Context, socket string, info *registerapi.PluginInfo) error {
+// checkDriverName returns an error for names that CSI does not allow. Names become parts of paths.
+func checkDriverName(name string) error {
+	if len(name) > 63 {
+		return fmt.Errorf("CSI driver name %q has more than 63 characters", name)
+	}
+	if problems := validation.IsDNS1123Subdomain(strings.ToLower(name)); len(problems) > 0 {
+		return fmt.Errorf("CSI driver name %q: %s", name, problems[0])
+	}
+	return nil
+}
+
+func (c *CSI) accept(ctx context.Context, socket socketID, info *registerapi.PluginInfo) error {
+	if err := checkDriverName(info.Name); err != nil {
+		return err
+	}
 	if !slices.ContainsFunc(info.SupportedVersions, func(version string) bool { return strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.") }) {
 		return fmt.Errorf("driver %s supports CSI versions %v, this node 1.x", info.Name, info.SupportedVersions)
 	}
 	endpoint := info.Endpoint
 	if endpoint == "" {
-		endpoint = socket
+		endpoint = socket.path
+	}
+	if !filepath.IsAbs(endpoint) {
+		return fmt.Errorf("driver %s: endpoint %q is not an absolute path", info.Name, endpoint)
 	}
 	driver, node, err := dialCSI(ctx, info.Name, endpoint)
 	if err != nil {
 		return err
 	}
-	driver.socket = socket
+	driver.socket, driver.refreshed = socket, time.Now()
 	if err := c.publish(ctx, driver, node); err != nil {
 		driver.connection.Close()
 		return err
@@ -160,17 +219,28 @@ func (c *CSI) accept(ctx context.Context, socket string, info *registerapi.Plugi
 	return nil
 }
 
-// deregister forgets a driver. Volumes that it has mounted stay until it is back.
-func (c *CSI) deregister(ctx context.Context, name string) error {
+// deregister forgets the driver of a socket. Volumes that it has mounted stay until it is back.
+func (c *CSI) deregister(ctx context.Context, name string, socket socketID) error {
 	c.mu.Lock()
-	if driver := c.drivers[name]; driver != nil {
-		driver.connection.Close()
+	driver := c.drivers[name]
+	if driver == nil || driver.socket != socket {
+		c.mu.Unlock()
+		return nil // a newer socket of the driver has taken over
 	}
-	delete(c.drivers, name)
 	c.mu.Unlock()
-	return c.updateCSINode(ctx, func(drivers []storagev1.CSINodeDriver) []storagev1.CSINodeDriver {
+	err := c.updateCSINode(ctx, func(drivers []storagev1.CSINodeDriver) []storagev1.CSINodeDriver {
 		return slices.DeleteFunc(drivers, func(driver storagev1.CSINodeDriver) bool { return driver.Name == name })
 	})
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.drivers[name] == driver {
+		driver.connection.Close()
+		delete(c.drivers, name)
+	}
+	return nil
 }
 
 // publish writes the driver to the API. The Node gets the driver's topology as labels and its node
@@ -196,11 +266,7 @@ func (c *CSI) publish(ctx context.Context, driver *csiDriver, info *csispec.Node
 	if _, err := client.Patch[*corev1.Node](ctx, c.Client, "", c.NodeName, types.MergePatchType, patch); err != nil {
 		return fmt.Errorf("update node: %w", err)
 	}
-	entry := storagev1.CSINodeDriver{Name: driver.name, NodeID: info.NodeId, TopologyKeys: slices.Sorted(maps.Keys(topology))}
-	if info.MaxVolumesPerNode > 0 {
-		count := int32(min(info.MaxVolumesPerNode, 1<<31-1))
-		entry.Allocatable = &storagev1.VolumeNodeResources{Count: &count}
-	}
+	entry := storagev1.CSINodeDriver{Name: driver.name, NodeID: info.NodeId, TopologyKeys: slices.Sorted(maps.Keys(topology)), Allocatable: limitOf(info)}
 	return c.updateCSINode(ctx, func(drivers []storagev1.CSINodeDriver) []storagev1.CSINodeDriver {
 		for i := range drivers {
 			if drivers[i].Name == entry.Name {

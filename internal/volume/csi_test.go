@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -35,6 +36,7 @@ type disk struct {
 	calls      []string
 	published  *csispec.NodePublishVolumeRequest
 	registered string
+	stuck      chan struct{} // if not nil, publishing waits for its end
 }
 
 func (d *disk) call(name string) {
@@ -80,7 +82,12 @@ func (d *disk) NodePublishVolume(_ context.Context, request *csispec.NodePublish
 	d.call("publish")
 	d.mu.Lock()
 	d.published = request
+	stuck := d.stuck
 	d.mu.Unlock()
+	if stuck != nil {
+		<-stuck
+		return nil, errors.New("the disk does not answer")
+	}
 	from := filepath.Join(d.dir, request.VolumeId)
 	if err := os.MkdirAll(from, 0o755); err != nil {
 		return nil, err
@@ -93,7 +100,17 @@ func (d *disk) NodePublishVolume(_ context.Context, request *csispec.NodePublish
 
 func (d *disk) NodeUnpublishVolume(_ context.Context, request *csispec.NodeUnpublishVolumeRequest) (*csispec.NodeUnpublishVolumeResponse, error) {
 	d.call("unpublish")
-	return &csispec.NodeUnpublishVolumeResponse{}, unix.Unmount(request.TargetPath, 0)
+	err := unix.Unmount(request.TargetPath, 0)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		err = nil // it is not mounted
+	}
+	return &csispec.NodeUnpublishVolumeResponse{}, err
+}
+
+func (d *disk) seen() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return strings.Join(d.calls, " ")
 }
 
 // takeCalls returns the recorded calls and clears them.
@@ -209,7 +226,7 @@ func TestACSIVolumeIsStagedOncePublishedPerPodAndUnstagedAfterTheLast(t *testing
 	if attributes["a"] != "b" || attributes["csi.storage.k8s.io/pod.name"] != "web" || attributes["csi.storage.k8s.io/serviceAccount.tokens"] != `{"vault":{"token":"robot-1"}}` {
 		t.Errorf("the driver got %v", attributes)
 	}
-	b.mount(first)
+	b.mount(first) // a second mount keeps the first
 	second := first.DeepCopy()
 	second.UID = "uid-2"
 	secondDir := filepath.Join(filepath.Dir(b.dir), "uid-2")

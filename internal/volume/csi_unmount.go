@@ -3,140 +3,98 @@ package volume
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	csispec "github.com/container-storage-interface/spec/lib/go/csi"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-const (
-	csiPluginDir = "kubernetes.io~csi"
-	csiDataFile  = "vol_data.json"
-)
-
-// csiData is the file beside a mounted CSI volume that holds everything needed to unmount it. The
-// format is upstream's.
-type csiData struct {
-	SpecVolID     string                        `json:"specVolID"`
-	VolumeHandle  string                        `json:"volumeHandle"`
-	DriverName    string                        `json:"driverName"`
-	NodeName      string                        `json:"nodeName"`
-	AttachmentID  string                        `json:"attachmentID"`
-	LifecycleMode storagev1.VolumeLifecycleMode `json:"volumeLifecycleMode"`
-}
-
-func writeCSIData(dir string, data csiData) error {
-	content, err := json.Marshal(data)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return err
-	}
-	temporary := filepath.Join(dir, csiDataFile+".tmp")
-	if err := os.WriteFile(temporary, content, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(temporary, filepath.Join(dir, csiDataFile))
-}
-
-func readCSIData(file string) (csiData, error) {
-	var data csiData
-	content, err := os.ReadFile(file)
-	if err == nil {
-		err = json.Unmarshal(content, &data)
-	}
-	return data, err
-}
-
 // stagingDir is the folder where a driver stages a volume on this node.
-func (c *CSI) stagingDir(driver, handle string) string {
-	sum := sha256.Sum256([]byte(handle))
-	return filepath.Join(c.RootDir, "plugins", "kubernetes.io", "csi", driver, fmt.Sprintf("%x", sum), "globalmount")
+func (c *CSI) stagingDir(data csiData) string {
+	root := filepath.Join(c.RootDir, "plugins", "kubernetes.io", "csi")
+	if data.Block {
+		return filepath.Join(root, devicesDir, "staging", data.SpecVolID)
+	}
+	sum := sha256.Sum256([]byte(data.VolumeHandle))
+	return filepath.Join(root, data.DriverName, fmt.Sprintf("%x", sum), "globalmount")
 }
 
 // unmountCSI asks the drivers to unpublish the pod's volumes, and to unstage volumes that no other
-// pod of this node uses.
+// pod of this node uses. A driver that hangs delays only its own volumes.
 func (m *Manager) unmountCSI(ctx context.Context, podUID types.UID, podDir string) error {
 	files, err := filepath.Glob(filepath.Join(podDir, volumesDir, csiPluginDir, "*", csiDataFile))
-	if err != nil {
+	if err != nil || len(files) == 0 {
 		return err
 	}
-	var problems []error
-	for _, file := range files {
-		if err := m.unmountCSIOne(ctx, file, filepath.Dir(podDir)); err != nil {
-			problems = append(problems, fmt.Errorf("volume %s: %w", filepath.Base(filepath.Dir(file)), err))
-		}
+	problems := make([]error, len(files))
+	var unmounting sync.WaitGroup
+	for i, file := range files {
+		name := filepath.Base(filepath.Dir(file))
+		unmounting.Go(func() {
+			err := m.operations.do(ctx, operationOf(podUID)+name, mountTimeout, func(ctx context.Context) error { return m.unmountCSIOne(ctx, file, podDir) })
+			if err != nil {
+				problems[i] = fmt.Errorf("volume %s: %w", name, err)
+			}
+		})
 	}
+	unmounting.Wait()
 	return errors.Join(problems...)
 }
 
-func (m *Manager) unmountCSIOne(ctx context.Context, file, podsDir string) error {
-	ctx, cancel := context.WithTimeout(ctx, csiTimeout)
-	defer cancel()
+func (m *Manager) unmountCSIOne(ctx context.Context, file, podDir string) error {
 	data, err := readCSIData(file)
 	if err != nil {
 		return err
 	}
+	data.SpecVolID = filepath.Base(filepath.Dir(file)) // a part of paths
 	driver, err := m.CSI.driver(data.DriverName)
 	if err != nil {
 		return err
 	}
-	target := filepath.Join(filepath.Dir(file), "mount")
+	target := targetOf(podDir, data)
 	if _, err := driver.node.NodeUnpublishVolume(ctx, &csispec.NodeUnpublishVolumeRequest{VolumeId: data.VolumeHandle, TargetPath: target}); err != nil {
 		return fmt.Errorf("NodeUnpublishVolume: %w", err)
 	}
-	if err := unmountBelow(target); err != nil {
+	if err := removeDevice(target); err != nil {
 		return err
 	}
-	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	m.CSI.staging.Lock()
-	defer m.CSI.staging.Unlock()
-	if data.LifecycleMode == storagev1.VolumeLifecyclePersistent && driver.capabilities[stageCapability] && !usedByOthers(podsDir, file, data) {
-		if err := m.unstage(ctx, driver, data); err != nil {
-			return err // keep the file, so that the next attempt repeats the call
+	m.CSI.forgetCondition(target)
+	persistent := data.LifecycleMode == storagev1.VolumeLifecyclePersistent
+	err = m.CSI.staging.do(ctx, data.volumeName(), csiTimeout, func(ctx context.Context) error {
+		if persistent && driver.capabilities[stageCapability] && !m.CSI.records.usedByOthers(file, data) {
+			if err := m.CSI.unstage(ctx, driver, data); err != nil {
+				return err // keep the record, so that the next attempt repeats the call
+			}
 		}
+		return m.CSI.records.remove(file)
+	})
+	if err == nil && persistent && m.CSI.Released != nil {
+		m.CSI.Released()
 	}
-	return os.Remove(file)
+	return err
 }
 
-func (m *Manager) unstage(ctx context.Context, driver *csiDriver, data csiData) error {
-	dir := m.CSI.stagingDir(driver.name, data.VolumeHandle)
+func (c *CSI) unstage(ctx context.Context, driver *csiDriver, data csiData) error {
+	dir := c.stagingDir(data)
 	if _, err := driver.node.NodeUnstageVolume(ctx, &csispec.NodeUnstageVolumeRequest{VolumeId: data.VolumeHandle, StagingTargetPath: dir}); err != nil {
 		return fmt.Errorf("NodeUnstageVolume: %w", err)
 	}
 	if err := unmountBelow(dir); err != nil {
 		return err
 	}
-	for _, gone := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Remove(gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if !data.Block {
+		_ = os.Remove(filepath.Dir(dir))
 	}
 	return nil
-}
-
-// usedByOthers searches the records of all other pods on the node.
-func usedByOthers(podsDir, own string, data csiData) bool {
-	files, _ := filepath.Glob(filepath.Join(podsDir, "*", volumesDir, csiPluginDir, "*", csiDataFile))
-	for _, file := range files {
-		if file == own {
-			continue
-		}
-		other, err := readCSIData(file)
-		if err == nil && other.DriverName == data.DriverName && other.VolumeHandle == data.VolumeHandle {
-			return true
-		}
-	}
-	return false
 }
 
 // VolumesInUse lists the attachable volumes that pods of this node use, for the node's status. The
@@ -145,16 +103,5 @@ func (c *CSI) VolumesInUse() []string {
 	if c == nil {
 		return nil
 	}
-	files, _ := filepath.Glob(filepath.Join(c.RootDir, "pods", "*", volumesDir, csiPluginDir, "*", csiDataFile))
-	var names []string
-	seen := map[string]bool{}
-	for _, file := range files {
-		data, err := readCSIData(file)
-		name := "kubernetes.io/csi/" + data.DriverName + "^" + data.VolumeHandle
-		if err == nil && data.LifecycleMode == storagev1.VolumeLifecyclePersistent && !seen[name] {
-			seen[name] = true
-			names = append(names, name)
-		}
-	}
-	return names
+	return c.records.persistent()
 }

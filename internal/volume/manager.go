@@ -24,6 +24,8 @@ const (
 	// resyncPeriod is the interval for comparing projections with their objects and for renewing
 	// tokens.
 	resyncPeriod = time.Minute
+	// mountTimeout limits mounting or unmounting one volume; the caller tries again.
+	mountTimeout = 2*time.Minute + 10*time.Second
 )
 
 // Options configures a Manager.
@@ -42,11 +44,14 @@ type Options struct {
 	CSI *CSI
 }
 
-// Manager mounts volumes. It is safe for concurrent use; calls for one pod are serialized.
+// Manager mounts volumes. It is safe for concurrent use. A volume that hangs delays only itself and
+// the end of its pod.
 type Manager struct {
 	Options
-	objects *objects
-	tokens  *tokens
+	objects    *objects
+	tokens     *tokens
+	operations *operations // by pod and volume
+	resync     time.Duration
 
 	mu      sync.Mutex // guards what follows
 	pods    map[types.UID]*mounted
@@ -57,16 +62,27 @@ type Manager struct {
 // mounted is the Manager's record of one pod.
 type mounted struct {
 	frozen atomic.Bool // the API no longer has the pod, so its projections stay unchanged
+	// keeping is true while a goroutine updates the pod's volumes.
+	keeping atomic.Bool
 
-	mu    sync.Mutex // held while the pod's volumes change; guards the fields below
-	pod   *corev1.Pod
-	dir   string
-	shown map[string]payload // current content of projections by volume name
-	// CSI volumes, by name, that their driver wants to be published repeatedly
-	republish map[string]bool
-	gone      bool
+	// projecting is held while projections change; it guards the fields below.
+	projecting   sync.Mutex
+	shown        map[string]payload // current content of projections by volume name
+	failingSince time.Time          // since when refreshing fails, or zero
 
-	failingSince time.Time // since when refreshing fails, or zero
+	mu   sync.Mutex // guards what follows
+	pod  *corev1.Pod
+	dir  string
+	gone bool
+	// CSI volumes, by name, that their driver wants to be published repeatedly, or that may grow
+	republish, growing map[string]bool
+}
+
+// current returns the pod and its folder. gone means that its volumes are being unmounted.
+func (k *mounted) current() (pod *corev1.Pod, dir string, gone bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.pod, k.dir, k.gone
 }
 
 // New makes a Manager. Projections are updated while Run runs.
@@ -78,21 +94,22 @@ func New(options Options) *Manager {
 		options.Now = time.Now
 	}
 	m := &Manager{
-		Options: options,
-		tokens:  &tokens{client: options.Client, now: options.Now, issued: map[tokenKey]token{}},
-		pods:    map[types.UID]*mounted{}, pending: map[types.UID]bool{}, wake: make(chan struct{}, 1),
+		Options:    options,
+		tokens:     &tokens{client: options.Client, now: options.Now, issued: map[tokenKey]token{}},
+		operations: newOperations(), resync: resyncPeriod,
+		pods: map[types.UID]*mounted{}, pending: map[types.UID]bool{}, wake: make(chan struct{}, 1),
 	}
 	m.objects = newObjects(options.Client, options.Log, m.markPending)
 	return m
 }
 
 // Run keeps projections current until ctx ends. It updates them when an object changes, and every
-// minute.
+// minute. Each pod is updated by a goroutine of its own.
 func (m *Manager) Run(ctx context.Context) {
-	var following sync.WaitGroup
-	following.Go(func() { m.objects.run(ctx) })
-	defer following.Wait()
-	resync := time.NewTicker(resyncPeriod)
+	var working sync.WaitGroup
+	working.Go(func() { m.objects.run(ctx) })
+	defer working.Wait()
+	resync := time.NewTicker(m.resync)
 	defer resync.Stop()
 	for {
 		select {
@@ -100,12 +117,12 @@ func (m *Manager) Run(ctx context.Context) {
 			return
 		case <-resync.C:
 			for _, uid := range m.allPods() {
-				m.refresh(ctx, uid)
-				m.republish(ctx, uid)
+				working.Go(func() { m.refresh(ctx, uid) })
+				working.Go(func() { m.keep(ctx, uid) })
 			}
 		case <-m.wake:
 			for _, uid := range m.takePending() {
-				m.refresh(ctx, uid)
+				working.Go(func() { m.refresh(ctx, uid) })
 			}
 		}
 	}
@@ -143,48 +160,105 @@ func (m *Manager) allPods() []types.UID {
 }
 
 // entry returns the record of a pod, and makes it if necessary.
-func (m *Manager) entry(pod *corev1.Pod, podDir string) *mounted {
+func (m *Manager) entry(pod *corev1.Pod, podDir string) (*mounted, error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	known := m.pods[pod.UID]
 	if known == nil {
-		known = &mounted{pod: pod, dir: podDir, shown: map[string]payload{}, republish: map[string]bool{}}
+		known = &mounted{shown: map[string]payload{}, republish: map[string]bool{}, growing: map[string]bool{}}
 		m.pods[pod.UID] = known
 	}
-	return known
-}
-
-// Mount mounts the pod's volumes and returns their locations by volume name. Repeated calls keep
-// what is mounted. It leaves out volumes that no container mounts, and image volumes, which the
-// runtime mounts.
-func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, podDir string) (map[string]MountPoint, error) {
-	known := m.entry(pod, podDir)
+	m.mu.Unlock()
 	known.mu.Lock()
 	defer known.mu.Unlock()
 	if known.gone {
 		return nil, fmt.Errorf("pod %s/%s: its volumes are being unmounted", pod.Namespace, pod.Name)
 	}
 	known.pod, known.dir = pod, podDir
+	return known, nil
+}
+
+// Mount mounts the pod's volumes and returns their locations by volume name. Repeated calls keep
+// what is mounted. It leaves out volumes that no container mounts, and image volumes, which the
+// runtime mounts.
+func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod, podDir string) (map[string]MountPoint, error) {
+	known, err := m.entry(pod, podDir)
+	if err != nil {
+		return nil, err
+	}
 	used := usedVolumes(pod)
-	projector := &projector{Manager: m, pod: pod, fresh: true}
+	var mu sync.Mutex // guards points and problems
 	points := map[string]MountPoint{}
 	var problems []error
+	add := func(name string, point MountPoint, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			problems = append(problems, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", name, err))
+			return
+		}
+		points[name] = point
+	}
+	var mounting sync.WaitGroup
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
-		if !used[volume.Name] || volume.Image != nil {
+		if !used[volume.Name] || volume.Image != nil || isProjection(&volume.VolumeSource) {
 			continue
 		}
-		point, err := m.mountOne(ctx, known, projector, volume)
-		if err != nil {
-			problems = append(problems, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", volume.Name, err))
+		if volume.EmptyDir != nil {
+			point, err := m.mountOne(ctx, known, pod, podDir, volume)
+			add(volume.Name, point, err)
 			continue
 		}
-		points[volume.Name] = point
+		mounting.Go(func() {
+			point, err := m.mountApart(ctx, known, pod, podDir, volume)
+			add(volume.Name, point, err)
+		})
 	}
+	m.projectAll(ctx, known, pod, podDir, used, add)
+	mounting.Wait()
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
 	return points, nil
+}
+
+// mountApart mounts a volume that can hang: a driver's, or one on a file system of the node.
+func (m *Manager) mountApart(ctx context.Context, known *mounted, pod *corev1.Pod, podDir string, volume *corev1.Volume) (MountPoint, error) {
+	result := make(chan MountPoint, 1)
+	err := m.operations.do(ctx, operationOf(pod.UID)+volume.Name, mountTimeout, func(ctx context.Context) error {
+		if _, _, gone := known.current(); gone {
+			return errors.New("the pod's volumes are being unmounted")
+		}
+		point, err := m.mountOne(ctx, known, pod, podDir, volume)
+		result <- point
+		return err
+	})
+	if err != nil {
+		return MountPoint{}, err
+	}
+	return <-result, nil
+}
+
+// operationOf is the prefix of the keys of a pod's operations.
+func operationOf(uid types.UID) string { return string(uid) + "/" }
+
+// projectAll mounts the projections that containers use.
+func (m *Manager) projectAll(ctx context.Context, known *mounted, pod *corev1.Pod, podDir string, used map[string]bool, add func(string, MountPoint, error)) {
+	known.projecting.Lock()
+	defer known.projecting.Unlock()
+	if _, _, gone := known.current(); gone {
+		return
+	}
+	projector := &projector{Manager: m, pod: pod, fresh: true}
+	for i := range pod.Spec.Volumes {
+		volume := &pod.Spec.Volumes[i]
+		if !used[volume.Name] || !isProjection(&volume.VolumeSource) {
+			continue
+		}
+		dir := filepath.Join(podDir, volumesDir, pluginDir(&volume.VolumeSource), volume.Name)
+		err := m.project(ctx, known, projector, volume, dir)
+		add(volume.Name, MountPoint{HostPath: dir, ReadOnly: true, SELinuxRelabel: true}, err)
+	}
 }
 
 // usedVolumes returns the names of the volumes that containers mount or read environment files
@@ -216,30 +290,29 @@ func usedVolumes(pod *corev1.Pod) map[string]bool {
 	return used
 }
 
-// mountOne mounts one volume.
-func (m *Manager) mountOne(ctx context.Context, known *mounted, projector *projector, volume *corev1.Volume) (MountPoint, error) {
+// mountOne mounts one volume that is not a projection.
+func (m *Manager) mountOne(ctx context.Context, known *mounted, pod *corev1.Pod, podDir string, volume *corev1.Volume) (MountPoint, error) {
 	source := &volume.VolumeSource
-	dir := filepath.Join(known.dir, volumesDir, pluginDir(source), volume.Name)
+	dir := filepath.Join(podDir, volumesDir, pluginDir(source), volume.Name)
 	switch {
-	case isProjection(source):
-		err := m.project(ctx, known, projector, volume)
-		return MountPoint{HostPath: dir, ReadOnly: true, SELinuxRelabel: true}, err
 	case source.EmptyDir != nil:
-		return MountPoint{HostPath: dir, SELinuxRelabel: true}, m.emptyDir(known.pod, source.EmptyDir, dir)
+		return MountPoint{HostPath: dir, SELinuxRelabel: true}, m.emptyDir(pod, source.EmptyDir, dir)
 	case source.HostPath != nil:
 		return MountPoint{HostPath: source.HostPath.Path}, hostPath(source.HostPath)
 	case source.PersistentVolumeClaim != nil, source.Ephemeral != nil:
-		return m.mountClaim(ctx, known, volume)
+		return m.mountClaim(ctx, known, pod, podDir, volume)
 	case source.CSI != nil:
-		return m.mountCSIInline(ctx, known, volume)
-	case source.NFS != nil, source.ISCSI != nil, source.FC != nil, source.GitRepo != nil:
-		return MountPoint{}, errors.New("this node does not mount NFS, iSCSI, FC and gitRepo volumes itself: install their CSI driver (for gitRepo, use an init container)")
+		return m.mountCSIInline(ctx, known, pod, podDir, volume)
+	case source.NFS != nil:
+		return m.mountNFS(ctx, pod, podDir, volume.Name, source.NFS, nil, source.NFS.ReadOnly)
+	case source.ISCSI != nil, source.FC != nil, source.GitRepo != nil:
+		return MountPoint{}, errors.New("this node does not mount iSCSI, FC and gitRepo volumes itself: install their CSI driver (for gitRepo, use an init container)")
 	}
 	return MountPoint{}, errors.New("no volume plugin matched")
 }
 
-// project updates one projection. The caller has locked known.
-func (m *Manager) project(ctx context.Context, known *mounted, projector *projector, volume *corev1.Volume) error {
+// project updates one projection. The caller holds known.projecting.
+func (m *Manager) project(ctx context.Context, known *mounted, projector *projector, volume *corev1.Volume, dir string) error {
 	content, err := projector.collect(ctx, &volume.VolumeSource)
 	if err != nil {
 		return err
@@ -247,12 +320,11 @@ func (m *Manager) project(ctx context.Context, known *mounted, projector *projec
 	if shown, found := known.shown[volume.Name]; found && shown.equal(content) {
 		return nil
 	}
-	dir := filepath.Join(known.dir, volumesDir, pluginDir(&volume.VolumeSource), volume.Name)
-	if err := m.projectionDir(known.pod, volume, dir); err != nil {
+	if err := m.projectionDir(projector.pod, volume, dir); err != nil {
 		return err
 	}
 	var own func(string) error
-	if group := fsGroup(known.pod); group != nil {
+	if group := fsGroup(projector.pod); group != nil {
 		own = func(path string) error { return giveToGroup(path, *group, true) }
 	}
 	if err := writeAtomic(dir, content, m.Now(), own); err != nil {
@@ -273,29 +345,29 @@ func (m *Manager) projectionDir(pod *corev1.Pod, volume *corev1.Volume, dir stri
 
 // Refresh updates the pod's projections after a change of its labels and annotations.
 func (m *Manager) Refresh(ctx context.Context, pod *corev1.Pod) error {
-	m.mu.Lock()
-	known := m.pods[pod.UID]
-	m.mu.Unlock()
+	known := m.lookUp(pod.UID)
 	if known == nil {
 		return nil
 	}
 	known.mu.Lock()
-	defer known.mu.Unlock()
-	if known.gone {
-		return nil
-	}
 	known.pod = pod
+	known.mu.Unlock()
+	known.projecting.Lock()
+	defer known.projecting.Unlock()
 	return m.refreshLocked(ctx, known)
+}
+
+func (m *Manager) lookUp(uid types.UID) *mounted {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pods[uid]
 }
 
 // Freeze stops updates of the pod's projections. It is for a pod that the API no longer has and
 // that has not ended yet. Its objects may disappear with the namespace, and the API issues no more
 // tokens to it.
 func (m *Manager) Freeze(uid types.UID) {
-	m.mu.Lock()
-	known := m.pods[uid]
-	m.mu.Unlock()
-	if known != nil {
+	if known := m.lookUp(uid); known != nil {
 		known.frozen.Store(true)
 	}
 	m.objects.release(uid)
@@ -303,17 +375,14 @@ func (m *Manager) Freeze(uid types.UID) {
 
 // refresh is Refresh for background updates. It logs errors; the old content stays.
 func (m *Manager) refresh(ctx context.Context, uid types.UID) {
-	m.mu.Lock()
-	known := m.pods[uid]
-	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, resyncPeriod)
+	defer cancel()
+	known := m.lookUp(uid)
 	if known == nil || known.frozen.Load() {
 		return
 	}
-	known.mu.Lock()
-	defer known.mu.Unlock()
-	if known.gone {
-		return
-	}
+	known.projecting.Lock()
+	defer known.projecting.Unlock()
 	err := m.refreshLocked(ctx, known)
 	if err == nil {
 		known.failingSince = time.Time{}
@@ -325,61 +394,77 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	// A pod's objects are often deleted a moment before the pod. Failures that last until the next
 	// resync are logged.
 	if m.Now().Sub(known.failingSince) >= resyncPeriod/2 && ctx.Err() == nil && !known.frozen.Load() {
-		m.Log.Warn("cannot update projected volumes; their content stays as it is", "namespace", known.pod.Namespace, "pod", known.pod.Name, "error", err)
+		pod, _, _ := known.current()
+		m.Log.Warn("cannot update projected volumes; their content stays as it is", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
 	}
 }
 
+// refreshLocked updates the projections that Mount has made. The caller holds known.projecting.
 func (m *Manager) refreshLocked(ctx context.Context, known *mounted) error {
-	projector := &projector{Manager: m, pod: known.pod}
+	pod, podDir, gone := known.current()
+	if gone {
+		return nil
+	}
+	projector := &projector{Manager: m, pod: pod}
 	var problems []error
-	for i := range known.pod.Spec.Volumes {
-		volume := &known.pod.Spec.Volumes[i]
+	for i := range pod.Spec.Volumes {
+		volume := &pod.Spec.Volumes[i]
 		if _, shown := known.shown[volume.Name]; !shown || !isProjection(&volume.VolumeSource) {
 			continue // Mount has not reached this volume yet
 		}
-		if err := m.project(ctx, known, projector, volume); err != nil {
+		dir := filepath.Join(podDir, volumesDir, pluginDir(&volume.VolumeSource), volume.Name)
+		if err := m.project(ctx, known, projector, volume, dir); err != nil {
 			problems = append(problems, fmt.Errorf("volume %q: %w", volume.Name, err))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// republish publishes CSI volumes again whose driver requires it
-// (CSIDriver.spec.requiresRepublish), because tokens in them expire.
-func (m *Manager) republish(ctx context.Context, uid types.UID) {
-	m.mu.Lock()
-	known := m.pods[uid]
-	m.mu.Unlock()
-	if known == nil || known.frozen.Load() {
+// keep attends to CSI volumes that change while they are mounted. It publishes volumes again whose
+// driver requires it (CSIDriver.spec.requiresRepublish), because tokens in them expire. It expands
+// volumes whose claim has grown.
+func (m *Manager) keep(ctx context.Context, uid types.UID) {
+	known := m.lookUp(uid)
+	if known == nil || known.frozen.Load() || !known.keeping.CompareAndSwap(false, true) {
 		return
 	}
-	known.mu.Lock()
-	defer known.mu.Unlock()
-	for i := range known.pod.Spec.Volumes {
-		volume := &known.pod.Spec.Volumes[i]
-		if known.gone || !known.republish[volume.Name] {
+	defer known.keeping.Store(false)
+	pod, podDir, _ := known.current()
+	var volumes sync.WaitGroup
+	defer volumes.Wait()
+	for i := range pod.Spec.Volumes {
+		volume := &pod.Spec.Volumes[i]
+		known.mu.Lock()
+		republish, growing := known.republish[volume.Name], known.growing[volume.Name]
+		known.mu.Unlock()
+		if !republish && !growing {
 			continue
 		}
-		if _, err := m.mountOne(ctx, known, &projector{Manager: m, pod: known.pod}, volume); err != nil && ctx.Err() == nil {
-			m.Log.Warn("cannot publish a CSI volume again", "namespace", known.pod.Namespace, "pod", known.pod.Name, "volume", volume.Name, "error", err)
-		}
+		volumes.Go(func() {
+			if _, err := m.mountApart(ctx, known, pod, podDir, volume); err != nil && ctx.Err() == nil {
+				m.Log.Warn("cannot publish or expand a CSI volume again", "namespace", pod.Namespace, "pod", pod.Name, "volume", volume.Name, "error", err)
+			}
+		})
 	}
 }
 
 // Unmount unmounts all of the pod's volumes. All it needs is in the pod's folder, so it also works
 // for pods that an earlier process mounted.
 func (m *Manager) Unmount(ctx context.Context, podUID types.UID, podDir string) error {
-	m.mu.Lock()
-	known := m.pods[podUID]
-	m.mu.Unlock()
-	if known != nil {
+	if known := m.lookUp(podUID); known != nil {
+		known.projecting.Lock() // wait for an update in flight
 		known.mu.Lock()
-		defer known.mu.Unlock()
 		known.gone = true
+		known.mu.Unlock()
+		known.projecting.Unlock()
 	}
 	m.objects.release(podUID)
 	m.tokens.forget(podUID)
-	if err := m.unmount(ctx, podUID, podDir); err != nil {
+	err := m.operations.idle(ctx, operationOf(podUID), mountTimeout)
+	if err == nil {
+		err = m.unmount(ctx, podUID, podDir)
+	}
+	if err != nil {
 		return fmt.Errorf("unmount the volumes of pod %s: %w", podUID, err)
 	}
 	m.mu.Lock()
@@ -390,21 +475,21 @@ func (m *Manager) Unmount(ctx context.Context, podUID types.UID, podDir string) 
 }
 
 func (m *Manager) unmount(ctx context.Context, podUID types.UID, podDir string) error {
-	subPaths, volumes := filepath.Join(podDir, subPathsDir), filepath.Join(podDir, volumesDir)
+	subPaths, volumes, devices := filepath.Join(podDir, subPathsDir), filepath.Join(podDir, volumesDir), filepath.Join(podDir, devicesDir)
 	if err := unmountBelow(subPaths); err != nil {
 		return err
 	}
 	if err := m.unmountCSI(ctx, podUID, podDir); err != nil {
 		return err
 	}
+	if err := m.operations.do(ctx, operationOf(podUID), mountTimeout, func(ctx context.Context) error { return unmountNFS(ctx, podDir) }); err != nil {
+		return err
+	}
 	if err := unmapLocalDevices(podDir); err != nil {
 		return err
 	}
-	devices := filepath.Join(podDir, devicesDir)
-	for _, dir := range []string{volumes, devices} {
-		if err := unmountBelow(dir); err != nil {
-			return err
-		}
+	if err := unmountBelow(volumes); err != nil {
+		return err
 	}
 	// Nothing is mounted below any more, so this removes only the pod's own files.
 	for _, dir := range []string{subPaths, volumes, devices} {

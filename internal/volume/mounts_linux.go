@@ -132,3 +132,23 @@ func ShareMounts(dir string) error {
 	}
 	return nil
 }
+
+// ShareAt bind-mounts dir at target, as a mount with a propagation group of its own: mounts below
+// target do not appear below dir, but they reach containers with mountPropagation.
+func ShareAt(dir, target string) error {
+	if err := unix.Mount(dir, target, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s to %s: %w", dir, target, err)
+	}
+	for _, flag := range []uintptr{unix.MS_PRIVATE, unix.MS_SHARED} {
+		if err := unix.Mount("", target, "", flag, ""); err != nil {
+			return errors.Join(fmt.Errorf("share mounts below %s: %w", target, err), unix.Unmount(target, unix.MNT_DETACH))
+		}
+	}
+	return nil
+}
+
+// MountsBelow lists the mount points at and below a folder.
+func MountsBelow(dir string) ([]string, error) { return mountsBelow(dir) }
+
+// UnmountBelow detaches all mounts at and below a folder.
+func UnmountBelow(dir string) error { return unmountBelow(dir) }

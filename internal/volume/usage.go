@@ -23,6 +23,8 @@ type Usage struct {
 	Inodes        uint64
 	InodesFree    uint64
 	InodesUsed    uint64
+	// Abnormal is the volume's condition according to its CSI driver, or nil if that is unknown.
+	Abnormal *bool
 }
 
 // Measurement measures one volume of a pod.
@@ -30,6 +32,9 @@ type Measurement struct {
 	Volume string // its name in the pod
 	Claim  string // the volume's claim, or ""
 	Dir    string
+
+	manager *Manager // asks drivers of CSI volumes
+	pod     *corev1.Pod
 }
 
 // Measurements lists how to measure the pod's volumes, except hostPath volumes, which do not belong
@@ -42,14 +47,14 @@ func (m *Manager) Measurements(pod *corev1.Pod, podDir string) []Measurement {
 		switch {
 		case isProjection(&volume.VolumeSource), volume.EmptyDir != nil:
 			dir = filepath.Join(podDir, volumesDir, pluginDir(&volume.VolumeSource), volume.Name)
-		case volume.PersistentVolumeClaim != nil, volume.Ephemeral != nil, volume.CSI != nil:
+		case volume.PersistentVolumeClaim != nil, volume.Ephemeral != nil, volume.CSI != nil, volume.NFS != nil:
 			dir = claimDir(podDir, volume.Name)
 		}
 		if dir == "" {
 			continue
 		}
 		claim, _ := claimOf(pod, volume)
-		out = append(out, Measurement{Volume: volume.Name, Claim: claim, Dir: dir})
+		out = append(out, Measurement{Volume: volume.Name, Claim: claim, Dir: dir, manager: m, pod: pod})
 	}
 	return out
 }
@@ -58,7 +63,7 @@ func (m *Manager) Measurements(pod *corev1.Pod, podDir string) []Measurement {
 // says: run it in a goroutine of its own. With an error that matches ErrPartial, the usage is a
 // lower bound.
 func (m Measurement) Run(ctx context.Context) (Usage, error) {
-	usage, err := measure(ctx, m.Dir)
+	usage, err := m.measure(ctx)
 	usage.Name, usage.Claim = m.Volume, m.Claim
 	return usage, err
 }
@@ -80,6 +85,16 @@ func rememberClaimDir(podDir, volume, dir string) error {
 		return err
 	}
 	return replaceLink(filepath.Join(links, volume), dir)
+}
+
+// measure asks a CSI volume's driver, or measures itself.
+func (m Measurement) measure(ctx context.Context) (Usage, error) {
+	if data, found := csiRecordOf(m.Dir); found && m.manager != nil {
+		if usage, asked, err := m.manager.measureCSI(ctx, m.pod, m.Dir, data); asked {
+			return usage, err
+		}
+	}
+	return measure(ctx, m.Dir)
 }
 
 func measure(ctx context.Context, dir string) (Usage, error) {

@@ -156,7 +156,7 @@ func TestMissingReferencesAreReportedUnlessOptional(t *testing.T) {
 			"hostPath type check failed: /etc/hosts is not a directory"},
 		{"hostPath of the right type", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev/null", Type: ptr.To(corev1.HostPathCharDev)}}, ""},
 		{"an unbound claim", corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}, "PVC is not bound"},
-		{"a foreign kind", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}, "CSI driver"},
+		{"a foreign kind", corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{}}, "CSI driver"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t)

@@ -10,11 +10,11 @@ import (
 // apart lists the modules of which a harness needs another version than the product, with the
 // reason. test/upstream is excluded: it has the versions of upstream's release.
 var apart = map[string]string{
-	"github.com/container-storage-interface/spec": "upstream's test/e2e needs another version",
-	"github.com/containerd/ttrpc":                 "a module of conformance requires a newer one",
-	"github.com/cyphar/filepath-securejoin":       "modules of the harnesses require a newer one",
-	"github.com/go-errors/errors":                 "Helm requires a newer one",
-	"github.com/godbus/dbus/v5":                   "a module of conformance requires a newer one",
+	"github.com/containerd/ttrpc":           "a module of conformance requires a newer one",
+	"github.com/cyphar/filepath-securejoin": "modules of the harnesses require a newer one",
+	"github.com/go-errors/errors":           "Helm requires a newer one",
+	"github.com/godbus/dbus/v5":             "a module of conformance requires a newer one",
+	"k8s.io/mount-utils":                    "upstream requires v0.0.0 and replaces it",
 }
 
 // harnesses lists the modules beside the product's.

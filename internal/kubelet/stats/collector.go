@@ -202,6 +202,9 @@ func (c *Collector) pod(pod *corev1.Pod, s *runtimeapi.PodSandboxStats) statsapi
 			Time: metav1.NewTime(at), AvailableBytes: ptr(v.Available), CapacityBytes: ptr(v.CapacityBytes), UsedBytes: ptr(v.UsedBytes),
 			Inodes: ptr(v.Inodes), InodesFree: ptr(v.InodesFree), InodesUsed: ptr(v.InodesUsed),
 		}}
+		if v.Abnormal != nil {
+			vs.VolumeHealthStats = &statsapi.VolumeHealthStats{Abnormal: *v.Abnormal}
+		}
 		if m.Claim != "" {
 			vs.PVCRef = &statsapi.PVCReference{Name: m.Claim, Namespace: pod.Namespace}
 		} else if !inMemory(pod, m.Volume) {
