@@ -143,7 +143,7 @@ func New(c Config) (*Kubelet, error) {
 	if k.places, err = newPlaces(k); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
-	k.topology.Add(k.devices.plugins.Provider())
+	k.places.topology.Add(k.devices.plugins.Provider())
 	return k, nil
 }
 
