@@ -17,6 +17,7 @@ go build ${STEPS:+-v} -ldflags "-s -w $stamp" -o "$out/" k8s.io/kubernetes/cmd/k
 # go test does not print the packages that it compiles
 [ -z "${STEPS:-}" ] || go build -v k8s.io/kubernetes/test/e2e
 go test -c -ldflags "-s -w $stamp" -o "$out/e2e.test" k8s.io/kubernetes/test/e2e
-go build ${STEPS:+-v} -ldflags '-s -w' -o "$out/" github.com/onsi/ginkgo/v2/ginkgo k8s.io/kubernetes/test/images/agnhost k8s.io/sample-apiserver
+go build ${STEPS:+-v} -ldflags '-s -w' -o "$out/" github.com/onsi/ginkgo/v2/ginkgo k8s.io/kubernetes/test/images/{agnhost,resource-consumer,resource-consumer/consume-cpu,sample-device-plugin,regression-issue-74839} \
+  k8s.io/sample-apiserver
 go build ${STEPS:+-v} -ldflags '-s -w' -o "$out/etcd" go.etcd.io/etcd/server/v3
 echo "$key" >"$out/.version"

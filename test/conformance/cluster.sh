@@ -1,12 +1,14 @@
-# cluster.sh is sourced by run.sh. cluster_start starts a cluster of two nodes below $state, each in
-# its own network namespace, and loads the images; cluster_stop removes all of it. No process
-# listens outside of the two namespaces.
+# cluster.sh is sourced by run.sh. cluster_start starts a cluster of two nodes below $state and loads
+# the images; cluster_stop removes all of it. Each node is a machine of its own as far as the suite
+# can see: it has a network, a process 1, mounts, a host name and a folder /var. No process listens
+# outside of the two networks.
 #
 # $state/owner holds the process that the cluster belongs to, and $state/started the processes that
 # it started. A later run removes clusters whose owner was killed.
 
 suite=''
-enter_a=() enter_b=() # run a command in the network namespace of node a or b
+enter_a=() enter_b=() # run a command on node a or b
+enter_net=()           # runs a command in the network of node a alone
 
 # wait_for SECONDS WHAT COMMAND…
 wait_for() {
@@ -36,15 +38,29 @@ alive() {
   done <"$1/started"
 }
 
+# launch NODE LOG COMMAND… starts a part of the cluster on a node. nsenter only waits for it, so the
+# process to end later is nsenter's child.
+launch() {
+  local -n enter=enter_$1
+  local log=$2 part=''
+  shift 2
+  "${enter[@]}" "$@" >"$log" 2>&1 &
+  local waiting=$!
+  for _ in $(seq 100); do
+    part=$(cat "/proc/$waiting/task/$waiting/children" 2>/dev/null || true)
+    [ -z "$part" ] || break
+    sleep 0.05
+  done
+  [ -z "$part" ] || started part "${part%% *}"
+}
+
 # mirror NODE starts a registry on the node's loopback in place of registry.k8s.io. No reachable
 # registry has the suite's images, and some of its tests insist on pulling.
 mirror() {
   local hosts=$state/$1/registries/registry.k8s.io
-  local -n enter=enter_$1
   mkdir -p "$hosts"
   printf '[host."http://127.0.0.1:5000"]\n  capabilities = ["pull", "resolve"]\n' >"$hosts/hosts.toml"
-  TMPDIR=$state "${enter[@]}" "$knarr" image registry --listen 127.0.0.1:5000 >"$cache/registry-$1.log" 2>&1 &
-  started part $!
+  launch "$1" "$cache/registry-$1.log" env TMPDIR="$state" "$knarr" image registry --listen 127.0.0.1:5000
   wait_for 10 "registry" grep -q '^ready' "$cache/registry-$1.log"
 }
 
@@ -53,40 +69,48 @@ fill() {
   local archive image
   local -n enter=enter_$1
   for archive in "$images"/*.tar; do
-    "$knarr" image load --data-dir "$state/$1" "$archive" >/dev/null
+    "${enter[@]}" "$knarr" image load --data-dir "$state/$1" "$archive" >/dev/null
   done
   for image in e2e-test-images/kitten:1.8 pause:3.10.2; do
     "${enter[@]}" "$knarr" image push --data-dir "$state/$1" "registry.k8s.io/$image" "127.0.0.1:5000/$image"
   done
 }
 
-# space NODE creates the network namespace of a node; $pid is its process.
+# space NODE NAME creates the namespaces of a node; $pid is the node's process 1. It adopts and
+# reaps what loses its parent; when it ends, the kernel ends the rest.
 space() {
-  unshare --net sleep infinity &
-  pid=$!
+  local var=$state/$1-var
+  mkdir -p "$var/upper" "$var/work" "$var/kubelet"
+  unshare --net --uts --mount --pid --fork --mount-proc bash -c '
+    mount --make-rshared / # pods may share their mounts with the node, as on a machine
+    hostname "$2"
+    ip link set lo up
+    # Files below /var are the node'"'"'s own. Pods'"'"' folders cannot lie on an overlay.
+    mount -t overlay overlay -o "lowerdir=/var,upperdir=$1/upper,workdir=$1/work" /var
+    mkdir -p /var/lib/kubelet
+    mount --bind "$1/kubelet" /var/lib/kubelet
+    : >"$1/made"
+    trap "" INT HUP
+    while :; do sleep 3600 & wait; done' space "$var" "$2" &
+  local outer=$!
+  wait_for 10 "the namespaces of $2" test -e "$var/made"
+  pid=$(cut -d' ' -f1 "/proc/$outer/task/$outer/children")
   started "space-$1" "$pid"
-  local own
-  own=$(readlink /proc/self/ns/net)
-  for _ in $(seq 100); do
-    [ "$(readlink "/proc/$pid/ns/net")" = "$own" ] || break # unshare has created it
-    sleep 0.05
-  done
 }
 
 cluster_start() {
   echo "$$ $(birth $$)" >"$state/owner"
   rm -f "$cache"/knarr*.log "$cache"/registry*.log
   local pid
-  space a
-  enter_a=(nsenter --net="/proc/$pid/ns/net" --)
-  space b
-  enter_b=(nsenter --net="/proc/$pid/ns/net" --)
+  space a node-1
+  enter_a=(nsenter --target "$pid" --net --uts --mount --pid --)
+  enter_net=(nsenter --target "$pid" --net --)
+  space b node-2
+  enter_b=(nsenter --target "$pid" --net --uts --mount --pid --)
   # The link between the two nodes.
-  "${enter_a[@]}" ip link set lo up
-  "${enter_a[@]}" ip link add cable type veth peer name cable netns "$pid"
+  "${enter_net[@]}" ip link add cable type veth peer name cable netns "$pid"
   "${enter_a[@]}" ip addr add 192.168.77.1/24 dev cable
   "${enter_a[@]}" ip link set cable up
-  "${enter_b[@]}" ip link set lo up
   "${enter_b[@]}" ip addr add 192.168.77.2/24 dev cable
   "${enter_b[@]}" ip link set cable up
   "${enter_a[@]}" ip route add default via 192.168.77.2
@@ -96,18 +120,16 @@ cluster_start() {
   # One test waits until a list's continue token has expired. With the default of five minutes that
   # takes nine.
   mirror a
-  "${enter_a[@]}" "$knarr" up --data-dir "$state/a" --cgroup-root "$cgroup-a" --node-name node-1 --advertise-address 192.168.77.1 \
-    "${any_disk[@]}" --compaction-interval "${COMPACTION:-30s}" >"$cache/knarr.log" 2>&1 &
-  started part $!
+  launch a "$cache/knarr.log" "$knarr" up --data-dir "$state/a" --cgroup-root "$cgroup-a" --node-name node-1 --advertise-address 192.168.77.1 \
+    "${any_disk[@]}" --compaction-interval "${COMPACTION:-30s}"
   wait_for 60 "knarr up" grep -q '^ready' "$cache/knarr.log"
   fill a
   [ "${NODES:-2}" = 2 ] || return 0
   mirror b
   local token
   token=$("${enter_a[@]}" "$knarr" token create --data-dir "$state/a" --advertise-address 192.168.77.1 2>/dev/null)
-  "${enter_b[@]}" "$knarr" node --data-dir "$state/b" --cgroup-root "$cgroup-b" --node-name node-2 --advertise-address 192.168.77.2 \
-    --join https://192.168.77.1:6443 --token "$token" "${any_disk[@]}" >"$cache/knarr-2.log" 2>&1 &
-  started part $!
+  launch b "$cache/knarr-2.log" "$knarr" node --data-dir "$state/b" --cgroup-root "$cgroup-b" --node-name node-2 --advertise-address 192.168.77.2 \
+    --join https://192.168.77.1:6443 --token "$token" "${any_disk[@]}"
   wait_for 60 "knarr node" grep -q '^ready' "$cache/knarr-2.log"
   fill b
 }
@@ -128,12 +150,15 @@ cluster_remove() {
     # Outside of its namespace a purge would search this machine for links and rules. A new
     # namespace has none.
     local enter=(unshare --net)
-    [ -z "$pid" ] || enter=(nsenter --net="/proc/$pid/ns/net" --)
+    [ -z "$pid" ] || enter=(nsenter --target "$pid" --net --uts --mount --pid --)
     "${enter[@]}" "$knarr" purge --yes --data-dir "$1/$node" --cgroup-root "$2-$node" >>"$cache/purge.log" 2>&1 || { cat "$cache/purge.log" >&2; status=1; }
   done
   for pid in $(alive "$1" '*'); do
     kill -KILL "$pid" 2>/dev/null || true
-    wait "$pid" 2>/dev/null || true
+  done
+  for _ in $(seq 100); do
+    [ -n "$(alive "$1" '*')" ] || break
+    sleep 0.1
   done
   rm -rf "$1"
   local left
@@ -159,7 +184,7 @@ cluster_stop() {
   [ -z "$suite" ] || stop_suite
   if [ "${KEEP:-}" = 1 ] && [ -e "$state/a/kubeconfig" ]; then
     rm -f "$state/owner"
-    echo "the cluster stays: ${enter_a[*]} env KUBECONFIG=$state/a/kubeconfig $knarr kubectl get nodes; state in $state"
+    echo "the cluster stays: ${enter_net[*]} env KUBECONFIG=$state/a/kubeconfig $knarr kubectl get nodes; state in $state"
     exit $status
   fi
   : >"$cache/purge.log"

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# run.sh: runs the official conformance suite against a new cluster, which is removed afterwards.
+# run.sh: runs the official conformance suite, or another part of upstream's e2e suite, against a
+# new cluster, which is removed afterwards.
 #
 #   FOCUS=regexp SKIP=regexp PROCS=n run.sh  a part of the suite (default: all of it, 8 at a time,
 #                                            then the serial part)
-#   run.sh --list FILE                       the tests named in FILE, one name per line ('#' begins
-#                                            a comment)
+#   LABELS=filter run.sh                     the tests that the label filter selects, in Ginkgo's
+#                                            syntax, instead of the conformance tests; for example
+#                                            LABELS='sig-storage && !Conformance'
+#   run.sh --list FILE…                      the tests named in the files, one name per line ('#'
+#                                            begins a comment); all of them must pass
 #   SERIAL=no|only                           without the serial part, or nothing else
 #   NODES=1                                  one node instead of two; two tests need two
 #   COMPACTION=5m                            how often the API server compacts old revisions
@@ -19,8 +23,12 @@ cache=$PWD/.cache/conformance
 bin=${CONFORMANCE_BIN:-$cache/bin}
 images=${CONFORMANCE_IMAGES:-$cache/images}
 knarr=$PWD/bin/knarr
-list=
-[ "${1:-}" = --list ] && list=$(realpath "$2")
+lists=() labels=${LABELS-Conformance}
+if [ "${1:-}" = --list ]; then
+  mapfile -t lists < <(realpath "${@:2}")
+  labels=${LABELS-}
+fi
+labels=${labels:+($labels)}
 [ "$(id -u)" = 0 ] || { echo "run.sh: needs root" >&2; exit 1; }
 hack/prerequisites.sh conformance
 mkdir -p "$cache"
@@ -54,7 +62,7 @@ ginkgo() { # ginkgo PROCS FILTER EXTRA…
   shift 2
   # In the background, since the shell handles a signal only between its own commands or while it
   # waits. In a process group, which cluster_stop kills as a whole.
-  TMPDIR=$state/tmp setsid "${enter_a[@]}" "$bin/ginkgo" --procs="$procs" --timeout="${TIMEOUT:-50m}" --no-color --label-filter="$filter" "$@" \
+  TMPDIR=$state/tmp setsid "${enter_net[@]}" "$bin/ginkgo" --procs="$procs" --timeout="${TIMEOUT:-50m}" --no-color --label-filter="$filter" "$@" \
     "$bin/e2e.test" -- "${args[@]}" --report-prefix="p$procs-" >>"$cache/e2e.log" 2>&1 &
   suite=$!
   started suite "$suite"
@@ -69,15 +77,15 @@ ginkgo() { # ginkgo PROCS FILTER EXTRA…
 mkdir "$state/tmp"
 extra=()
 [ -z "${SKIP:-}" ] || extra+=(--skip="$SKIP")
-if [ -n "$list" ]; then
+if [ ${#lists[@]} -gt 0 ]; then
   # Names may contain special characters, so the focus is an alternation of quoted names.
-  total=$(grep -cvE '^\s*(#|$)' "$list")
-  focus=$(grep -vE '^\s*(#|$)' "$list" | sed -E 's/[][().*+?{}|^$\\]/\\&/g' | paste -sd'|' -)
-  ginkgo "${PROCS:-8}" 'Conformance && !Serial' --focus="$focus" "${extra[@]}"
+  total=$(cat "${lists[@]}" | grep -cvE '^\s*(#|$)')
+  focus=$(cat "${lists[@]}" | grep -vE '^\s*(#|$)' | sed -E 's/[][().*+?{}|^$\\]/\\&/g' | paste -sd'|' -)
+  ginkgo "${PROCS:-8}" "${labels:+$labels && }!Serial" --focus="$focus" "${extra[@]}"
 else
   [ -z "${FOCUS:-}" ] || extra+=(--focus="$FOCUS")
-  [ "${SERIAL:-}" = only ] || ginkgo "${PROCS:-8}" 'Conformance && !Serial' "${extra[@]}"
-  [ "${SERIAL:-}" = no ] || ginkgo 1 'Conformance && Serial' "${extra[@]}"
+  [ "${SERIAL:-}" = only ] || ginkgo "${PROCS:-8}" "${labels:+$labels && }!Serial" "${extra[@]}"
+  [ "${SERIAL:-}" = no ] || ginkgo 1 "${labels:+$labels && }Serial" "${extra[@]}"
 fi
-(cd test/conformance && GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0 go run ./report "$cache/results" "$cache/results.md" ${list:+"$list"})
+(cd test/conformance && GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0 go run ./report "$cache/results" "$cache/results.md" "${lists[@]}")
 exit $status

@@ -6,7 +6,7 @@ set -euo pipefail
 out=$(realpath -m "$1") bin=$(realpath "$2") knarr=$(realpath "$3")
 cd "$(dirname "$0")"
 # The images depend on this folder and on BIN. They are kept while both stay the same.
-key=$(cat ./* "$bin"/.version "$bin"/{agnhost,sample-apiserver,etcd} | sha256sum | cut -d' ' -f1)
+key=$(cat ./* "$bin"/.version "$bin"/{agnhost,sample-apiserver,etcd,resource-consumer} | sha256sum | cut -d' ' -f1)
 [ "$(cat "$out/.done" 2>/dev/null)" != "$key" ] || exit 0
 mkdir -p "$out"
 ./roots.sh "$out/roots" "$bin"
@@ -22,6 +22,12 @@ image agnhost debian --tag $e2e/agnhost:2.63.0 --tag $e2e/agnhost:2.55 --entrypo
 image nginx debian --tag $e2e/nginx:1.15-4 --tag $e2e/nginx:1.27-0 --cmd nginx --cmd -g --cmd 'daemon off;'
 image nonewprivs debian --tag $e2e/nonewprivs:1.4 --cmd nnp
 image glibc-dns-testing debian --tag $e2e/glibc-dns-testing:2.0.0 --cmd /bin/bash
+image ipc-utils debian --tag $e2e/ipc-utils:1.4 --cmd /bin/bash
+image perl debian --tag $e2e/perl:5.26 --cmd /bin/bash
+image resource-consumer debian --tag $e2e/resource-consumer:1.14 --entrypoint /consumer
+image sample-device-plugin debian --tag $e2e/sample-device-plugin:1.7 --entrypoint /sampledeviceplugin --entrypoint -alsologtostderr
+image regression-issue-74839 debian --tag $e2e/regression-issue-74839:1.4 --entrypoint /regression-issue-74839
+image distroless-iptables debian --tag registry.k8s.io/build-image/distroless-iptables:v0.9.6
 image busybox busybox --tag $e2e/busybox:1.37.0-1 --cmd sh
 image nonroot busybox --tag $e2e/nonroot:1.5 --cmd sh --user 1234
 image nautilus nautilus --tag $e2e/nautilus:1.8 --entrypoint /agnhost --cmd test-webserver

@@ -21,12 +21,13 @@ need() { command -v "$1" >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=n
 made() { [ "$(cat "$work/$1.done" 2>/dev/null)" = "$(key "$1")" ]; }
 key() { { declare -f "$1"; echo "$mirror"; } | sha256sum | cut -d' ' -f1; }
 
-# base: one Debian root for agnhost, nginx, nonewprivs and glibc-dns-testing.
+# base: one Debian root for all images that need more than one program. Tests execute some of its
+# tools in pods: wget, socat, nsenter (util-linux), perl, stress.
 base() {
   need debootstrap debootstrap
   rm -rf "$work/base"
   debootstrap --variant=minbase \
-    --include=bash,curl,bind9-dnsutils,netcat-openbsd,iproute2,util-linux,nginx-light,ca-certificates,iputils-ping \
+    --include=bash,curl,bind9-dnsutils,netcat-openbsd,iproute2,util-linux,nginx-light,ca-certificates,iputils-ping,wget,socat,perl-base,stress,iptables,conntrack,e2fsprogs,xfsprogs \
     bookworm "$work/base" "$mirror" >"$work/debootstrap.log" 2>&1 || { tail -20 "$work/debootstrap.log" >&2; exit 1; }
   rm -rf "$work"/base/var/cache/apt/* "$work"/base/var/lib/apt/lists/* "$work"/base/usr/share/{doc,man,locale,info} "$work"/base/dev/*
 }
@@ -56,12 +57,14 @@ busybox() {
 
 fresh() { rm -rf "${out:?}/$1"; mkdir -p "$out/$1"; }
 
-# debian is the root of agnhost, nginx, nonewprivs and glibc-dns-testing. They only differ in their
-# command, and share their layer.
+# debian is the root of agnhost, nginx, nonewprivs, glibc-dns-testing and more. They only differ in
+# their command, and share their layer.
 debian() {
   fresh debian
   cp -a "$work/base/." "$out/debian/"
-  cp "$bin/agnhost" "$out/debian/agnhost"
+  cp "$bin"/{agnhost,consume-cpu,regression-issue-74839} "$out/debian/"
+  cp "$bin/resource-consumer" "$out/debian/consumer"
+  cp "$bin/sample-device-plugin" "$out/debian/sampledeviceplugin"
   ln -sf agnhost "$out/debian/agnhost-2"
   mkdir -p "$out/debian/uploads" "$out/debian/usr/share/nginx/html"
   local module
