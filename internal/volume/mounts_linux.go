@@ -100,39 +100,6 @@ func bind(source, target string) error {
 	return nil
 }
 
-// ShareMounts makes dir a mount point with shared propagation. mountPropagation Bidirectional needs
-// it, and not every machine's root is shared. It does nothing if dir is already on a shared mount.
-func ShareMounts(dir string) error {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
-	longest, shared := "", false
-	for line := range strings.Lines(string(mounts)) {
-		fields := strings.Fields(line)
-		if len(fields) < 7 {
-			continue
-		}
-		point := fields[4]
-		if len(point) >= len(longest) && (point == "/" || dir == point || strings.HasPrefix(dir, point+"/")) {
-			longest = point
-			shared = slices.ContainsFunc(fields[6:], func(field string) bool { return strings.HasPrefix(field, "shared:") })
-		}
-	}
-	if shared {
-		return nil
-	}
-	if longest != dir {
-		if err := unix.Mount(dir, dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-			return fmt.Errorf("share mounts below %s: %w", dir, err)
-		}
-	}
-	if err := unix.Mount("", dir, "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("share mounts below %s: %w", dir, err)
-	}
-	return nil
-}
-
 // ShareAt bind-mounts dir at target, as a mount with a propagation group of its own: mounts below
 // target do not appear below dir, but they reach containers with mountPropagation.
 func ShareAt(dir, target string) error {

@@ -124,13 +124,12 @@ func (m *Manager) Capacity() corev1.ResourceList {
 
 // Allocatable is the capacity less what is reserved and less the thresholds of evictions.
 func (m *Manager) Allocatable() corev1.ResourceList {
-	out := less(less(m.Capacity(), m.Reserved), m.Threshold)
-	// Pods cannot use the memory of huge pages as memory.
-	free := out[corev1.ResourceMemory]
+	var pages resource.Quantity // pods cannot use the memory of huge pages as memory
 	for _, bytes := range m.Machine.HugePages {
-		free.Sub(*resource.NewQuantity(bytes, resource.BinarySI))
+		pages.Add(*resource.NewQuantity(bytes, resource.BinarySI))
 	}
-	out[corev1.ResourceMemory] = free
+	out := less(less(m.Capacity(), m.Reserved), m.Threshold)
+	out = less(out, corev1.ResourceList{corev1.ResourceMemory: pages})
 	if m.Devices != nil {
 		_, devices := m.Devices()
 		maps.Copy(out, devices)
