@@ -23,9 +23,9 @@ var binary = func() string {
 type cluster struct{ *machine }
 
 // newCluster prepares a cluster of one machine with an ordinary address; up starts it.
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T, kinds ...string) *cluster {
 	t.Helper()
-	c := &cluster{newMachine(t, "one")}
+	c := &cluster{newMachine(t, "one", kinds...)}
 	c.plugIn()
 	return c
 }

@@ -18,25 +18,26 @@ import (
 )
 
 // machine is one computer of a test: its own network namespace, a data folder, and at most one
-// knarr. It is always purged when the test ends, and nothing of it may be left.
+// knarr. It can have more namespaces of its own. It is always purged when the test ends, and nothing of it may be left.
 type machine struct {
 	t     *testing.T
 	name  string    // of its node
 	dir   string    // data folder
-	space *space    // its network
+	space *space    // its namespaces
+	kinds []string  // options of unshare for namespaces besides the network
 	cmd   *exec.Cmd // knarr
 	log   *output
 	done  chan struct{}
 }
 
-func newMachine(t *testing.T, name string) *machine {
+func newMachine(t *testing.T, name string, kinds ...string) *machine {
 	t.Helper()
 	needs(t)
 	dir, err := os.MkdirTemp("", "knarr-e2e-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{t: t, name: name, dir: filepath.Join(dir, "data"), log: &output{}}
+	m := &machine{t: t, name: name, dir: filepath.Join(dir, "data"), log: &output{}, kinds: kinds}
 	m.boot()
 	t.Cleanup(func() {
 		m.stop(syscall.SIGTERM)
@@ -68,7 +69,7 @@ func needs(t *testing.T) {
 // boot gives the machine an empty network.
 func (m *machine) boot() {
 	m.t.Helper()
-	m.space = newSpace(m.t, "--net")
+	m.space = newSpace(m.t, append([]string{"--net"}, m.kinds...)...)
 	m.ip("link set lo up")
 }
 

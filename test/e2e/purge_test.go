@@ -102,7 +102,7 @@ func newIsolatedCluster(t *testing.T) *cluster {
 		m.unplug()
 	})
 	for _, line := range []string{
-		"mount -t tmpfs tmpfs /var/lib", "mount -t tmpfs tmpfs /run", "mount -o remount,bind,ro /",
+		"mount -t tmpfs tmpfs /var/lib", "mount -t tmpfs tmpfs /run", "mount -t tmpfs tmpfs /var/log", "mount -o remount,bind,ro /",
 		"ip link set lo up", "ip link add uplink type veth peer name switch", "ip addr add 192.168.88.1/24 dev uplink", "ip link set uplink up", "ip link set switch up",
 	} {
 		args := strings.Fields(line)
@@ -124,7 +124,7 @@ func (c *cluster) traces() map[string]int {
 		"address": {"ip", "-4", "-o", "address"},
 		"route":   {"ip", "-4", "route", "show", "table", "all"},
 		"rule":    {"ip", "rule"},
-		"file":    {"find", "/var/lib", "/run"},
+		"file":    {"find", "/var/lib", "/var/log", "/run"},
 	} {
 		out, err := c.inside(command[0], command[1:]...).CombinedOutput()
 		if err != nil {

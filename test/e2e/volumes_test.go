@@ -132,7 +132,7 @@ func mayResizeMounted() bool {
 // TestAnImageEnforcesTheSizeAndGrows writes more than the claim's size, and again after its growth.
 func TestAnImageEnforcesTheSizeAndGrows(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
+	c := newCluster(t, "--mount") // another test's mount namespace would keep loop devices in use
 	if _, err := os.Stat("/dev/loop-control"); err != nil {
 		t.Skip("needs loop devices: ", err)
 	}
@@ -170,7 +170,7 @@ func TestAnImageEnforcesTheSizeAndGrows(t *testing.T) {
 // TestABlockVolumeIsALoopDevice writes to a raw device and finds the bytes with the next pod.
 func TestABlockVolumeIsALoopDevice(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
+	c := newCluster(t, "--mount") // another test's mount namespace would keep loop devices in use
 	if _, err := os.Stat("/dev/loop-control"); err != nil {
 		t.Skip("needs loop devices: ", err)
 	}

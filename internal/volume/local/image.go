@@ -163,7 +163,7 @@ func growUnmounted(ctx context.Context, file, dir string, size int64) error {
 		return err
 	}
 	if attached, err := attachedTo(file); err != nil || attached != "" {
-		return errors.Join(err, fmt.Errorf("%s is still in use by %q", file, attached))
+		return errors.Join(err, fmt.Errorf("%s is in use as %q: a process in another mount namespace holds it", file, attached))
 	}
 	if err := growDisk(file, size); err != nil {
 		return err
