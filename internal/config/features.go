@@ -69,7 +69,7 @@ const (
 
 // missingGates are on by default upstream, and knarr does not have the feature.
 const missingGates = `
-	CPUManagerPolicyBetaOptions ContainerCheckpoint GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority KubeletEnsureSecretPulledImages
+	CPUManagerPolicyBetaOptions ContainerCheckpoint GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority
 	KubeletServiceAccountTokenForCredentialProviders RestartAllContainersOnContainerExits TopologyManagerPolicyBetaOptions`
 
 // FeatureGate returns the value of a feature gate of Kubernetes v1.36 that knarr behaves by.

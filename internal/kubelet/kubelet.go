@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -110,7 +111,12 @@ func New(c Config) (*Kubelet, error) {
 	k.static = &staticPods{k: k, kick: make(chan struct{}, 1), wanted: map[string][]*corev1.Pod{}}
 	k.status = status.NewManager(c.Client, c.Logger, k.apiPod)
 	k.pleg = &pleg.Generator{Runtime: c.Runtime, Sink: k.observe, Known: k.digest, Pods: k.observedPods, Relisted: measured.Relisted, Log: c.Logger}
-	k.images = images.NewManager(c.Images, parallelPulls(c.Settings), objects{k}.Secret)
+	records, err := images.OpenRecords(filepath.Join(c.RootDir, "image_manager"), c.Now, c.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
+	}
+	k.images = images.NewManager(c.Images, records, parallelPulls(c.Settings), objects{k}.Secret)
+	k.images.Policy = images.Policy{Verify: c.Settings.ImagePullCredentialsVerificationPolicy, Allowlist: c.Settings.PreloadedImagesVerificationAllowlist}
 	k.devices = newNodeDevices(k)
 	ofNode, err := k.nodeConfig()
 	if err != nil {
@@ -135,7 +141,7 @@ func New(c Config) (*Kubelet, error) {
 	k.stats = stats.New(measure)
 	k.imageGC = &images.Collector{
 		MinAge: c.Settings.ImageMinimumGCAge.Duration, MaxAge: c.Settings.ImageMaximumGCAge.Duration,
-		Images: c.Images, InUse: k.imagesInUse, High: int(*c.Settings.ImageGCHighThresholdPercent), Low: int(*c.Settings.ImageGCLowThresholdPercent), Now: c.Now,
+		Images: c.Images, InUse: k.imagesInUse, Listed: k.images.Listed, High: int(*c.Settings.ImageGCHighThresholdPercent), Low: int(*c.Settings.ImageGCLowThresholdPercent), Now: c.Now,
 	}
 	if k.evictions, err = k.newEvictions(); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -12,12 +13,14 @@ import (
 	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
 // credential is one entry of a Docker configuration.
 type credential struct {
 	registry string // host[:port][/path]; host labels may contain *
 	auth     *runtimeapi.AuthConfig
+	secret   kubeletconfig.ImagePullSecret
 }
 
 type dockerEntry struct {
@@ -48,11 +51,22 @@ func credentialsOf(s *corev1.Secret) ([]credential, error) {
 			}
 			e.Username, e.Password, _ = strings.Cut(string(raw), ":")
 		}
-		out = append(out, credential{trimRegistry(registry), &runtimeapi.AuthConfig{
-			Username: e.Username, Password: e.Password, IdentityToken: e.IdentityToken, RegistryToken: e.RegistryToken,
+		auth := &runtimeapi.AuthConfig{Username: e.Username, Password: e.Password, IdentityToken: e.IdentityToken, RegistryToken: e.RegistryToken}
+		out = append(out, credential{trimRegistry(registry), auth, kubeletconfig.ImagePullSecret{
+			UID: string(s.UID), Namespace: s.Namespace, Name: s.Name, CredentialHash: hashOf(auth),
 		}})
 	}
 	return out, nil
+}
+
+// hashOf identifies the content of credentials in records.
+func hashOf(a *runtimeapi.AuthConfig) string {
+	// Strings separated by their JSON quotes cannot be mistaken for each other.
+	data, err := json.Marshal([]string{a.Username, a.Password, a.Auth, a.ServerAddress, a.IdentityToken, a.RegistryToken})
+	if err != nil {
+		return "" // covers nothing
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(data))
 }
 
 // trimRegistry reduces https://index.docker.io/v1/ to docker.io.
@@ -76,7 +90,7 @@ func trimRegistry(r string) string {
 }
 
 // fit returns the credentials that match the image, those with the longest path first.
-func fit(creds []credential, image string) []*runtimeapi.AuthConfig {
+func fit(creds []credential, image string) []credential {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
 		return nil
@@ -92,11 +106,7 @@ func fit(creds []credential, image string) []*runtimeapi.AuthConfig {
 		}
 	}
 	sort.SliceStable(fitting, func(i, j int) bool { return len(fitting[i].registry) > len(fitting[j].registry) })
-	out := make([]*runtimeapi.AuthConfig, len(fitting))
-	for i, c := range fitting {
-		out[i] = c.auth
-	}
-	return out
+	return fitting
 }
 
 func hostMatches(pattern, host string) bool {

@@ -22,6 +22,8 @@ type Collector struct {
 	Images internalapi.ImageManagerService
 	// InUse lists the images of all existing containers, by id or reference.
 	InUse func(ctx context.Context) (map[string]bool, error)
+	// Listed is called with each list of all images, which was asked for at since. May be nil.
+	Listed func(ctx context.Context, list []*runtimeapi.Image, since time.Time)
 	// High and Low are percentages of the image filesystem. A High of 100 keeps all images
 	// (KubeletConfiguration, imageGCHighThresholdPercent).
 	High, Low int
@@ -115,9 +117,13 @@ func (c *Collector) filesystem(ctx context.Context) (used, capacity uint64, err 
 
 // candidates returns the images that may be removed, in order of removal.
 func (c *Collector) candidates(ctx context.Context) ([]*runtimeapi.Image, error) {
+	began := c.Now()
 	list, err := c.Images.ListImages(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)
+	}
+	if c.Listed != nil {
+		c.Listed(ctx, list, began)
 	}
 	inUse, err := c.InUse(ctx)
 	if err != nil {

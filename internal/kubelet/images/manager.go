@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/distribution/reference"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
@@ -41,6 +45,9 @@ type Eventf func(eventType, reason, note string, args ...any)
 // Manager pulls images. It is safe for concurrent use.
 type Manager struct {
 	Images internalapi.ImageManagerService
+	// Records and Policy decide whether a pod may use a present image.
+	Records *Records
+	Policy  Policy
 	// Secret reads a pull secret.
 	Secret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	// Parallel limits concurrent pulls; nil means no limit.
@@ -53,8 +60,8 @@ type Manager struct {
 }
 
 // NewManager makes a Manager. At most parallel pulls run at the same time; 0 means no limit.
-func NewManager(images internalapi.ImageManagerService, parallel int, secret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)) *Manager {
-	m := &Manager{Images: images, Secret: secret, Now: time.Now, backoff: backoffs{entries: map[string]*entry{}}}
+func NewManager(images internalapi.ImageManagerService, records *Records, parallel int, secret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)) *Manager {
+	m := &Manager{Images: images, Records: records, Secret: secret, Now: time.Now, backoff: backoffs{entries: map[string]*entry{}}}
 	if parallel > 0 {
 		m.Parallel = make(chan struct{}, parallel)
 	}
@@ -87,16 +94,55 @@ func (m *Manager) Ensure(ctx context.Context, pod *corev1.Pod, image string, pol
 		return nil, &Error{Reason: ReasonInspectFailed, Message: message, RetryAt: m.Now().Add(2 * time.Second)}
 	}
 	present := status.GetImage() != nil && status.Image.Id != ""
-	if present && policy != corev1.PullAlways {
+	if present && policy != corev1.PullAlways && m.mayUse(ctx, pod, name, status.Image.Id) {
 		event(corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", image)
 		return found(status.Image), nil
 	}
 	if policy == corev1.PullNever {
 		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", image)
+		if present {
+			message = fmt.Sprintf("Container image %q is present with pull policy of Never, but the pod does not have credentials that it was pulled with", image)
+		}
 		event(corev1.EventTypeWarning, ReasonNeverPull, "%s", message)
 		return nil, &Error{Reason: ReasonNeverPull, Message: message, RetryAt: m.Now().Add(10 * time.Second)}
 	}
-	return m.pull(ctx, pod, image, imageSpec, sandbox, event)
+	return m.pull(ctx, pod, image, status.GetImage().GetId(), imageSpec, sandbox, event)
+}
+
+// mayUse reports whether the pod may use a present image without a pull (KEP-2535). It reads the
+// pod's secrets only if the image was pulled with some.
+func (m *Manager) mayUse(ctx context.Context, pod *corev1.Pod, image, ref string) bool {
+	m.settle(ctx)
+	recorded, pulled := m.Records.find(image, ref)
+	switch {
+	case m.Policy.exempt(image, pulled) || recorded.NodePodsAccessible:
+		return true
+	case len(recorded.KubernetesSecrets) == 0:
+		return false
+	}
+	ok, another := covers(recorded, m.credentials(ctx, pod, image))
+	if another != nil && len(recorded.KubernetesSecrets) < maxSecrets {
+		m.Records.extend(image, ref, *another)
+	}
+	return ok
+}
+
+func (m *Manager) settle(ctx context.Context) {
+	m.Records.settle(func(image string) (string, error) {
+		status, err := m.Images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: image}, false)
+		return status.GetImage().GetId(), err
+	})
+}
+
+// Listed removes the records of images that are not in a list of all images. The list was asked for
+// at since.
+func (m *Manager) Listed(ctx context.Context, list []*runtimeapi.Image, since time.Time) {
+	m.settle(ctx)
+	refs := make([]string, len(list))
+	for i, image := range list {
+		refs[i] = image.Id
+	}
+	m.Records.prune(refs, since)
 }
 
 func found(i *runtimeapi.Image) *Image {
@@ -107,7 +153,8 @@ func found(i *runtimeapi.Image) *Image {
 	return out
 }
 
-func (m *Manager) pull(ctx context.Context, pod *corev1.Pod, image string, imageSpec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig, event Eventf) (*Image, error) {
+// pull pulls an image. before is the reference of the present image, if any.
+func (m *Manager) pull(ctx context.Context, pod *corev1.Pod, image, before string, imageSpec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig, event Eventf) (*Image, error) {
 	key := string(pod.UID) + "_" + image
 	if at := m.backoff.until(key, m.Now()); !at.IsZero() {
 		message := fmt.Sprintf("Back-off pulling image %q", image)
@@ -130,27 +177,58 @@ func (m *Manager) pull(ctx context.Context, pod *corev1.Pod, image string, image
 	}
 	started := m.Now()
 	event(corev1.EventTypeNormal, "Pulling", "Pulling image %q", image)
-	ref, err := m.pullWithSecrets(ctx, pod, imageSpec, sandbox)
+	pulled, err := m.recordedPull(ctx, pod, before, imageSpec, sandbox)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+	var known *Error
+	if errors.As(err, &known) {
+		return nil, known
+	}
 	if err != nil {
+		if before != "" {
+			err = fmt.Errorf("image %q is present, and a pull with the pod's credentials failed: %w", image, err)
+		}
 		m.backoff.failed(key, m.Now())
 		event(corev1.EventTypeWarning, "Failed", "Failed to pull image %q: %v", image, err)
 		return nil, &Error{Reason: ReasonErrImagePull, Message: err.Error(), RetryAt: m.Now()}
 	}
-	status, err := m.Images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: image}, false)
-	if err != nil || status.GetImage() == nil {
-		return nil, &Error{Reason: ReasonInspectFailed, Message: fmt.Sprintf("Failed to inspect image %q after pulling it: %v", image, err), RetryAt: m.Now().Add(2 * time.Second)}
-	}
 	event(corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.", image,
-		m.Now().Sub(started).Truncate(time.Millisecond), m.Now().Sub(asked).Truncate(time.Millisecond), status.Image.Size)
-	return found(status.Image), nil
+		m.Now().Sub(started).Truncate(time.Millisecond), m.Now().Sub(asked).Truncate(time.Millisecond), pulled.Size)
+	return found(pulled), nil
 }
 
-// pullWithSecrets tries each credential that matches the image's registry, the most specific first,
-// and finally none.
-func (m *Manager) pullWithSecrets(ctx context.Context, pod *corev1.Pod, imageSpec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+// recordedPull pulls an image between the record of the intent and the record of the result.
+func (m *Manager) recordedPull(ctx context.Context, pod *corev1.Pod, before string, imageSpec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
+	if err := m.Records.begin(imageSpec.Image, before); err != nil {
+		return nil, fmt.Errorf("record the intent to pull: %w", err)
+	}
+	ref, secret, err := m.pullWithSecrets(ctx, pod, imageSpec, sandbox)
+	if err != nil {
+		m.Records.failed(imageSpec.Image, ctx.Err() != nil || interrupted(err))
+		return nil, err
+	}
+	status, err := m.Images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: imageSpec.UserSpecifiedImage}, false)
+	if err != nil || status.GetImage() == nil {
+		m.Records.failed(imageSpec.Image, true)
+		message := fmt.Sprintf("Failed to inspect image %q after pulling it: %v", imageSpec.UserSpecifiedImage, err)
+		return nil, &Error{Reason: ReasonInspectFailed, Message: message, RetryAt: m.Now().Add(2 * time.Second)}
+	}
+	m.Records.succeeded(imageSpec.Image, status.Image.Id, secret)
+	return status.Image, nil
+}
+
+// interrupted reports whether the runtime may go on with a pull that failed.
+func interrupted(err error) bool {
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		return slices.ContainsFunc(many.Unwrap(), interrupted)
+	}
+	code := grpcstatus.Code(err)
+	return code == codes.Canceled || code == codes.DeadlineExceeded || code == codes.Unavailable
+}
+
+// credentials returns the pod's credentials for an image, the most specific first.
+func (m *Manager) credentials(ctx context.Context, pod *corev1.Pod, image string) []credential {
 	var creds []credential
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		s, err := m.Secret(ctx, pod.Namespace, ref.Name)
@@ -163,19 +241,26 @@ func (m *Manager) pullWithSecrets(ctx context.Context, pod *corev1.Pod, imageSpe
 		}
 		creds = append(creds, c...)
 	}
-	fitting := fit(creds, imageSpec.Image)
+	return fit(creds, image)
+}
+
+// pullWithSecrets tries each of the pod's credentials for the image. Without one, it pulls without
+// credentials. It returns the secret that opened the registry.
+func (m *Manager) pullWithSecrets(ctx context.Context, pod *corev1.Pod, imageSpec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (ref string, secret *kubeletconfig.ImagePullSecret, err error) {
+	fitting := m.credentials(ctx, pod, imageSpec.Image)
 	if len(fitting) == 0 {
-		return m.Images.PullImage(ctx, imageSpec, nil, sandbox)
+		ref, err = m.Images.PullImage(ctx, imageSpec, nil, sandbox)
+		return ref, nil, err
 	}
 	var errs []error
-	for _, auth := range fitting {
-		ref, err := m.Images.PullImage(ctx, imageSpec, auth, sandbox)
+	for _, c := range fitting {
+		ref, err := m.Images.PullImage(ctx, imageSpec, c.auth, sandbox)
 		if err == nil {
-			return ref, nil
+			return ref, &c.secret, nil
 		}
 		errs = append(errs, err)
 	}
-	return "", errors.Join(errs...)
+	return "", nil, errors.Join(errs...)
 }
 
 // withTag adds the tag "latest" to a name without tag or digest. It refuses an invalid image name.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
@@ -28,6 +29,7 @@ func (s *Settings) validate(bad report) {
 	validateAddresses(c, bad)
 	validateShutdown(c, bad)
 	validateGates(c.FeatureGates, bad)
+	validateImages(c, bad)
 	for i, t := range c.RegisterWithTaints {
 		effects := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
 		if t.Key == "" || !slices.Contains(effects, t.Effect) {
@@ -96,6 +98,22 @@ func validateNumbers(c *kubeletconfig.KubeletConfiguration, bad report) {
 		between("maxParallelImagePulls", int64(*m), 1, most)
 		if *c.SerializeImagePulls && *m > 1 {
 			bad("maxParallelImagePulls", fmt.Sprint(*m), "1 or unset with serializeImagePulls: true")
+		}
+	}
+}
+
+func validateImages(c *kubeletconfig.KubeletConfiguration, bad report) {
+	oneOf(bad, "imagePullCredentialsVerificationPolicy", string(c.ImagePullCredentialsVerificationPolicy),
+		string(kubeletconfig.NeverVerify), string(kubeletconfig.NeverVerifyPreloadedImages),
+		string(kubeletconfig.NeverVerifyAllowlistedImages), string(kubeletconfig.AlwaysVerify))
+	const field = "preloadedImagesVerificationAllowlist"
+	if len(c.PreloadedImagesVerificationAllowlist) > 0 && c.ImagePullCredentialsVerificationPolicy != kubeletconfig.NeverVerifyAllowlistedImages {
+		bad(field, fmt.Sprintf("%d entries", len(c.PreloadedImagesVerificationAllowlist)), "only with imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages")
+	}
+	for _, entry := range c.PreloadedImagesVerificationAllowlist {
+		named, err := reference.ParseNormalizedNamed(strings.TrimSuffix(entry, "/*"))
+		if err != nil || !reference.IsNameOnly(named) {
+			bad(field, quoted(entry), "an image without tag and digest, or all below a path, such as registry.example.com/team/*")
 		}
 	}
 }
