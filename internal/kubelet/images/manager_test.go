@@ -253,3 +253,33 @@ func TestAnUnreadableRecordIsCheckedAgain(t *testing.T) {
 		})
 	}
 }
+
+func TestNothingIsPulledWithoutARecordOfTheIntent(t *testing.T) {
+	m := newMachine(t)
+	if err := os.RemoveAll(filepath.Join(m.dir, "pulling")); err != nil {
+		t.Fatal(err)
+	}
+	m.expect("red", corev1.PullIfNotPresent, ReasonErrImagePull, 0)
+}
+
+func TestTheIntentStaysUntilTheRecordIsOnDisk(t *testing.T) {
+	m := newMachine(t)
+	pulled := filepath.Join(m.dir, "pulled")
+	if err := os.RemoveAll(pulled); err != nil {
+		t.Fatal(err)
+	}
+	m.expect("red", corev1.PullIfNotPresent, "", 1)
+	m.expect("red", corev1.PullNever, "", 0)
+	if m.files("pulling") != 1 {
+		t.Fatal("there is neither a record nor an intent")
+	}
+	if err := os.Mkdir(pulled, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m.expect("red", corev1.PullNever, "", 0)
+	m.restart()
+	m.expect("red", corev1.PullNever, "", 0)
+	if m.files("pulling") != 0 || m.files("pulled") != 1 {
+		t.Errorf("%d intents and %d records", m.files("pulling"), m.files("pulled"))
+	}
+}

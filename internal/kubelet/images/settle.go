@@ -46,13 +46,14 @@ func (r *Records) settleOne(left intent, ref string) {
 	r.mu.RLock()
 	i := r.intents[name]
 	stale := i == nil || *i != left // a pull began or ended meanwhile
+	_, recorded := r.known[fileName(ref)]
 	r.mu.RUnlock()
 	switch {
 	case stale:
 		return
 	case ref == "" && r.now().Sub(left.ended) < keepIntent:
 		return
-	case ref != "" && ref != left.before:
+	case ref != "" && (recorded || ref != left.before): // the write of a known record failed
 		same := func(old map[string]kubeletconfig.ImagePullCredentials) map[string]kubeletconfig.ImagePullCredentials {
 			return old
 		}

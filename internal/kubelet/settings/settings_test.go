@@ -157,6 +157,9 @@ func TestFaultsNameFieldAndFile(t *testing.T) {
 		"an unknown gate":                {head + "featureGates: {Nope: true}\n", "featureGates: Nope: true is not usable: a feature gate of Kubernetes v1.36"},
 		"a gate with another value":      {head + "featureGates: {MemoryQoS: true}\n", "only MemoryQoS: false"},
 		"a resource without reservation": {head + "kubeReserved: {gpu: \"1\"}\n", `kubeReserved: "gpu: 1"`},
+		"an unknown policy for images":   {head + "imagePullCredentialsVerificationPolicy: Verify\n", `"Verify" is not usable: one of NeverVerify, `},
+		"a list of images without use":   {head + "preloadedImagesVerificationAllowlist: [a]\n", "only with imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages"},
+		"a listed image with a tag":      {head + "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: [\"a/*\", \"a:1\"]\n", `preloadedImagesVerificationAllowlist: "a:1" is not usable`},
 		"both kinds of grace periods":    {head + "shutdownGracePeriod: 30s\nshutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 3}]\n", "shutdownGracePeriodByPodPriority"},
 	} {
 		t.Run(name, func(t *testing.T) {
