@@ -283,3 +283,23 @@ func TestTheIntentStaysUntilTheRecordIsOnDisk(t *testing.T) {
 		t.Errorf("%d intents and %d records", m.files("pulling"), m.files("pulled"))
 	}
 }
+
+func BenchmarkAPresentImage(b *testing.B) {
+	records, err := OpenRecords(b.TempDir(), time.Now, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range 100 {
+		name := fmt.Sprintf("docker.io/library/app:%d", i)
+		if err := records.begin(name, ""); err != nil {
+			b.Fatal(err)
+		}
+		records.succeeded(name, "id:"+name, nil)
+	}
+	m := NewManager(nil, records, 0, nil)
+	for b.Loop() {
+		if !m.mayUse(b.Context(), &corev1.Pod{}, "docker.io/library/app:7", "id:docker.io/library/app:7") {
+			b.Fatal("the image is not usable")
+		}
+	}
+}
