@@ -1,6 +1,6 @@
 // Report DIR OUT [LIST]... reads the JUnit files of the suite in DIR. It writes a table of passed,
-// failed and not run tests by SIG to OUT (Markdown), and prints one line. Every test named in a LIST
-// must have run and passed.
+// failed and not run tests by SIG to OUT (Markdown), and prints one line. Every test named in a
+// LIST must have run and passed.
 package main
 
 import (
