@@ -17,8 +17,9 @@ import (
 	"time"
 )
 
-// machine is one computer of a test: its own network namespace, a data folder, and at most one
-// knarr. It can have more namespaces of its own. It is always purged when the test ends, and nothing of it may be left.
+// machine is one computer of a test. It has its own network namespace, sometimes more namespaces, a
+// data folder, and at most one knarr. It is always purged when the test ends, and nothing of it may
+// be left.
 type machine struct {
 	t     *testing.T
 	name  string    // of its node
