@@ -18,10 +18,13 @@ import (
 // notAgain are flags that the record has fields for, or that are for one start only.
 var notAgain = []string{"data-dir", "run-dir", "cgroup-root", "listen", "kubelet-listen", "node-name", "join", "token", "detach"}
 
-func upCommand() *cobra.Command {
+func upCommand() *cobra.Command { return upWith(run.Up) }
+
+// upWith returns the command with another function in place of the start.
+func upWith(start runner) *cobra.Command {
 	cmd := runCommand("up", "Start a cluster on this machine: a server and a node", "Starts a server and a node on this machine and stays in the foreground. Ctrl-C stops knarr; the pods keep\n"+
 		"running, and the next `knarr up` adopts them. `knarr purge` stops them and removes everything.",
-		config.Process|config.Server|config.Controlling|config.Node, true, run.Up,
+		config.Process|config.Server|config.Controlling|config.Node, true, start,
 		"data-dir", "config", "listen", "advertise-address", "tls-san", "node-name", "node-labels", "kubelet-config", "pod-cidr", "service-cidr", "cluster-domain",
 		"registry-hosts", "log-level")
 	cmd.Example = "sudo knarr up\n" +
@@ -30,19 +33,25 @@ func upCommand() *cobra.Command {
 	return cmd
 }
 
-func serverCommand() *cobra.Command {
+func serverCommand() *cobra.Command { return serverWith(run.Server) }
+
+// serverWith returns the command with another function in place of the start.
+func serverWith(start runner) *cobra.Command {
 	cmd := runCommand("server", "Start a control plane without a node", "Starts the store, the API server, the controllers and the scheduler, and stays in the foreground. Other machines\n"+
 		"join as nodes: `knarr token create` here, then `knarr node` there. It needs no root.",
-		config.Process|config.Server|config.Controlling, false, run.Server,
+		config.Process|config.Server|config.Controlling, false, start,
 		"data-dir", "config", "listen", "advertise-address", "tls-san", "store", "pod-cidr", "service-cidr", "cluster-domain", "node-port-range", "log-level")
 	cmd.Example = "knarr server --data-dir ~/cluster\nknarr server --tls-san cluster.example.com"
 	return cmd
 }
 
-func nodeCommand() *cobra.Command {
+func nodeCommand() *cobra.Command { return nodeWith(run.Node) }
+
+// nodeWith returns the command with another function in place of the start.
+func nodeWith(start runner) *cobra.Command {
 	cmd := runCommand("node", "Join this machine to a cluster as a node", "Starts the node agent, the container runtime, the pod network, the service proxy and DNS, and joins the cluster of\n"+
 		"the server at --join. `knarr token create` on the server makes the token. It stays in the foreground.",
-		config.Process|config.Node|config.Joining, true, run.Node,
+		config.Process|config.Node|config.Joining, true, start,
 		"join", "token", "data-dir", "config", "node-name", "node-ip", "node-labels", "kubelet-config", "advertise-address", "kubelet-listen", "registry-hosts", "max-pods", "log-level")
 	cmd.Example = "sudo knarr node --join https://10.0.0.5:6443 --token TOKEN"
 	return cmd

@@ -79,11 +79,27 @@ func check(tree *cobra.Command, words []string) string {
 		if rest[i] == "--" {
 			break
 		}
-		if problem := checkFlag(cmd, rest[i]); problem != "" {
+		problem := checkFlag(cmd, rest[i])
+		if problem != "" && cmd.DisableFlagParsing && cmd.Name() == "install" {
+			problem = checkFlag(installed(tree, rest), rest[i])
+		}
+		if problem != "" {
 			return problem
 		}
 	}
 	return ""
+}
+
+// installed returns the command that `knarr install` makes a service. It takes that one's flags.
+func installed(tree *cobra.Command, rest []string) *cobra.Command {
+	role := "up"
+	for _, one := range []string{"server", "node"} {
+		if slices.Contains(rest, "--"+one) {
+			role = one
+		}
+	}
+	cmd, _, _ := tree.Find([]string{role})
+	return cmd
 }
 
 func placeholder(word string) bool { return strings.ToUpper(word) == word }
