@@ -71,6 +71,7 @@ e2e: ## real clusters with real containers on this machine; as root
 ##@ Long judges, by what they compare
 conformance: build ## the official suite on a cluster of two nodes; half an hour
 #  FOCUS=regexp SKIP=regexp  tests whose names match, or do not
+#  LABELS=filter             another part of upstream's suite, such as 'sig-node && !Conformance'
 #  PROCS=8                   how many tests at a time
 	./test/conformance/run.sh
 
