@@ -54,8 +54,8 @@ func TestAGuaranteedPodGetsCPUsAndMemoryOfOneNode(t *testing.T) {
 			t.Fatalf("the other pod was not moved: %q", b.cri.Log())
 		}
 	}
-	p := b.create(pod("large", guaranteed("1", "5Gi")))
-	p = b.await("large", "refused", phase(corev1.PodFailed))
+	b.create(pod("large", guaranteed("1", "5Gi")))
+	p := b.await("large", "refused", phase(corev1.PodFailed))
 	if p.Status.Reason != "TopologyAffinityError" && !strings.HasPrefix(p.Status.Reason, "OutOf") {
 		t.Errorf("reason %s: %s", p.Status.Reason, p.Status.Message)
 	}

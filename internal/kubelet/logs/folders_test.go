@@ -46,8 +46,7 @@ func TestLogsMoveToAnotherFolderAndTheirEarlierNamesWork(t *testing.T) {
 	put(t, filepath.Join(own, "default_a_u1", "c", "0.log"), "line")
 	put(t, filepath.Join(shared, "default_b_u2", "c", "0.log"), "another node's")
 
-	f, err := Open(root, shared)
-	if err != nil {
+	if _, err := Open(root, shared); err != nil {
 		t.Fatal(err)
 	}
 	if st, err := os.Lstat(filepath.Join(shared, "default_a_u1")); err != nil || !st.IsDir() {
@@ -55,7 +54,8 @@ func TestLogsMoveToAnotherFolderAndTheirEarlierNamesWork(t *testing.T) {
 	}
 	expect(t, filepath.Join(own, "default_a_u1", "c", "0.log"), "line")
 
-	if f, err = Open(root, own); err != nil { // and back
+	f, err := Open(root, own) // and back
+	if err != nil {
 		t.Fatal(err)
 	}
 	if st, err := os.Lstat(filepath.Join(own, "default_a_u1")); err != nil || !st.IsDir() {
