@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,7 +42,8 @@ func (noImages) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, e
 func TestASummaryDoesNotWaitForAHungVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackground(time.Now)
-		hung, answered := make(chan struct{}), 0
+		hung := make(chan struct{})
+		var answered atomic.Int32
 		measure := func(key string, run func(context.Context) (volume.Usage, error)) (uint64, bool) {
 			u, _, ok := b.latest(key, run)
 			synctest.Wait()
@@ -49,7 +51,7 @@ func TestASummaryDoesNotWaitForAHungVolume(t *testing.T) {
 		}
 		stuck := func(context.Context) (volume.Usage, error) {
 			<-hung
-			answered++
+			answered.Add(1)
 			return volume.Usage{UsedBytes: 1}, nil
 		}
 		quick := func(context.Context) (volume.Usage, error) { return volume.Usage{UsedBytes: 2}, nil }
@@ -64,8 +66,8 @@ func TestASummaryDoesNotWaitForAHungVolume(t *testing.T) {
 		if used, ok := measure("quick", quick); !ok || used != 2 {
 			t.Errorf("the other volume has %d, %v", used, ok)
 		}
-		if _, ok := measure("stucka", stuck); ok || answered != 0 {
-			t.Errorf("a hung volume was measured %d times", answered)
+		if _, ok := measure("stucka", stuck); ok || answered.Load() != 0 {
+			t.Errorf("a hung volume was measured %d times", answered.Load())
 		}
 		close(hung)
 		synctest.Wait()
@@ -110,9 +112,10 @@ func TestASummaryShowsVolumesOnceTheyAreMeasured(t *testing.T) {
 	}
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u"}}
 	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
-	clock := time.Now()
+	var clock atomic.Int64
+	clock.Store(time.Now().UnixNano())
 	c := New(Config{
-		Runtime: quietRuntime{pods: []string{"u"}}, Images: noImages{}, RootDir: dir, LogsDir: dir, Now: func() time.Time { return clock },
+		Runtime: quietRuntime{pods: []string{"u"}}, Images: noImages{}, RootDir: dir, LogsDir: dir, Now: func() time.Time { return time.Unix(0, clock.Load()) },
 		Pods:    func() []*corev1.Pod { return []*corev1.Pod{p} },
 		Volumes: func(*corev1.Pod, string) []volume.Measurement { return []volume.Measurement{{Volume: "v", Dir: dir}} },
 	})
@@ -122,7 +125,7 @@ func TestASummaryShowsVolumesOnceTheyAreMeasured(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		clock = clock.Add(summaryAge)
+		clock.Add(int64(summaryAge))
 		if len(s.Pods) == 1 && len(s.Pods[0].VolumeStats) == 1 {
 			if used := *s.Pods[0].VolumeStats[0].UsedBytes; used < 2<<20 || *s.Pods[0].EphemeralStorage.UsedBytes < used {
 				t.Errorf("%d bytes", used)
