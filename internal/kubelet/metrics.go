@@ -142,7 +142,7 @@ func (m *metrics) plugins(pod *corev1.Pod) []string {
 	})
 }
 
-// forget drops what is known of a removed pod.
+// forget drops the data of a removed pod.
 func (m *metrics) forget(pod types.NamespacedName, uid types.UID) {
 	m.mu.Lock()
 	delete(m.mounted, uid)

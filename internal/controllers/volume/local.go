@@ -223,7 +223,7 @@ func (l *localVolumes) answerOf(v *corev1.PersistentVolume) (answer local.Answer
 	return answer, node, ok
 }
 
-// free returns what is left of a node's folder for one more volume.
+// free returns the free bytes of a node's folder, without the volumes that are promised already.
 func (l *localVolumes) free(node, folder string, f local.Folder) int64 {
 	var allocated, enforced int64
 	for _, v := range l.volumes.ByIndex(byNodeOfVolume, node) {

@@ -47,7 +47,7 @@ func (l *localVolumes) deleted(ctx context.Context, v *corev1.PersistentVolume) 
 	case node == nil: // its disk went with it
 	case answered && answer.State == local.Removed:
 	case v.Annotations[local.PendingAnnotation] == local.PendingMake && !nodeReady(node):
-		// No pod has used it. The node removes what it may have made when it is back.
+		// No pod has used the volume. The node removes its content at its return.
 	case answered && answer.State == local.Failed:
 		l.event(v, corev1.EventTypeWarning, "VolumeFailedDelete", "node %s cannot remove the content: %s", node.Name, answer.Message)
 		return nil

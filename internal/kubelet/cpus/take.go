@@ -77,7 +77,7 @@ func (t taker) take(free machine.CPUSet, n int) (machine.CPUSet, bool) {
 	return t.pack(free, n), true
 }
 
-// pack chooses n of the free CPUs, of which there are enough, close to each other.
+// pack chooses n free CPUs that are close to each other. At least n CPUs must be free.
 func (t taker) pack(free machine.CPUSet, n int) machine.CPUSet {
 	levels := []func(machine.CPU) int{nodeOf, socketOf}
 	if t.alignByCache {
@@ -114,7 +114,7 @@ func (t taker) usable(free machine.CPUSet) machine.CPUSet {
 	return t.wholeCores(free)
 }
 
-// wholeCores returns the free CPUs of which the core has no CPU that is not free.
+// wholeCores returns the CPUs of cores that are free as a whole.
 func (t taker) wholeCores(free machine.CPUSet) machine.CPUSet {
 	var out machine.CPUSet
 	for _, g := range t.groups(free, coreOf) {

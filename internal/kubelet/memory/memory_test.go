@@ -17,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/topology"
 )
 
-// machineOf has nodes of 4 GiB, of which 1 GiB is in huge pages of 2 MiB.
+// machineOf returns nodes of 4 GiB. Huge pages of 2 MiB take 1 GiB of each.
 func machineOf(sockets, nodesPerSocket int) machinetest.Machine {
 	return machinetest.Machine{Sockets: sockets, NodesPerSocket: nodesPerSocket, CoresPerNode: 1, Threads: 1, NodeMemory: 4 << 30, HugePages: map[uint64]uint64{2 << 20: 512}}
 }

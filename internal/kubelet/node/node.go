@@ -61,7 +61,7 @@ type Config struct {
 	// MaxImages is the largest number of images in the status; -1 sets no limit.
 	MaxImages  int
 	ProviderID string
-	// Unregistered means that somebody else creates the Node.
+	// Unregistered means that another program creates the Node.
 	Unregistered bool
 	Port         int32
 	// Pressure returns the pressures that the node is under.
@@ -122,7 +122,7 @@ func (m *Manager) Capacity() corev1.ResourceList {
 	return out
 }
 
-// Allocatable is the capacity less what is reserved and less the thresholds of evictions.
+// Allocatable is the capacity minus the reservations and the eviction thresholds.
 func (m *Manager) Allocatable() corev1.ResourceList {
 	var pages resource.Quantity // pods cannot use the memory of huge pages as memory
 	for _, bytes := range m.Machine.HugePages {
@@ -137,7 +137,7 @@ func (m *Manager) Allocatable() corev1.ResourceList {
 	return out
 }
 
-// ForPods is what all pods together may use: the capacity less what is reserved.
+// ForPods is the limit of all pods together: the capacity minus the reservations.
 func (m *Manager) ForPods() corev1.ResourceList { return less(m.Capacity(), m.Reserved) }
 
 // less subtracts resources from out, down to zero.
