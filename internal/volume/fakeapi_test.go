@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -28,12 +29,22 @@ type cluster struct {
 	tokens           int
 	patched          []string
 	life             time.Duration
-	now              func() time.Time
+	fixed            atomic.Pointer[time.Time] // see now
 }
 
 func newCluster() *cluster {
-	return &cluster{objects: map[string]runtime.Object{}, life: time.Hour, now: time.Now}
+	return &cluster{objects: map[string]runtime.Object{}, life: time.Hour}
 }
+
+// now returns the time given to setNow, or the machine's time.
+func (c *cluster) now() time.Time {
+	if fixed := c.fixed.Load(); fixed != nil {
+		return *fixed
+	}
+	return time.Now()
+}
+
+func (c *cluster) setNow(now time.Time) { c.fixed.Store(&now) }
 
 func (c *cluster) Get(_ context.Context, res schema.GroupVersionResource, namespace, name string, _ metav1.GetOptions, _ ...string) (runtime.Object, error) {
 	c.mu.Lock()

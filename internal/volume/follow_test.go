@@ -2,11 +2,11 @@ package volume
 
 import (
 	"bytes"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,19 +46,38 @@ func TestAConfigMapVolumeFollowsItsObject(t *testing.T) {
 	}
 }
 
+// logs keeps what a Manager logs.
+type logs struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Buffer.Write(p)
+}
+
+func (l *logs) Len() int { return len(l.String()) }
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Buffer.String()
+}
+
 func TestAnObjectThatStaysMissingIsLogged(t *testing.T) {
-	var log bytes.Buffer
-	b := newBench(t)
-	b.Log = slog.New(slog.NewTextHandler(&log, nil))
+	log := &logs{}
+	b := newBenchLogging(t, log)
 	b.cluster.put("configmaps", "cm", configMap(map[string]string{"a": "1"}))
 	p := pod(volume("cfg", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}))
 	point := b.mount(p)["cfg"]
 	eventually(t, "a View is open", func() bool { b.cluster.mu.Lock(); defer b.cluster.mu.Unlock(); return len(b.cluster.views) == 1 })
 	b.cluster.put("configmaps", "cm", nil)
 	failed := func() bool {
-		known := b.pods[p.UID]
-		known.mu.Lock()
-		defer known.mu.Unlock()
+		known := b.lookUp(p.UID)
+		known.projecting.Lock()
+		defer known.projecting.Unlock()
 		return !known.failingSince.IsZero()
 	}
 	eventually(t, "the deletion is seen", failed)
@@ -69,7 +88,7 @@ func TestAnObjectThatStaysMissingIsLogged(t *testing.T) {
 	if log.Len() > 0 {
 		t.Errorf("logged at once: %s", log.String())
 	}
-	b.cluster.now = func() time.Time { return time.Now().Add(time.Minute) }
+	b.cluster.setNow(time.Now().Add(time.Minute))
 	b.refresh(t.Context(), p.UID)
 	if !strings.Contains(log.String(), `not found`) {
 		t.Errorf("not logged: %s", log.String())
@@ -80,9 +99,8 @@ func TestAnObjectThatStaysMissingIsLogged(t *testing.T) {
 }
 
 func TestAFrozenPodFollowsNothing(t *testing.T) {
-	var log bytes.Buffer
-	b := newBench(t)
-	b.Log = slog.New(slog.NewTextHandler(&log, nil))
+	log := &logs{}
+	b := newBenchLogging(t, log)
 	b.cluster.put("configmaps", "cm", configMap(map[string]string{"a": "1"}))
 	p := pod(volume("cfg", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}))
 	point := b.mount(p)["cfg"]

@@ -19,7 +19,7 @@ func TestOnePodsStuckVolumeDoesNotStopTheTokensOfOthers(t *testing.T) {
 	driver := startDriver(t, b)
 	driver.stuck = make(chan struct{})
 	b.cluster.objects["csidrivers//disk.example.com"] = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}}}
-	keeper := New(Options{Client: b.cluster, CSI: b.CSI, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: func() time.Time { return b.cluster.now() }})
+	keeper := New(Options{Client: b.cluster, CSI: b.CSI, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: b.cluster.now})
 	keeper.resync = 10 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	running := make(chan struct{})
@@ -49,10 +49,7 @@ func TestOnePodsStuckVolumeDoesNotStopTheTokensOfOthers(t *testing.T) {
 		}
 		before[name] = string(content)
 	}
-	b.cluster.mu.Lock()
-	later := time.Now().Add(50 * time.Minute)
-	b.cluster.now = func() time.Time { return later }
-	b.cluster.mu.Unlock()
+	b.cluster.setNow(time.Now().Add(50 * time.Minute))
 	for name, file := range files {
 		eventually(t, "the token of "+name+" is renewed", func() bool {
 			content, err := os.ReadFile(file)

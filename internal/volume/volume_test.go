@@ -3,13 +3,13 @@ package volume
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -30,11 +30,16 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
+	return newBenchLogging(t, t.Output())
+}
+
+func newBenchLogging(t *testing.T, logs io.Writer) *bench {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
 	cluster := newCluster()
-	manager := New(Options{Client: cluster, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: func() time.Time { return cluster.now() }})
+	manager := New(Options{Client: cluster, Log: slog.New(slog.NewTextHandler(logs, nil)), Now: cluster.now})
 	b := &bench{Manager: manager, t: t, cluster: cluster, dir: filepath.Join(t.TempDir(), "pod")}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -223,10 +228,6 @@ func TestProjectedVolumesJoinAllSourcesWithTheirModesAndOwners(t *testing.T) {
 func TestATokenIsRenewedAt80PercentOfItsLifeAndKeptWhileRenewingFails(t *testing.T) {
 	b := newBench(t)
 	start := time.Now()
-	var mu sync.Mutex
-	now := start
-	b.cluster.now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
-	b.tokens.now = b.cluster.now
 	p := pod(volume("all", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}}))
 	dir := b.mount(p)["all"].HostPath
 	for _, step := range []struct {
@@ -240,9 +241,7 @@ func TestATokenIsRenewedAt80PercentOfItsLifeAndKeptWhileRenewingFails(t *testing
 		{after: 50 * time.Minute, want: "robot-2"},
 		{after: 3 * time.Hour, refuse: true, want: "robot-2", wantErr: true},
 	} {
-		mu.Lock()
-		now = start.Add(step.after)
-		mu.Unlock()
+		b.cluster.setNow(start.Add(step.after))
 		b.cluster.mu.Lock()
 		if b.cluster.tokens = max(b.cluster.tokens, 1); step.refuse {
 			b.cluster.tokens = -1
