@@ -8,6 +8,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/knarr-project/knarr/internal/failpoint"
 )
 
 // WriteFile replaces a file atomically and returns when it is on disk. Only the owner can read the
@@ -17,20 +22,19 @@ func WriteFile(path string, data []byte) error { return write(path, data, Publis
 // Replace is WriteFile without waiting for the disk.
 func Replace(path string, data []byte) error {
 	return write(path, data, func(f *os.File, path string) error {
-		if err := f.Close(); err != nil {
-			return err
-		}
-		return os.Rename(f.Name(), path)
+		return errors.Join(os.Rename(f.Name(), path), f.Close())
 	})
 }
 
-// write puts the data into a temporary file beside path. publish closes that file and renames it.
+// write puts the data into a temporary file beside path. publish renames and closes that file.
 func write(path string, data []byte, publish func(f *os.File, path string) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	removeAbandoned(path)
+	f, err := temporary(path)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	if _, err = f.Write(data); err == nil {
+		failpoint.Here("file-written")
 		err = publish(f, path)
 	}
 	if err != nil {
@@ -40,6 +44,67 @@ func write(path string, data []byte, publish func(f *os.File, path string) error
 	return nil
 }
 
+// temporary makes a temporary file beside path, with mode 0600. The file is locked while its writer
+// lives, so that removeAbandoned can tell it from the file of a killed one.
+func temporary(path string) (*os.File, error) {
+	for {
+		f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+		if err != nil {
+			return nil, err
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		var stat unix.Stat_t
+		if err == nil {
+			err = unix.Fstat(int(f.Fd()), &stat)
+		}
+		if err == nil && stat.Nlink > 0 {
+			return f, nil
+		}
+		_ = f.Close()
+		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(err, ignore(os.Remove(f.Name()), os.ErrNotExist))
+		}
+		// removeAbandoned came between making and locking the file.
+	}
+}
+
+// removeAbandoned removes the temporary files that killed writers of path have left. They may
+// contain keys. A failure harms nothing: the next write tries again.
+func removeAbandoned(path string) {
+	found, err := filepath.Glob(escape(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-")) + "*")
+	if err != nil {
+		return
+	}
+	for _, name := range found {
+		if !isTemporary(name[len(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-")):]) {
+			continue // of another file, whose name begins with this one's
+		}
+		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			continue
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			_ = os.Remove(name)
+		}
+		_ = f.Close()
+	}
+}
+
+// isTemporary reports whether a suffix is a number, as those of os.CreateTemp are.
+func isTemporary(suffix string) bool {
+	for _, c := range suffix {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return suffix != ""
+}
+
+// escape makes a path match only itself in filepath.Glob.
+func escape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
 func ignore(err, expected error) error {
 	if errors.Is(err, expected) {
 		return nil
@@ -47,16 +112,16 @@ func ignore(err, expected error) error {
 	return err
 }
 
-// Publish syncs and closes a temporary file in the folder of path, and renames it to path.
+// Publish syncs a temporary file in the folder of path, renames it to path and closes it.
 func Publish(f *os.File, path string) error {
 	err := f.Sync()
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
 	if err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
 	return SyncFolder(filepath.Dir(path))
