@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/knarr-project/knarr/internal/failpoint"
 )
 
 // emptyDir makes the folder, or keeps an existing one: its content belongs to the pod and survives
@@ -69,9 +71,10 @@ func (m *Manager) memoryDir(pod *corev1.Pod, limit *resource.Quantity, dir strin
 	if err != nil || mounted {
 		return err
 	}
-	if err := mountTmpfs(dir, m.memorySize(pod, limit)); err != nil {
+	if err := mountTmpfs(dir, m.memorySize(pod, limit), fsGroup(pod)); err != nil {
 		return err
 	}
+	failpoint.Here("tmpfs-mounted")
 	return setRootMode(dir, fsGroup(pod))
 }
 
@@ -137,7 +140,7 @@ func hugePages(pod *corev1.Pod, medium corev1.StorageMedium, dir string) error {
 	if mounted, err := isMountPoint(dir); err != nil || mounted {
 		return err
 	}
-	if err := unix.Mount("nodev", dir, "hugetlbfs", 0, fmt.Sprintf("pagesize=%d", bytes.Value())); err != nil {
+	if err := unix.Mount("nodev", dir, "hugetlbfs", 0, fmt.Sprintf("pagesize=%d,%s", bytes.Value(), rootOptions(fsGroup(pod)))); err != nil {
 		return fmt.Errorf("mount hugetlbfs with pages of %s: %w", size, err)
 	}
 	return setRootMode(dir, fsGroup(pod))

@@ -72,9 +72,10 @@ func unmountBelow(dir string) error {
 }
 
 // mountTmpfs mounts a tmpfs of at most size bytes; 0 selects the kernel's default, half of the
-// memory. If the kernel supports it, the pages do not go to swap.
-func mountTmpfs(dir string, size int64) error {
-	options := "mode=0777"
+// memory. If the kernel supports it, the pages do not go to swap. The root folder has its group from
+// the start: after a crash, a mounted tmpfs counts as complete.
+func mountTmpfs(dir string, size int64, group *int64) error {
+	options := rootOptions(group)
 	if size > 0 {
 		options += ",size=" + strconv.FormatInt(size, 10)
 	}
@@ -86,6 +87,14 @@ func mountTmpfs(dir string, size int64) error {
 		return fmt.Errorf("mount tmpfs at %s: %w", dir, err)
 	}
 	return nil
+}
+
+// rootOptions are the mount options for a volume's root folder, as setRootMode makes it.
+func rootOptions(group *int64) string {
+	if group == nil {
+		return "mode=0777"
+	}
+	return "mode=02777,gid=" + strconv.FormatInt(*group, 10)
 }
 
 // bind bind-mounts source to target, including the mounts below it. The new mount is a slave: it
