@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/knarr-project/knarr/internal/failpoint"
 )
 
 // process is a running containerd: a child, or one that an earlier knarr left running.
@@ -32,7 +34,7 @@ type record struct {
 }
 
 // beforeRecord is a point of failure for tests: knarr is killed with an unrecorded containerd.
-var beforeRecord = func() {}
+var beforeRecord = func() { failpoint.Here("containerd-started") }
 
 func recordPath(runDir string) string { return filepath.Join(runDir, "containerd.json") }
 

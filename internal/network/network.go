@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/failpoint"
 	"github.com/knarr-project/knarr/internal/network/policy"
 )
 
@@ -320,6 +321,7 @@ func (n *Network) forget(a *attachment) error {
 	if err := unroute(a); err != nil {
 		return err
 	}
+	failpoint.Here("cni-unrouted")
 	if len(a.PortMappings) > 0 {
 		if err := n.firewall.remove(a); err != nil {
 			return err
@@ -381,6 +383,7 @@ func (n *Network) removeLink(a *attachment) error {
 		if err := unplug(a.HostLink); err != nil {
 			return err
 		}
+		failpoint.Here("cni-unplugged")
 		if err := n.firewall.denySource(a); err != nil {
 			return err
 		}

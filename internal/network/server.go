@@ -13,6 +13,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/knarr-project/knarr/internal/failpoint"
 )
 
 // listen opens the socket. This happens before the configuration file tells runtimes to use it.
@@ -126,6 +128,7 @@ func (n *Network) add(ctx context.Context, req *cniRequest, cfg cniConfig) (any,
 	if err != nil {
 		return nil, err
 	}
+	failpoint.Here("cni-reserved")
 	isolated := n.isolate(ctx, a)
 	if err = plug(a, p); err == nil && len(mappings) > 0 {
 		err = n.mapPorts(a)
@@ -136,6 +139,7 @@ func (n *Network) add(ctx context.Context, req *cniRequest, cfg cniConfig) (any,
 	if err != nil {
 		return nil, errors.Join(err, n.forget(a))
 	}
+	failpoint.Here("cni-added")
 	return resultOf(cfg.CNIVersion, a, p), nil
 }
 
@@ -165,6 +169,7 @@ func (n *Network) del(req *cniRequest) error {
 	if detached {
 		return nil
 	}
+	failpoint.Here("cni-delete")
 	if a == nil {
 		return unplug(hostLinkName(key))
 	}

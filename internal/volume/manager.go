@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/failpoint"
 )
 
 const (
@@ -476,6 +477,7 @@ func (m *Manager) Unmount(ctx context.Context, podUID types.UID, podDir string) 
 
 func (m *Manager) unmount(ctx context.Context, podUID types.UID, podDir string) error {
 	subPaths, volumes, devices := filepath.Join(podDir, subPathsDir), filepath.Join(podDir, volumesDir), filepath.Join(podDir, devicesDir)
+	failpoint.Here("volumes-unmount")
 	if err := unmountBelow(subPaths); err != nil {
 		return err
 	}
@@ -491,6 +493,7 @@ func (m *Manager) unmount(ctx context.Context, podUID types.UID, podDir string) 
 	if err := unmountBelow(volumes); err != nil {
 		return err
 	}
+	failpoint.Here("volumes-unmounted")
 	// Nothing is mounted below any more, so this removes only the pod's own files.
 	for _, dir := range []string{subPaths, volumes, devices} {
 		if err := os.RemoveAll(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/failpoint"
 )
 
 // maxTokenAge limits the age of tokens: a token is renewed after this time or 80 % of its lifetime,
@@ -66,6 +67,7 @@ func (t *tokens) get(ctx context.Context, pod *corev1.Pod, audiences []string, s
 	if found && now.Before(current.renewAt()) {
 		return current.value, nil
 	}
+	failpoint.Here("token-request")
 	fresh, err := t.request(ctx, pod, account, audiences, seconds)
 	if err != nil {
 		if found && now.Before(current.expire) {

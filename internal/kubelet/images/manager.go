@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/knarr-project/knarr/internal/failpoint"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
@@ -203,6 +204,7 @@ func (m *Manager) recordedPull(ctx context.Context, pod *corev1.Pod, before stri
 	if err := m.Records.begin(imageSpec.Image, before); err != nil {
 		return nil, fmt.Errorf("record the intent to pull: %w", err)
 	}
+	failpoint.Here("image-pull")
 	ref, secret, err := m.pullWithSecrets(ctx, pod, imageSpec, sandbox)
 	if err != nil {
 		m.Records.failed(imageSpec.Image, ctx.Err() != nil || interrupted(err))
@@ -214,6 +216,7 @@ func (m *Manager) recordedPull(ctx context.Context, pod *corev1.Pod, before stri
 		message := fmt.Sprintf("Failed to inspect image %q after pulling it: %v", imageSpec.UserSpecifiedImage, err)
 		return nil, &Error{Reason: ReasonInspectFailed, Message: message, RetryAt: m.Now().Add(2 * time.Second)}
 	}
+	failpoint.Here("image-pulled")
 	m.Records.succeeded(imageSpec.Image, status.Image.Id, secret)
 	return status.Image, nil
 }

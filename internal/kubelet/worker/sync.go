@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/knarr-project/knarr/internal/failpoint"
 	"github.com/knarr-project/knarr/internal/kubelet/images"
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
@@ -156,6 +157,7 @@ func (w *Worker) prepare(ctx context.Context, p *plan) bool {
 			}
 			return func() { w.retry("prepare") }
 		}
+		failpoint.Here("volumes-mounted")
 		return func() {
 			delete(w.podProblem, "prepare")
 			w.prepared, w.mounts, w.cgroupParent, w.shown = true, mounts, parent, pod
@@ -264,11 +266,13 @@ func (w *Worker) makeSandbox(ctx context.Context, p *plan) {
 				return fail("stop", err)
 			}
 		}
+		failpoint.Here("sandbox-create")
 		id, err := w.Runtime.RunPodSandbox(ctx, config, handler)
 		w.Metrics.PodMade(err)
 		if err != nil {
 			return fail("create", err)
 		}
+		failpoint.Here("sandbox-created")
 		made := time.Now() // a list from before may lack it
 		resp, err := w.Runtime.PodSandboxStatus(ctx, id, false)
 		if err != nil {
@@ -443,6 +447,7 @@ func (w *Worker) create(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 		return "CreateContainerConfigError", err
 	}
 	w.Placement.Pin(pod, c.Name, config.Linux.Resources)
+	failpoint.Here("container-create")
 	asked := time.Now()
 	id, err := w.Runtime.CreateContainer(ctx, sandboxID, config, sandboxConfig)
 	if err != nil {
@@ -462,11 +467,13 @@ func (w *Worker) create(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 			ImageRef: o.ImageRef, Labels: config.Labels, Annotations: config.Annotations,
 		}, sandboxID, made)
 	})
+	failpoint.Here("container-created")
 	if err := w.Runtime.StartContainer(ctx, id); err != nil {
 		w.containerEvent(c, corev1.EventTypeWarning, "Failed", "Starting", "Error: %v", err)
 		w.inspect(ctx, id, sandboxID)
 		return "RunContainerError", err
 	}
+	failpoint.Here("container-started")
 	w.containerEvent(c, corev1.EventTypeNormal, "Started", "Starting", "Container started")
 	if err := w.Logs.Link(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, c.Name, id, filepath.Join(sandboxConfig.LogDirectory, config.LogPath)); err != nil {
 		w.log.Warn("cannot link a container's log for collectors", "container", c.Name, "error", err)

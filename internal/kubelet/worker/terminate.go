@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/failpoint"
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
@@ -219,6 +220,7 @@ func (w *Worker) signal(ctx context.Context, c *pleg.Container, deadline time.Ti
 			return nil
 		}
 	}
+	failpoint.Here("container-stop")
 	left := max(deadline.Sub(w.Now()).Round(time.Second), minimumGrace)
 	err := w.Runtime.StopContainer(ctx, c.Id, int64(left/time.Second))
 	if ctx.Err() != nil {
@@ -248,6 +250,7 @@ func (w *Worker) release(ctx context.Context) time.Time {
 	}
 	pod, uid, dir := w.pod, w.pod.UID, w.dir()
 	w.run(ctx, "release", func(ctx context.Context) func() {
+		failpoint.Here("containers-stopped")
 		unmounted := make(chan error, 1)
 		began := time.Now()
 		go func() {
@@ -268,6 +271,7 @@ func (w *Worker) release(ctx context.Context) time.Time {
 			}
 			return func() { w.retry("release") }
 		}
+		failpoint.Here("sandbox-stopped")
 		if err := w.Cgroups.Remove(uid); err != nil {
 			w.log.Warn("cannot remove the pod's cgroup", "error", err)
 		}
@@ -302,6 +306,7 @@ func (w *Worker) forget(ctx context.Context) time.Time {
 func (w *Worker) confirm(ctx context.Context) {
 	pod, last := w.pod, w.generate()
 	w.run(ctx, "delete", func(ctx context.Context) func() {
+		failpoint.Here("pod-delete")
 		err := w.Status.Write(ctx, pod, last)
 		if err == nil {
 			zero := int64(0)
@@ -333,6 +338,7 @@ func (w *Worker) remove(ctx context.Context) {
 	}
 	dir, pod := w.dir(), w.pod
 	w.run(ctx, "remove", func(ctx context.Context) func() {
+		failpoint.Here("pod-deleted")
 		var errs []error
 		for _, id := range containers {
 			if err := w.Runtime.RemoveContainer(ctx, id); err != nil && !notFound(err) {
@@ -344,6 +350,7 @@ func (w *Worker) remove(ctx context.Context) {
 				errs = append(errs, err)
 			}
 		}
+		failpoint.Here("sandbox-removed")
 		// The pod's folder shows that the logs are ours, so they go first.
 		if err := w.Logs.Remove(pod); err != nil {
 			errs = append(errs, err)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/knarr-project/knarr/internal/durable"
+	"github.com/knarr-project/knarr/internal/failpoint"
 )
 
 // Names below a volume's folder.
@@ -139,6 +140,7 @@ func (d disk) make(ctx context.Context, w wanted) error {
 	if err := d.fill(ctx, folder, w); err != nil {
 		return errors.Join(err, d.clear(folder))
 	}
+	failpoint.Here("local-made")
 	root, err := os.OpenRoot(d.path)
 	if err != nil {
 		return err
@@ -215,6 +217,7 @@ func (d disk) fillImage(ctx context.Context, root *os.Root, folder string, size 
 		err = dataFolder(inside)
 		_ = inside.Close()
 	}
+	failpoint.Here("local-formatted")
 	// A plain unmount writes everything, and fails if it could not.
 	return errors.Join(err, unix.Unmount(at, unix.UMOUNT_NOFOLLOW))
 }
@@ -324,6 +327,7 @@ func (d disk) remove(name string) error {
 	if err := root.Rename(name, removing+name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	failpoint.Here("local-removing")
 	return errors.Join(d.clear(removing+name), d.clear(making+name))
 }
 

@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/knarr-project/knarr/internal/failpoint"
 )
 
 const (
@@ -112,6 +114,7 @@ func mountImage(file, dir string) error {
 		return err
 	}
 	defer device.Close()
+	failpoint.Here("local-attached")
 	return mountDevice(device.Name(), dir)
 }
 
