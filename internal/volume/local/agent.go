@@ -205,7 +205,31 @@ func (a *Agent) Prepare(ctx context.Context, v *corev1.PersistentVolume) (string
 		return "", err
 	}
 	defer release()
+	a.growFirst(ctx, d, v)
 	return d.prepare(v.Name)
+}
+
+// growFirst grows a volume that waits for growth before a pod uses it. On machines without
+// CAP_SYS_RESOURCE this is the only chance, since a controller replaces a deleted pod at once. If it
+// fails, the pod gets the volume as it is, and the next sync tells why.
+func (a *Agent) growFirst(ctx context.Context, d disk, v *corev1.PersistentVolume) {
+	if v.Annotations[PendingAnnotation] != PendingGrow {
+		return
+	}
+	if used, err := inUse(v.Name); used || err != nil {
+		return
+	}
+	w := wantedOf(v)
+	if r, err := d.read(v.Name); err != nil || r.UID != w.uid || r.Bytes >= w.bytes {
+		return
+	}
+	if err := d.make(ctx, w); err != nil {
+		a.Log.Warn("cannot grow a local volume before a pod uses it", "volume", v.Name, "error", err)
+	}
+	a.mu.Lock()
+	delete(a.failed, v.Name) // the answer is out of date
+	a.mu.Unlock()
+	a.kick()
 }
 
 // safeName refuses names that are no single folder of their own. The API server allows none.

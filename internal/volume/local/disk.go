@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/knarr-project/knarr/internal/durable"
 	"github.com/knarr-project/knarr/internal/failpoint"
@@ -48,6 +50,11 @@ type wanted struct {
 	uid   string
 	kind  Kind
 	bytes int64
+}
+
+func wantedOf(v *corev1.PersistentVolume) wanted {
+	size := v.Spec.Capacity[corev1.ResourceStorage]
+	return wanted{name: v.Name, uid: string(v.UID), kind: Kind(v.Annotations[KindAnnotation]), bytes: size.Value()}
 }
 
 // disk is a place for volumes: one folder of the node.
@@ -132,7 +139,9 @@ func (d disk) make(ctx context.Context, w wanted) error {
 	if w.kind == Image && w.bytes < leastImage {
 		w.bytes = leastImage
 	}
-	w.bytes = (w.bytes + blockSize - 1) / blockSize * blockSize
+	if w.bytes, err = inBlocks(w.bytes); err != nil {
+		return err
+	}
 	folder := making + w.name
 	if err := d.clear(folder); err != nil {
 		return err
@@ -150,6 +159,14 @@ func (d disk) make(ctx context.Context, w wanted) error {
 		return err
 	}
 	return durable.SyncFolder(d.path)
+}
+
+// inBlocks rounds a size up to whole blocks.
+func inBlocks(size int64) (int64, error) {
+	if size > math.MaxInt64-blockSize {
+		return 0, fmt.Errorf("%d bytes are more than a disk can have", size)
+	}
+	return (size + blockSize - 1) / blockSize * blockSize, nil
 }
 
 // fill makes the content of a volume's folder.
@@ -227,8 +244,10 @@ func (d disk) grow(ctx context.Context, w wanted, r *record) error {
 	if w.bytes <= r.Bytes {
 		return nil
 	}
-	w.bytes = (w.bytes + blockSize - 1) / blockSize * blockSize
 	var err error
+	if w.bytes, err = inBlocks(w.bytes); err != nil {
+		return err
+	}
 	switch r.Kind {
 	case Quota:
 		err = setLimit(d.at(w.name, dataDir), r.Project, w.bytes)

@@ -72,9 +72,11 @@ func testDisk(t *testing.T) disk {
 	return d
 }
 
+func canLoop() bool { return os.Geteuid() == 0 && haveLoops() && tool("mkfs.ext4") != "" }
+
 func needLoops(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 || !haveLoops() || tool("mkfs.ext4") == "" {
+	if !canLoop() {
 		t.Skip("needs root, loop devices and mkfs.ext4")
 	}
 }

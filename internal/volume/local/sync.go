@@ -81,8 +81,7 @@ func (s *syncer) answer(ctx context.Context, v *corev1.PersistentVolume) (Answer
 	if deleted {
 		return s.removal(ctx, d, v.Name)
 	}
-	size := v.Spec.Capacity[corev1.ResourceStorage]
-	w := wanted{name: v.Name, uid: string(v.UID), kind: Kind(v.Annotations[KindAnnotation]), bytes: size.Value()}
+	w := wantedOf(v)
 	if r, err := d.read(v.Name); err == nil && r.UID == w.uid && r.Bytes >= w.bytes {
 		return Answer{State: Ready, Bytes: r.Bytes}, true
 	}
