@@ -152,6 +152,42 @@ func TestALocalVolumeIsMadeBoundGrownAndRemoved(t *testing.T) {
 	c.Eventually("gone", volumeGone(t, c, name))
 }
 
+// A growth that its node cannot do must not keep the claim from ever growing.
+func TestAFailedGrowthCanBeMadeSmaller(t *testing.T) {
+	c := startLocal(t)
+	n := newNode(t, c, "one", 10*gib)
+	claim := newClaim(c, "data", "1Gi", volume.FirstClass)
+	name := "pvc-" + string(claim.UID)
+	selectNode(c, claim, "one")
+	c.Eventually("the node is asked", pendingIs(t, c, name, local.PendingMake))
+	n.answer(name, local.Answer{State: local.Ready, Bytes: gib})
+	c.Eventually("bound", claimIs(t, c, "data", corev1.ClaimBound, name))
+	request := func(size string) {
+		controllertest.Retry(c, claim, func(p *corev1.PersistentVolumeClaim) {
+			p.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse(size)
+		})
+	}
+	request("8Gi")
+	c.Eventually("the node is asked to grow it", pendingIs(t, c, name, local.PendingGrow))
+	n.answer(name, local.Answer{State: local.Failed, Message: "no space left on device"})
+	request("2Gi")
+	c.Eventually("the node is asked for less", func() string {
+		v, err := client.Get[*corev1.PersistentVolume](t.Context(), c.Client, "", name)
+		if err != nil || v.Spec.Capacity.Storage().Value() != 2*gib || v.Annotations[local.PendingAnnotation] != local.PendingGrow {
+			return fmt.Sprint(err, v)
+		}
+		return ""
+	})
+	n.answer(name, local.Answer{State: local.Ready, Bytes: 2 * gib})
+	c.Eventually("the claim has what it requests", func() string {
+		p, err := client.Get[*corev1.PersistentVolumeClaim](t.Context(), c.Client, "default", "data")
+		if err != nil || p.Status.Capacity.Storage().Value() != 2*gib || p.Status.AllocatedResources.Storage().Value() != 2*gib || len(p.Status.Conditions) > 0 {
+			return fmt.Sprintf("%v %+v", err, p.Status)
+		}
+		return ""
+	})
+}
+
 func TestAVolumeThatTheNodeCannotMakeGoesBackToTheScheduler(t *testing.T) {
 	for problem, report := range map[string]func(n *node, volume string){
 		"the node says so": func(n *node, volume string) {

@@ -122,7 +122,11 @@ func (l *localVolumes) done(ctx context.Context, c *corev1.PersistentVolumeClaim
 func (l *localVolumes) growth(ctx context.Context, c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) error {
 	want, have := *c.Spec.Resources.Requests.Storage(), v.Spec.Capacity[corev1.ResourceStorage]
 	switch {
-	case v.Annotations[local.PendingAnnotation] != "" || v.DeletionTimestamp != nil:
+	case v.DeletionTimestamp != nil:
+		return nil
+	case v.Annotations[local.PendingAnnotation] == local.PendingGrow && want.Cmp(have) < 0 && want.Cmp(*c.Status.Capacity.Storage()) >= 0:
+		return l.askForLess(ctx, c, v, want)
+	case v.Annotations[local.PendingAnnotation] != "":
 		return nil
 	case want.Cmp(have) > 0:
 		return l.beginGrowth(ctx, c, v, want)
@@ -162,6 +166,20 @@ func (l *localVolumes) beginGrowth(ctx context.Context, c *corev1.PersistentVolu
 	larger.Spec.Capacity[corev1.ResourceStorage] = want
 	larger.Annotations[local.PendingAnnotation] = local.PendingGrow
 	_, err = client.Update(ctx, l.env.Client, larger)
+	return err
+}
+
+// askForLess lowers the size of a growth that has not succeeded, as its user did in the claim (KEP
+// 1790).
+func (l *localVolumes) askForLess(ctx context.Context, c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume, want resource.Quantity) error {
+	changed := c.DeepCopy()
+	changed.Status.AllocatedResources = corev1.ResourceList{corev1.ResourceStorage: want}
+	if _, err := client.UpdateStatus(ctx, l.env.Client, changed); err != nil {
+		return err
+	}
+	smaller := v.DeepCopy()
+	smaller.Spec.Capacity[corev1.ResourceStorage] = want
+	_, err := client.Update(ctx, l.env.Client, smaller)
 	return err
 }
 
