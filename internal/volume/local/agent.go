@@ -210,8 +210,8 @@ func (a *Agent) Prepare(ctx context.Context, v *corev1.PersistentVolume) (string
 }
 
 // growFirst grows a volume that waits for growth before a pod uses it. On machines without
-// CAP_SYS_RESOURCE this is the only chance, since a controller replaces a deleted pod at once. If it
-// fails, the pod gets the volume as it is, and the next sync tells why.
+// CAP_SYS_RESOURCE this is the only chance, since a controller replaces a deleted pod at once. If
+// it fails, the pod gets the volume as it is, and the next sync tells why.
 func (a *Agent) growFirst(ctx context.Context, d disk, v *corev1.PersistentVolume) {
 	if v.Annotations[PendingAnnotation] != PendingGrow {
 		return

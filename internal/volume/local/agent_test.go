@@ -21,8 +21,8 @@ func localVolume(name string, kind Kind, size, pending string) *corev1.Persisten
 	return v
 }
 
-// A controller such as StatefulSet replaces a deleted pod at once, so that its volume is hardly ever
-// without a pod.
+// A controller such as StatefulSet replaces a deleted pod at once, so that its volume is hardly
+// ever without a pod.
 func TestAVolumeGrowsBeforeItsNextPodUsesIt(t *testing.T) {
 	d := testDisk(t)
 	a := New(Options{NodeName: "one", Folders: map[string]string{DefaultFolder: d.path}})
