@@ -2,7 +2,8 @@
 // atomically, so a kill or a power failure leaves the old or the new state.
 //
 // The layout is upstream's: an object with Data and Checksum. The checksum is FNV-1a of the bytes
-// of Data, which differs from upstream's.
+// of Data, which differs from upstream's. LoadState and SaveState are for files whose layout is
+// upstream's in full.
 package checkpoint
 
 import (
@@ -68,8 +69,8 @@ func Read(path string, data any) error {
 
 // Parse reads the content of a file into data.
 func Parse(raw []byte, data any) error {
-	if len(raw) > MaxSize {
-		return fmt.Errorf("the file is larger than %d bytes", MaxSize)
+	if err := checkSize(raw); err != nil {
+		return err
 	}
 	var f file
 	if err := json.Unmarshal(raw, &f); err != nil {

@@ -6,20 +6,15 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/knarr-project/knarr/internal/durable"
+	"github.com/knarr-project/knarr/internal/kubelet/checkpoint"
 	"github.com/knarr-project/knarr/internal/kubelet/machine"
 )
-
-// maxCheckpoint limits the size of a checkpoint that is read.
-const maxCheckpoint = 16 << 20
 
 // entries maps pods and containers to exclusive CPUs.
 type entries map[types.UID]map[string]machine.CPUSet
@@ -119,30 +114,10 @@ func decode(raw []byte) (*state, error) {
 	return s, nil
 }
 
-// load reads the checkpoint. It returns nil if there is none.
-func load(path string) (*state, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxCheckpoint))
-	if err != nil {
-		return nil, err
-	}
-	s, err := decode(raw)
-	if err != nil {
-		return nil, fmt.Errorf("CPU manager state %s: %w; drain the node and remove the file", path, err)
-	}
-	return s, nil
-}
+// manager begins the errors about the file.
+const manager = "CPU manager"
 
-func (s *state) save(path string) error {
-	if err := durable.Replace(path, s.encode()); err != nil {
-		return fmt.Errorf("write the CPU manager's state: %w", err)
-	}
-	return nil
-}
+// load reads the checkpoint. It returns nil if there is none.
+func load(path string) (*state, error) { return checkpoint.LoadState(path, manager, decode) }
+
+func (s *state) save(path string) error { return checkpoint.SaveState(path, manager, s.encode()) }

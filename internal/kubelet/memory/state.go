@@ -6,20 +6,15 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/knarr-project/knarr/internal/durable"
+	"github.com/knarr-project/knarr/internal/kubelet/checkpoint"
 	"github.com/knarr-project/knarr/internal/kubelet/topology"
 )
-
-// maxCheckpoint limits the size of a checkpoint that is read.
-const maxCheckpoint = 16 << 20
 
 // table counts one resource of one NUMA node, in bytes.
 type table struct {
@@ -142,30 +137,10 @@ func decode(raw []byte) (*file, error) {
 	return f, nil
 }
 
-// load reads the checkpoint. It returns nil if there is none.
-func load(path string) (*file, error) {
-	in, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	raw, err := io.ReadAll(io.LimitReader(in, maxCheckpoint))
-	if err != nil {
-		return nil, err
-	}
-	f, err := decode(raw)
-	if err != nil {
-		return nil, fmt.Errorf("memory manager state %s: %w; drain the node and remove the file", path, err)
-	}
-	return f, nil
-}
+// manager begins the errors about the file.
+const manager = "memory manager"
 
-func save(path string, f file) error {
-	if err := durable.Replace(path, f.encode()); err != nil {
-		return fmt.Errorf("write the memory manager's state: %w", err)
-	}
-	return nil
-}
+// load reads the checkpoint. It returns nil if there is none.
+func load(path string) (*file, error) { return checkpoint.LoadState(path, manager, decode) }
+
+func save(path string, f file) error { return checkpoint.SaveState(path, manager, f.encode()) }
