@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/kubelet/fake"
+	"github.com/knarr-project/knarr/internal/kubelet/plugintest"
 )
 
 const gpu = "example.com/gpu"
@@ -26,11 +26,7 @@ func withGPU(p *corev1.Pod) {
 // newDeviceBench makes a bench with a device plugin of one device.
 func newDeviceBench(t *testing.T, p *fake.DevicePlugin) *bench {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kub") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := plugintest.Dir(t)
 	b := newBench(t, func(b *bench) { b.cfg.RootDir = dir })
 	p.Resource = gpu
 	p.Set(fake.Device("a"))
@@ -42,27 +38,19 @@ func newDeviceBench(t *testing.T, p *fake.DevicePlugin) *bench {
 func (b *bench) plug(p *fake.DevicePlugin) {
 	b.t.Helper()
 	dir := filepath.Join(b.cfg.RootDir, "device-plugins")
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(filepath.Join(dir, "kubelet.sock")); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			b.t.Fatal("there is no registration socket")
-		}
-	}
+	plugintest.Until(b.t, "the registration socket is there", func() bool {
+		_, err := os.Stat(filepath.Join(dir, "kubelet.sock"))
+		return err == nil
+	})
 	if err := p.Register(b.t.Context(), dir, "gpu.sock"); err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(p.Stop)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	plugintest.Until(b.t, "the node has the device", func() bool {
 		n, err := client.Get[*corev1.Node](b.t.Context(), b.api, "", "node")
-		if q := n.Status.Allocatable[gpu]; err == nil && q.Value() == 1 {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.t.Fatalf("the node has no device: %v", err)
-		}
-	}
+		q := n.Status.Allocatable[gpu]
+		return err == nil && q.Value() == 1
+	})
 }
 
 func TestAPodGetsADeviceAndGivesItBack(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/checkpoint"
 	"github.com/knarr-project/knarr/internal/kubelet/fake"
 	"github.com/knarr-project/knarr/internal/kubelet/plugins"
+	"github.com/knarr-project/knarr/internal/kubelet/plugintest"
 )
 
 const gpu = "example.com/gpu"
@@ -33,19 +34,15 @@ type bench struct {
 	t       *testing.T
 	dir     string
 	stop    func()
-	clock   time.Time
-	mu      sync.Mutex
-	touched []types.UID
+	touched plugintest.Touched
+
+	mu    sync.Mutex
+	clock time.Time
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "dev") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	b := &bench{t: t, dir: dir, clock: time.Now()}
+	b := &bench{t: t, dir: plugintest.Dir(t), clock: time.Now()}
 	b.start()
 	t.Cleanup(func() { b.stop() })
 	return b
@@ -55,43 +52,22 @@ func newBench(t *testing.T) *bench {
 func (b *bench) start() {
 	b.Manager = New(Config{
 		Dir: filepath.Join(b.dir, "device-plugins"), Log: slog.New(slog.NewTextHandler(b.t.Output(), nil)),
-		Now: func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return b.clock },
-		Touched: func(pods []types.UID) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.touched = append(b.touched, pods...)
-		},
+		Now:     func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return b.clock },
+		Touched: b.touched.Touch,
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	registry := &plugins.Watcher{
-		Dir: filepath.Join(b.dir, "plugins_registry"), Log: b.Log, Handlers: map[string]plugins.Handler{"DevicePlugin": b.Handler(ctx)},
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := b.Run(ctx); err != nil {
-			b.t.Error(err)
+	b.stop = plugintest.Run(context.Background(), b.t, b.Run, func(ctx context.Context) error {
+		registry := &plugins.Watcher{
+			Dir: filepath.Join(b.dir, "plugins_registry"), Log: b.Log, Handlers: map[string]plugins.Handler{"DevicePlugin": b.Handler(ctx)},
 		}
+		return registry.Run(ctx)
 	})
-	wg.Go(func() {
-		if err := registry.Run(ctx); err != nil {
-			b.t.Error(err)
-		}
-	})
-	b.stop = func() { cancel(); wg.Wait() }
 	b.until("the registration socket is there", func() bool {
 		_, err := os.Stat(filepath.Join(b.Dir, socketName))
 		return err == nil
 	})
 }
 
-func (b *bench) until(what string, ok func() bool) {
-	b.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
+func (b *bench) until(what string, ok func() bool) { b.t.Helper(); plugintest.Until(b.t, what, ok) }
 
 // plug registers a plugin and waits for its devices.
 func (b *bench) plug(p *fake.DevicePlugin, devices ...*pluginapi.Device) *fake.DevicePlugin {
@@ -280,7 +256,7 @@ func TestCountsFollowThePlugin(t *testing.T) {
 	sick.Health = pluginapi.Unhealthy
 	p.Set(sick, fake.Device("b"))
 	b.counts(gpu, 2, 1)
-	b.until("the pod is told", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return slices.Contains(b.touched, "one") })
+	b.until("the pod is told", func() bool { return slices.Contains(b.touched.Pods(), "one") })
 	if health() != corev1.ResourceHealthStatusUnhealthy {
 		t.Errorf("health is %s", health())
 	}
@@ -329,7 +305,7 @@ func TestPluginsOfTheRegistryAreAskedForOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.until("all calls are made", func() bool {
-		return slices.Contains(p.Calls(), "registered []") && slices.Contains(p.Calls(), "Allocate [a]") && slices.Contains(p.Calls(), "PreStartContainer [a]")
+		return slices.Contains(p.Calls(), "registered") && slices.Contains(p.Calls(), "Allocate [a]") && slices.Contains(p.Calls(), "PreStartContainer [a]")
 	})
 	p.Stop() // this removes the socket
 	b.counts(gpu, 1, 0)

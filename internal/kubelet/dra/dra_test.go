@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +24,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/checkpoint"
 	"github.com/knarr-project/knarr/internal/kubelet/fake"
 	"github.com/knarr-project/knarr/internal/kubelet/plugins"
+	"github.com/knarr-project/knarr/internal/kubelet/plugintest"
 )
 
 const driverName = "gpu.example.com"
@@ -37,18 +36,12 @@ type bench struct {
 	api  *clienttest.Memory
 	stop func()
 
-	mu      sync.Mutex
-	touched []types.UID
+	touched plugintest.Touched
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "dra") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	b := &bench{t: t, dir: dir, api: clienttest.NewMemory()}
+	b := &bench{t: t, dir: plugintest.Dir(t), api: clienttest.NewMemory()}
 	b.start()
 	t.Cleanup(func() { b.stop() })
 	return b
@@ -58,38 +51,17 @@ func newBench(t *testing.T) *bench {
 func (b *bench) start() {
 	b.Manager = New(Config{
 		Client: b.api, NodeName: "node", Dir: b.dir, WipeDelay: 20 * time.Millisecond, Log: slog.New(slog.NewTextHandler(b.t.Output(), nil)),
-		Touched: func(pods []types.UID) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.touched = append(b.touched, pods...)
-		},
+		Touched: b.touched.Touch,
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	registry := &plugins.Watcher{Dir: b.registry(), Log: b.Log, Handlers: map[string]plugins.Handler{"DRAPlugin": b.Handler(ctx)}}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := registry.Run(ctx); err != nil {
-			b.t.Error(err)
-		}
+	b.stop = plugintest.Run(context.Background(), b.t, b.Run, func(ctx context.Context) error {
+		registry := &plugins.Watcher{Dir: b.registry(), Log: b.Log, Handlers: map[string]plugins.Handler{"DRAPlugin": b.Handler(ctx)}}
+		return registry.Run(ctx)
 	})
-	wg.Go(func() {
-		if err := b.Run(ctx); err != nil {
-			b.t.Error(err)
-		}
-	})
-	b.stop = func() { cancel(); wg.Wait() }
 }
 
 func (b *bench) registry() string { return filepath.Join(b.dir, "plugins_registry") }
 
-func (b *bench) until(what string, ok func() bool) {
-	b.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
+func (b *bench) until(what string, ok func() bool) { b.t.Helper(); plugintest.Until(b.t, what, ok) }
 
 func (b *bench) serve(d *fake.Driver) *fake.Driver {
 	b.t.Helper()
@@ -293,11 +265,9 @@ func TestHealthOfDevicesFollowsTheDriver(t *testing.T) {
 	is("Healthy")
 	d.Report("one", healthapi.HealthStatus_UNHEALTHY, "too hot", 0)
 	is("Unhealthy too hot")
-	b.mu.Lock()
-	if !slices.Contains(b.touched, "pod") {
+	if !slices.Contains(b.touched.Pods(), "pod") {
 		t.Error("the pod was not told")
 	}
-	b.mu.Unlock()
 	d.Report("one", healthapi.HealthStatus_HEALTHY, "", 1)
 	is("Healthy")
 	is("Unknown") // after a second without a report

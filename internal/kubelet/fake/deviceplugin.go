@@ -3,8 +3,6 @@ package fake
 import (
 	"context"
 	"fmt"
-	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -25,12 +23,11 @@ type DevicePlugin struct {
 	// Prefer returns the preferred devices.
 	Prefer func(available, must []string, count int) []string
 
-	server *grpc.Server
+	plugin
 
 	mu      sync.Mutex
 	devices []*pluginapi.Device
 	changed chan struct{}
-	calls   []string
 }
 
 // Device makes a healthy device on the given NUMA nodes.
@@ -56,42 +53,18 @@ func (p *DevicePlugin) Set(devices ...*pluginapi.Device) {
 	p.changed = make(chan struct{})
 }
 
-// Calls returns the calls so far, such as "Allocate a,b".
-func (p *DevicePlugin) Calls() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.calls)
-}
-
-func (p *DevicePlugin) called(what string, ids []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.calls = append(p.calls, fmt.Sprint(what, " ", ids))
-}
-
 // Serve listens on a socket. If registry is true, the socket also answers the plugin registry.
 func (p *DevicePlugin) Serve(socket string, registry bool) error {
 	if p.changed == nil {
 		p.Set()
 	}
-	if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil {
-		return err
-	}
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		return err
-	}
-	p.server = grpc.NewServer()
-	pluginapi.RegisterDevicePluginServer(p.server, p)
-	if registry {
-		registerapi.RegisterRegistrationServer(p.server, pluginRegistration{p: p})
-	}
-	go func() { _ = p.server.Serve(listener) }() // it ends with Stop
-	return nil
+	return p.listen(socket, func(server grpc.ServiceRegistrar) {
+		pluginapi.RegisterDevicePluginServer(server, p)
+		if registry {
+			registerapi.RegisterRegistrationServer(server, pluginRegistration{p: p})
+		}
+	})
 }
-
-// Stop ends the plugin and its streams.
-func (p *DevicePlugin) Stop() { p.server.Stop() }
 
 // Register serves in a folder of device plugins and registers there.
 func (p *DevicePlugin) Register(ctx context.Context, dir, name string) error {
@@ -135,7 +108,7 @@ func (p *DevicePlugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStream
 func (p *DevicePlugin) GetPreferredAllocation(_ context.Context, r *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
 	out := &pluginapi.PreferredAllocationResponse{}
 	for _, c := range r.ContainerRequests {
-		p.called("GetPreferredAllocation", c.AvailableDeviceIDs)
+		p.called(fmt.Sprint("GetPreferredAllocation ", c.AvailableDeviceIDs))
 		out.ContainerResponses = append(out.ContainerResponses, &pluginapi.ContainerPreferredAllocationResponse{
 			DeviceIDs: p.Prefer(c.AvailableDeviceIDs, c.MustIncludeDeviceIDs, int(c.AllocationSize)),
 		})
@@ -146,7 +119,7 @@ func (p *DevicePlugin) GetPreferredAllocation(_ context.Context, r *pluginapi.Pr
 func (p *DevicePlugin) Allocate(_ context.Context, r *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	out := &pluginapi.AllocateResponse{}
 	for _, c := range r.ContainerRequests {
-		p.called("Allocate", c.DevicesIds)
+		p.called(fmt.Sprint("Allocate ", c.DevicesIds))
 		answer := &pluginapi.ContainerAllocateResponse{Envs: map[string]string{"DEVICES": fmt.Sprint(c.DevicesIds)}}
 		if p.Answer != nil {
 			var err error
@@ -160,7 +133,7 @@ func (p *DevicePlugin) Allocate(_ context.Context, r *pluginapi.AllocateRequest)
 }
 
 func (p *DevicePlugin) PreStartContainer(_ context.Context, r *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
-	p.called("PreStartContainer", r.DevicesIds)
+	p.called(fmt.Sprint("PreStartContainer ", r.DevicesIds))
 	return &pluginapi.PreStartContainerResponse{}, nil
 }
 
@@ -179,6 +152,6 @@ func (r pluginRegistration) NotifyRegistrationStatus(_ context.Context, s *regis
 	if !s.PluginRegistered {
 		what = "refused"
 	}
-	r.p.called(what, nil)
+	r.p.called(what)
 	return &registerapi.RegistrationStatusResponse{}, nil
 }

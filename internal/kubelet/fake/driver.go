@@ -3,11 +3,7 @@ package fake
 import (
 	"context"
 	"fmt"
-	"net"
-	"os"
 	"path/filepath"
-	"slices"
-	"sync"
 
 	"google.golang.org/grpc"
 	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
@@ -27,51 +23,24 @@ type Driver struct {
 	// Fail returns the error of a claim, for the call "prepare" or "unprepare".
 	Fail func(call string, claim *draapi.Claim) error
 
-	server   *grpc.Server
+	plugin
 	endpoint string
 	health   chan *healthapi.NodeWatchResourcesResponse
-
-	mu    sync.Mutex
-	calls []string
 }
 
 // Serve listens in a plugin registry.
 func (d *Driver) Serve(registry string) error {
 	d.health = make(chan *healthapi.NodeWatchResourcesResponse, 8)
-	if err := os.MkdirAll(registry, 0o750); err != nil {
-		return err
-	}
 	d.endpoint = filepath.Join(registry, d.Name+".sock")
-	listener, err := net.Listen("unix", d.endpoint)
-	if err != nil {
-		return err
-	}
-	d.server = grpc.NewServer()
-	registerapi.RegisterRegistrationServer(d.server, d)
-	if d.Beta {
-		drabeta.RegisterDRAPluginServer(d.server, betaDriver{d: d})
-	} else {
-		draapi.RegisterDRAPluginServer(d.server, d)
-		healthapi.RegisterDRAResourceHealthServer(d.server, d)
-	}
-	go func() { _ = d.server.Serve(listener) }() // it ends with Stop
-	return nil
-}
-
-// Stop ends the driver and removes its socket.
-func (d *Driver) Stop() { d.server.Stop() }
-
-// Calls returns the calls so far, such as "prepare one".
-func (d *Driver) Calls() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.calls)
-}
-
-func (d *Driver) called(what string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.calls = append(d.calls, what)
+	return d.listen(d.endpoint, func(server grpc.ServiceRegistrar) {
+		registerapi.RegisterRegistrationServer(server, d)
+		if d.Beta {
+			drabeta.RegisterDRAPluginServer(server, betaDriver{d: d})
+			return
+		}
+		draapi.RegisterDRAPluginServer(server, d)
+		healthapi.RegisterDRAResourceHealthServer(server, d)
+	})
 }
 
 // Report reports the health of the device of a claim.

@@ -3,7 +3,6 @@ package podresources
 import (
 	"context"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -17,16 +16,13 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/devices"
 	"github.com/knarr-project/knarr/internal/kubelet/dra"
 	"github.com/knarr-project/knarr/internal/kubelet/plugins"
+	"github.com/knarr-project/knarr/internal/kubelet/plugintest"
 )
 
 // serve runs a server with one pod and returns a client.
 func serve(t *testing.T) api.PodResourcesListerClient {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "res") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := plugintest.Dir(t)
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	always := corev1.ContainerRestartPolicyAlways
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one", UID: "one"}, Spec: corev1.PodSpec{
@@ -36,15 +32,7 @@ func serve(t *testing.T) api.PodResourcesListerClient {
 		Socket: filepath.Join(dir, "pod-resources", "kubelet.sock"), Pods: func() []*corev1.Pod { return []*corev1.Pod{pod} },
 		Devices: devices.New(devices.Config{Dir: dir, Log: log}), Claims: dra.New(dra.Config{Dir: dir, Log: log}),
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(plugintest.Run(context.Background(), t, s.Run))
 	connection, err := plugins.Dial(s.Socket)
 	if err != nil {
 		t.Fatal(err)
