@@ -146,7 +146,7 @@ func TestArchivesOfEveryKindAreLoadedUnderTheirFullNames(t *testing.T) {
 		{file: "layout", name: "ghcr.io/x/y:z", want: []string{"ghcr.io/x/y:z"}},
 	} {
 		began := time.Now()
-		got, err := client.LoadFile(t.Context(), at(test.file), test.name)
+		got, err := client.LoadFile(t.Context(), at(test.file), LoadOptions{Name: test.name})
 		if err != nil {
 			t.Errorf("%s: %v", test.file, err)
 			continue
@@ -162,7 +162,7 @@ func TestArchivesOfEveryKindAreLoadedUnderTheirFullNames(t *testing.T) {
 			}
 		}
 	}
-	if _, err := client.LoadFile(t.Context(), at("layout"), ""); err == nil || !strings.Contains(err.Error(), "without a name") {
+	if _, err := client.LoadFile(t.Context(), at("layout"), LoadOptions{}); err == nil || !strings.Contains(err.Error(), "without a name") {
 		t.Errorf("a layout without a name gave %v", err)
 	}
 	if err := client.Remove(t.Context(), "oci-app"); err != nil {

@@ -3,28 +3,42 @@ package image
 import (
 	"archive/tar"
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
-	"strings"
 
 	contentapi "github.com/containerd/containerd/api/services/content/v1"
-	"github.com/klauspost/compress/zstd"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // annotationImageName is containerd's annotation for an image's full name in an index.
 const annotationImageName = "io.containerd.image.name"
 
+// LoadOptions are settings of a load.
+type LoadOptions struct {
+	// Name replaces the name in an archive of one image.
+	Name string
+	// Limits is DefaultLimits by default.
+	Limits Limits
+}
+
+func (o LoadOptions) complete() (LoadOptions, error) {
+	if o.Limits == (Limits{}) {
+		o.Limits = DefaultLimits
+	}
+	return o, o.Limits.Validate()
+}
+
 // LoadFile loads an archive (docker or OCI; plain, gzipped or zstd) or an OCI layout folder, and
-// returns the loaded names. If name is given, it replaces the name in an archive of one image.
-func (c *Client) LoadFile(ctx context.Context, file, name string) ([]string, error) {
+// returns the loaded names. The error of an archive that exceeds a limit is a *LimitError.
+func (c *Client) LoadFile(ctx context.Context, file string, options LoadOptions) ([]string, error) {
+	options, err := options.complete()
+	if err != nil {
+		return nil, err
+	}
 	info, err := os.Stat(file)
 	if err != nil {
 		return nil, fmt.Errorf("load image: %w", err)
@@ -39,14 +53,15 @@ func (c *Client) LoadFile(ctx context.Context, file, name string) ([]string, err
 			return nil, err
 		}
 		defer reader.Close()
-		return c.load(ctx, reader, name, present)
+		return c.load(ctx, reader, options, present)
 	}
 	present, err := c.presentBlobs(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", file, err)
 	}
 	names, err := attempt(present)
-	if err != nil && len(present) > 0 && ctx.Err() == nil {
+	var limit *LimitError
+	if err != nil && len(present) > 0 && ctx.Err() == nil && !errors.As(err, &limit) {
 		// Perhaps containerd has garbage-collected a blob that was not sent.
 		names, err = attempt(nil)
 	}
@@ -57,25 +72,29 @@ func (c *Client) LoadFile(ctx context.Context, file, name string) ([]string, err
 }
 
 // Load is LoadFile for a stream.
-func (c *Client) Load(ctx context.Context, archive io.Reader, name string) ([]string, error) {
+func (c *Client) Load(ctx context.Context, archive io.Reader, options LoadOptions) ([]string, error) {
+	options, err := options.complete()
+	if err != nil {
+		return nil, err
+	}
 	present, err := c.presentBlobs(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("load image: %w", err)
 	}
-	names, err := c.load(ctx, archive, name, present)
+	names, err := c.load(ctx, archive, options, present)
 	if err != nil {
 		return nil, fmt.Errorf("load image: %w", err)
 	}
 	return names, nil
 }
 
-func (c *Client) load(ctx context.Context, archive io.Reader, name string, present map[string]bool) ([]string, error) {
+func (c *Client) load(ctx context.Context, archive io.Reader, options LoadOptions, present map[string]bool) ([]string, error) {
 	plain, err := decompress(archive)
 	if err != nil {
 		return nil, err
 	}
 	defer plain.Close()
-	rewriter := &rewriter{name: name, present: present}
+	rewriter := newRewriter(options, present)
 	reader, writer := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
@@ -118,167 +137,14 @@ func (c *Client) presentBlobs(ctx context.Context) (map[string]bool, error) {
 	}
 }
 
-// decompress detects the compression from the first bytes. A plain tar is returned as it is.
+// decompress returns the plain tar of an archive.
 func decompress(archive io.Reader) (io.ReadCloser, error) {
 	buffered := bufio.NewReaderSize(archive, 1<<20)
-	magic, err := buffered.Peek(4)
-	if err != nil {
+	if _, err := buffered.Peek(4); err != nil {
 		return nil, fmt.Errorf("not an image archive: %w", err)
 	}
-	switch {
-	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
-		return gzip.NewReader(buffered)
-	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		decoder, err := zstd.NewReader(buffered)
-		if err != nil {
-			return nil, err
-		}
-		return decoder.IOReadCloser(), nil
-	default:
-		return io.NopCloser(buffered), nil
-	}
-}
-
-// rewriter copies an archive. It leaves out containerd's own blobs and writes every image's full
-// name into the index.
-type rewriter struct {
-	name    string // replaces the archive's name unless empty
-	present map[string]bool
-	names   []string // names found; valid after copy
-}
-
-func (r *rewriter) copy(to io.Writer, from io.Reader) error {
-	reader, writer := tar.NewReader(from), tar.NewWriter(to)
-	for {
-		header, err := reader.Next()
-		if errors.Is(err, io.EOF) {
-			return writer.Close()
-		}
-		if err != nil {
-			return fmt.Errorf("read archive: %w", err)
-		}
-		if err := r.entry(writer, reader, header); err != nil {
-			return err
-		}
-	}
-}
-
-func (r *rewriter) entry(writer *tar.Writer, reader *tar.Reader, header *tar.Header) error {
-	name := path.Clean(header.Name)
-	var rewrite func([]byte) ([]byte, error)
-	switch {
-	case name == "index.json":
-		rewrite = r.index
-	case name == "manifest.json":
-		rewrite = r.dockerManifest
-	case name == "repositories": // docker's before 1.10; containerd ignores it but would store it
-		return nil
-	default:
-		if algorithm, hash, found := strings.Cut(strings.TrimPrefix(name, "blobs/"), "/"); found && strings.HasPrefix(name, "blobs/") && r.present[algorithm+":"+hash] {
-			return nil
-		}
-		if err := writer.WriteHeader(header); err != nil {
-			return err
-		}
-		_, err := io.Copy(writer, reader)
-		return err
-	}
-	content, err := io.ReadAll(io.LimitReader(reader, 20<<20))
-	if err != nil {
-		return fmt.Errorf("read archive: %s: %w", name, err)
-	}
-	if content, err = rewrite(content); err != nil {
-		return fmt.Errorf("read archive: %s: %w", name, err)
-	}
-	if err := writer.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}); err != nil {
-		return err
-	}
-	_, err = writer.Write(content)
-	return err
-}
-
-// index sets the names of the images of an OCI layout.
-func (r *rewriter) index(content []byte) ([]byte, error) {
-	var index ocispec.Index
-	if err := json.Unmarshal(content, &index); err != nil {
-		return nil, err
-	}
-	r.names = nil // an archive with both kinds of index is an OCI layout
-	if r.name != "" && len(index.Manifests) != 1 {
-		return nil, fmt.Errorf("a name for an archive of %d images", len(index.Manifests))
-	}
-	for i, manifest := range index.Manifests {
-		full, err := r.fullName(manifest.Annotations)
-		if err != nil {
-			return nil, err
-		}
-		if full == "" {
-			continue
-		}
-		if manifest.Annotations == nil {
-			index.Manifests[i].Annotations = map[string]string{}
-		}
-		index.Manifests[i].Annotations[annotationImageName] = full
-		r.names = append(r.names, full)
-	}
-	return json.Marshal(index)
-}
-
-// fullName reads an image's name from the annotations of common tools. containerd and docker write
-// the full name. Other tools write the full name or only the tag as ref.name; a tag alone is not a
-// name.
-func (r *rewriter) fullName(annotations map[string]string) (string, error) {
-	name := r.name
-	if name == "" {
-		name = annotations[annotationImageName]
-	}
-	if refName := annotations[ocispec.AnnotationRefName]; name == "" && strings.ContainsAny(refName, "/:@") {
-		name = refName
-	}
-	if name == "" {
-		return "", nil
-	}
-	return Normalize(name)
-}
-
-// dockerManifest sets the names of the images of a docker archive.
-func (r *rewriter) dockerManifest(content []byte) ([]byte, error) {
-	var manifests []map[string]json.RawMessage
-	if err := json.Unmarshal(content, &manifests); err != nil {
-		return nil, err
-	}
-	if r.name != "" && len(manifests) != 1 {
-		return nil, fmt.Errorf("a name for an archive of %d images", len(manifests))
-	}
-	var names []string
-	for _, manifest := range manifests {
-		var tags []string
-		if raw, found := manifest["RepoTags"]; found {
-			if err := json.Unmarshal(raw, &tags); err != nil {
-				return nil, err
-			}
-		}
-		if r.name != "" {
-			tags = []string{r.name}
-		}
-		for i, tag := range tags {
-			full, err := Normalize(tag)
-			if err != nil {
-				return nil, err
-			}
-			tags[i] = full
-		}
-		names = append(names, tags...)
-		raw, err := json.Marshal(tags)
-		if err != nil {
-			return nil, err
-		}
-		manifest["RepoTags"] = raw
-	}
-	if r.names == nil {
-		r.names = names
-	}
-	return json.Marshal(manifests)
+	plain, _, err := decompressor(buffered)
+	return plain, err
 }
 
 // tarFolder streams an OCI layout folder as a tar.

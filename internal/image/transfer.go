@@ -23,12 +23,13 @@ const chunk = 32 << 10
 
 // transfer sends a tar through containerd's stream protocol to its transfer service. The service
 // stores the content, unpacks new layers, and records the names from the index's annotations.
-func (c *Client) transfer(ctx context.Context, archive io.Reader) error {
+func (c *Client) transfer(ctx context.Context, archive io.Reader) (err error) {
 	ctx, done, err := c.leased(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
+	// After an error, wait until the part that containerd has is collected.
+	defer func() { done(err != nil) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	id := "knarr-" + rand.Text()
@@ -75,9 +76,10 @@ const leaseHeader = "containerd-lease"
 const leaseLife = 24 * time.Hour
 
 // leased keeps containerd's garbage collector from removing content and streams that are created
-// under the context, until done is called. Without a lease, a stream in a namespace without content
-// counts as garbage, and the collector runs soon after containerd's start.
-func (c *Client) leased(ctx context.Context) (_ context.Context, done func(), err error) {
+// under the context, until done is called. With wait, done returns after the collection. Without a
+// lease, a stream in a namespace without content counts as garbage, and the collector runs soon
+// after containerd's start.
+func (c *Client) leased(ctx context.Context) (_ context.Context, done func(wait bool), err error) {
 	ctx = inNamespace(ctx)
 	created, err := c.leases.Create(ctx, &leasesapi.CreateRequest{
 		ID: "knarr-" + rand.Text(), Labels: map[string]string{"containerd.io/gc.expire": time.Now().Add(leaseLife).UTC().Format(time.RFC3339)},
@@ -85,11 +87,11 @@ func (c *Client) leased(ctx context.Context) (_ context.Context, done func(), er
 	if err != nil {
 		return nil, nil, fmt.Errorf("lease: %w", err)
 	}
-	return metadata.AppendToOutgoingContext(ctx, leaseHeader, created.Lease.ID), func() {
+	return metadata.AppendToOutgoingContext(ctx, leaseHeader, created.Lease.ID), func(wait bool) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		// After an error the lease expires.
-		_, _ = c.leases.Delete(ctx, &leasesapi.DeleteRequest{ID: created.Lease.ID})
+		_, _ = c.leases.Delete(ctx, &leasesapi.DeleteRequest{ID: created.Lease.ID, Sync: wait})
 	}, nil
 }
 

@@ -74,41 +74,6 @@ func dialOwn(socket, which string) (*images.Client, error) {
 
 type dialer func() (*images.Client, error)
 
-func load(dial dialer) *cobra.Command {
-	command := &cobra.Command{
-		Use:   "load FILE...",
-		Short: "Load images from docker or OCI archives",
-		Long: "Loads images from docker or OCI archives (.tar, .tar.gz, .tar.zst; - is the standard input) and OCI\n" +
-			"layout folders, and prints their names.",
-		Example: "sudo knarr image load images.tar\ndocker save shop/web:v1 | sudo knarr image load -",
-		Args:    cobra.MinimumNArgs(1),
-	}
-	name := command.Flags().StringP("name", "t", "", "`NAME` of the image, instead of the one in the archive")
-	command.RunE = func(command *cobra.Command, files []string) error {
-		client, err := dial()
-		if err != nil {
-			return err
-		}
-		defer client.Close()
-		for _, file := range files {
-			var loaded []string
-			if file == "-" {
-				loaded, err = client.Load(command.Context(), command.InOrStdin(), *name)
-			} else {
-				loaded, err = client.LoadFile(command.Context(), file, *name)
-			}
-			if err != nil {
-				return err
-			}
-			for _, name := range loaded {
-				fmt.Fprintln(command.OutOrStdout(), name)
-			}
-		}
-		return nil
-	}
-	return command
-}
-
 func build(dial dialer) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "build -t NAME SOURCE",
