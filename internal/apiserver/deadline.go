@@ -38,8 +38,12 @@ func (s *Server) withDeadline(ctx context.Context, w http.ResponseWriter, info *
 
 // timeoutOf returns the timeout that the client requests, limited to most. Long-running
 // requests ignore it.
-func timeoutOf(info *wire.RequestInfo, most time.Duration) (time.Duration, *apierrors.StatusError) {
-	text := info.Query.Get("timeout")
+func timeoutOf(r *http.Request, info *wire.RequestInfo, most time.Duration) (time.Duration, *apierrors.StatusError) {
+	query := info.Query
+	if !info.IsResource && r.URL.RawQuery != "" {
+		query = r.URL.Query()
+	}
+	text := query.Get("timeout")
 	if text == "" || info.LongRunning() {
 		return most, nil
 	}

@@ -145,5 +145,15 @@ func TestRequestedTimeouts(t *testing.T) {
 				t.Errorf("%s: %s %s, want %s", query, resp.Status, body, want)
 			}
 		}
+		for path, want := range map[string]int{
+			"/version?timeout=invalid": http.StatusBadRequest, "/version?timeout=3m": http.StatusOK, "/version?timeout=0s": http.StatusOK,
+			"/api?timeout=invalid": http.StatusBadRequest, "/healthz?timeout=invalid": http.StatusBadRequest, "/nothing?timeout=invalid": http.StatusBadRequest,
+			"/debug/pprof/cmdline?timeout=invalid": http.StatusOK,
+		} {
+			resp, body := fetch(t, url+path)
+			if resp.StatusCode != want || want == http.StatusBadRequest && !strings.Contains(body, "invalid timeout specified in the request URL") {
+				t.Errorf("%s: %s %s, want %d", path, resp.Status, body, want)
+			}
+		}
 	})
 }

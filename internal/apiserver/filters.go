@@ -26,7 +26,7 @@ func (c *chain) beforeUser(x *exchange) bool {
 
 // limitTime reads how long the request may take.
 func (c *chain) limitTime(x *exchange) bool {
-	limit, invalid := timeoutOf(x.info, c.cfg.RequestTimeout)
+	limit, invalid := timeoutOf(x.r, x.info, c.cfg.RequestTimeout)
 	if invalid != nil {
 		c.refuseUnauthenticated(x, invalid.ErrStatus.Message, invalid)
 		return false

@@ -108,6 +108,8 @@ func (s *Server) checks(kind string) []zpages.Check {
 	hook(s.boot.trustPublished.ch, "start-cluster-authentication-info-controller")
 	started("storage-readiness")
 	hook(s.boot.tokensTracked.ch, "start-legacy-token-tracking-controller")
+	// A Service's addresses and ports are part of its transaction, so nothing needs a repair.
+	started("start-service-ip-repair-controllers")
 	if s.cfg.PolicyStored != nil {
 		hook(s.cfg.PolicyStored, "rbac/bootstrap-roles")
 	} else {

@@ -65,6 +65,25 @@ func TestStartupChecksPassWhenTheirObjectsAreStored(t *testing.T) {
 	eventually(t, check(map[string]int{hook + "start-legacy-token-tracking-controller": fine, hook + "bootstrap-controller": refused, "/readyz": refused}))
 	db.not.Store(&[]string{})
 	eventually(t, check(map[string]int{"/readyz": fine}))
+	for _, page := range []string{"/healthz", "/livez", "/readyz"} {
+		_, _, body := do(t, s, "GET", page+"?verbose", "")
+		for _, name := range expectedChecks {
+			if !strings.Contains(body, "[+]"+name+" ok\n") {
+				t.Errorf("%s has no passed check %s", page, name)
+			}
+		}
+	}
+}
+
+// expectedChecks are the checks that upstream's e2e test of the health pages expects on each page.
+var expectedChecks = []string{
+	"ping", "log", "etcd", "poststarthook/start-apiserver-admission-initializer", "poststarthook/generic-apiserver-start-informers",
+	"poststarthook/start-apiextensions-informers", "poststarthook/start-apiextensions-controllers", "poststarthook/crd-informer-synced",
+	"poststarthook/bootstrap-controller", "poststarthook/start-system-namespaces-controller", "poststarthook/start-service-ip-repair-controllers",
+	"poststarthook/scheduling/bootstrap-system-priority-classes", "poststarthook/start-cluster-authentication-info-controller",
+	"poststarthook/start-kube-aggregator-informers", "poststarthook/apiservice-registration-controller",
+	"poststarthook/apiservice-status-local-available-controller", "poststarthook/apiservice-status-remote-available-controller",
+	"poststarthook/kube-apiserver-autoregistration", "autoregister-completion", "poststarthook/apiservice-openapi-controller", "poststarthook/storage-readiness",
 }
 
 func TestServerIsAliveDuringItsStart(t *testing.T) {

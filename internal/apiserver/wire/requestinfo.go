@@ -33,6 +33,9 @@ func (i *RequestInfo) LongRunning() bool {
 	if i.Verb == "watch" || i.upgrade {
 		return true
 	}
+	if !i.IsResource {
+		return strings.HasPrefix(i.Path, "/debug/pprof/") // a profile lasts as long as the client asks
+	}
 	switch i.Subresource {
 	case "log", "exec", "attach", "portforward", "proxy":
 		return true
