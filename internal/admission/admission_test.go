@@ -144,6 +144,22 @@ func TestPluginsRefuseInvalidWrites(t *testing.T) {
 		return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
 			Status: corev1.ResourceQuotaStatus{Hard: hard, Used: used}}
 	}
+	classQuota := func(class string, hard, used int64) client.Object {
+		count := func(n int64) corev1.ResourceList {
+			return corev1.ResourceList{corev1.ResourcePersistentVolumeClaims: *resource.NewQuantity(n, resource.DecimalSI)}
+		}
+		selector := corev1.ScopedResourceSelectorRequirement{ScopeName: corev1.ResourceQuotaScopeVolumeAttributesClass, Operator: corev1.ScopeSelectorOpIn, Values: []string{class}}
+		return &corev1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: class},
+			Spec:       corev1.ResourceQuotaSpec{Hard: count(hard), ScopeSelector: &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{selector}}},
+			Status:     corev1.ResourceQuotaStatus{Hard: count(hard), Used: count(used)},
+		}
+	}
+	inClass := func(name string) *corev1.PersistentVolumeClaim {
+		c := claimOf("1Gi", corev1.ClaimBound)
+		c.Spec.VolumeAttributesClassName = &name
+		return c
+	}
 	one := int32(1)
 	cases := []struct {
 		name    string
@@ -177,6 +193,9 @@ func TestPluginsRefuseInvalidWrites(t *testing.T) {
 			`pods "p" is forbidden: status unknown for quota: q, resources: requests.cpu`},
 		{"a pod without the bounded resource", Attributes{Object: newPod()}, []client.Object{quota(corev1.ResourceList{"limits.cpu": resource.MustParse("3")}, nil)},
 			`pods "p" is forbidden: failed quota: q: must specify limits.cpu for: c`},
+		{"a claim that moves to a class without quota", Attributes{Operation: Update, Object: inClass("silver"), OldObject: inClass("gold")},
+			[]client.Object{classQuota("gold", 1, 1), classQuota("silver", 1, 1)},
+			`persistentvolumeclaims "c" is forbidden: exceeded quota: silver, requested: persistentvolumeclaims=1, used: persistentvolumeclaims=1, limited: persistentvolumeclaims=1`},
 		{"an unknown runtime class", Attributes{Object: newPod(func(p *corev1.Pod) { s := "x"; p.Spec.RuntimeClassName = &s })}, nil,
 			`pods "p" is forbidden: pod rejected: RuntimeClass "x" not found`},
 		{"a violation of the namespace's standard", Attributes{Object: func() *corev1.Pod {

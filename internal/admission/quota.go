@@ -125,6 +125,10 @@ func (p resourceQuota) next(a *Attributes, quota *corev1.ResourceQuota, delta co
 			return nil, a.forbid(fmt.Errorf("failed quota: %s: must specify %s", quota.Name, strings.Join(missing, "; ")))
 		}
 	}
+	if a.Operation == Update && a.OldObject != nil && !core.QuotaConcerns(quota, a.OldObject) {
+		// The write brings the object into the quota's scope: all of its usage is new there.
+		delta = core.QuotaUsage(a.groupResource(), a.Object, metav1.NewTime(p.now()))
+	}
 	requested := corev1.ResourceList{}
 	for name, value := range delta {
 		if _, bounded := hard[name]; bounded && value.Sign() > 0 {

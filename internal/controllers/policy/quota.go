@@ -231,6 +231,10 @@ func usageChanged(gr schema.GroupResource, e client.Event) bool {
 
 // scopeChanged reports whether the object may have changed its scopes.
 func scopeChanged(a, b runtime.Object) bool {
+	if was, ok := a.(*corev1.PersistentVolumeClaim); ok {
+		is, ok := b.(*corev1.PersistentVolumeClaim)
+		return ok && !slices.Equal(core.AttributesClasses(was), core.AttributesClasses(is))
+	}
 	was, ok := a.(*corev1.Pod)
 	if !ok {
 		return false

@@ -51,3 +51,56 @@ func TestAnUnlistableKindDoesNotDelayQuotasOfOtherKinds(t *testing.T) {
 		c.Eventually("all kinds are counted", used(fmt.Sprint("both-", i), 1, 1))
 	}
 }
+
+func TestAClaimCountsInTheQuotasOfItsAttributesClasses(t *testing.T) {
+	c := controllertest.New(t)
+	c.Run(policy.ResourceQuota)
+	used := func(gold, silver string) func() string {
+		return func() string {
+			for class, want := range map[string]string{"gold": gold, "silver": silver} {
+				q, err := client.Get[*corev1.ResourceQuota](t.Context(), c.Client, "default", class)
+				if err != nil {
+					return err.Error()
+				}
+				if have, ok := q.Status.Used[corev1.ResourceRequestsStorage]; !ok || have.Cmp(resource.MustParse(want)) != 0 {
+					return fmt.Sprintf("%s: %+v, want %s", class, q.Status, want)
+				}
+			}
+			return ""
+		}
+	}
+	gold, silver := "gold", "silver"
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeAttributesClassName: &gold,
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}}
+	claim = controllertest.Create(c, claim)
+	update := func(subresource bool, change func()) {
+		t.Helper()
+		var err error
+		change()
+		if subresource {
+			claim, err = client.UpdateStatus(t.Context(), c.Client, claim)
+		} else {
+			claim, err = client.Update(t.Context(), c.Client, claim)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	update(true, func() {
+		claim.Status.Phase, claim.Status.CurrentVolumeAttributesClassName = corev1.ClaimBound, &gold
+	})
+	for _, class := range []string{"gold", "silver"} {
+		selector := corev1.ScopedResourceSelectorRequirement{ScopeName: corev1.ResourceQuotaScopeVolumeAttributesClass, Operator: corev1.ScopeSelectorOpIn, Values: []string{class}}
+		controllertest.Create(c, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: class}, Spec: corev1.ResourceQuotaSpec{
+			Hard:          corev1.ResourceList{corev1.ResourceRequestsStorage: resource.MustParse("5Gi")},
+			ScopeSelector: &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{selector}},
+		}})
+	}
+	c.Eventually("the claim counts for gold", used("1Gi", "0"))
+	update(false, func() { claim.Spec.VolumeAttributesClassName = &silver })
+	c.Eventually("during the change it counts for both", used("1Gi", "1Gi"))
+	update(true, func() { claim.Status.CurrentVolumeAttributesClassName = &silver })
+	c.Eventually("after the change it counts for silver", used("0", "1Gi"))
+}

@@ -180,8 +180,9 @@ func podInScope(pod *corev1.Pod, scope corev1.ScopedResourceSelectorRequirement)
 	return false
 }
 
-func claimInScope(c *corev1.PersistentVolumeClaim, scope corev1.ScopedResourceSelectorRequirement) bool {
-	names := []string{}
+// AttributesClasses lists the volume attributes classes of a claim without repetition: the
+// desired one, the current one, and that of a modification under way.
+func AttributesClasses(c *corev1.PersistentVolumeClaim) (names []string) {
 	add := func(name *string) {
 		if name != nil && *name != "" && !slices.Contains(names, *name) {
 			names = append(names, *name)
@@ -192,6 +193,11 @@ func claimInScope(c *corev1.PersistentVolumeClaim, scope corev1.ScopedResourceSe
 	if status := c.Status.ModifyVolumeStatus; status != nil {
 		add(&status.TargetVolumeAttributesClassName)
 	}
+	return names
+}
+
+func claimInScope(c *corev1.PersistentVolumeClaim, scope corev1.ScopedResourceSelectorRequirement) bool {
+	names := AttributesClasses(c)
 	if scope.Operator == corev1.ScopeSelectorOpExists {
 		return len(names) > 0
 	}
