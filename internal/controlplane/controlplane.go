@@ -39,6 +39,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/token"
 	authwebhook "github.com/knarr-project/knarr/internal/auth/webhook"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/client/measured"
 	"github.com/knarr-project/knarr/internal/clusterinfo"
 	"github.com/knarr-project/knarr/internal/clusters"
 	"github.com/knarr-project/knarr/internal/config"
@@ -89,6 +90,7 @@ type Server struct {
 	// Metrics of the components in this process, which the API server serves.
 	scheduling  *scheduler.Metrics
 	controllers *controllers.Metrics
+	calls       *measured.Metrics // of both
 
 	url    string // the API server's URL for this machine
 	keys   *pki.PKI
@@ -113,7 +115,7 @@ type Server struct {
 
 // New prepares a Server. Its Start methods are components of a process.
 func New(o Options) *Server {
-	s := &Server{scheduling: scheduler.NewMetrics(), controllers: controllers.NewMetrics(), cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, unsynced: o.Unsynced, shutdownTimeout: o.ShutdownTimeout}
+	s := &Server{scheduling: scheduler.NewMetrics(), controllers: controllers.NewMetrics(), calls: measured.New(), cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, unsynced: o.Unsynced, shutdownTimeout: o.ShutdownTimeout}
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
 	}
@@ -250,7 +252,7 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		Settings:     s.settings,
 		PolicyStored: s.policyStored,
 		Components:   s.components(),
-		Collectors:   slices.Concat(s.controllers.Collectors(), s.scheduling.Collectors(), s.egress.Collectors()),
+		Collectors:   slices.Concat(s.controllers.Collectors(), s.scheduling.Collectors(), s.calls.Collectors(), s.egress.Collectors()),
 		Logger:       s.log.With("component", "apiserver"),
 		Clock:        s.clock.Now,
 
@@ -510,15 +512,21 @@ func (s *Server) StartControllers(ctx context.Context) (func() error, error) {
 		cfg.LegacyToken = s.tokens.LegacyToken
 	}
 	// One View per kind serves all controllers. Each controller writes under its own name.
-	views := s.api.Client(auth.Component(auth.UserControllers))
+	views := s.measured(auth.Component(auth.UserControllers))
 	return process.Background(func(ctx context.Context) error {
 		return runChosen(ctx, chosen, controller.Env{Config: cfg, Clock: s.clock, Log: s.log.With("component", "controllers"), Queues: s.controllers.Queues}, func(account string) (client.Interface, error) {
 			if strings.HasPrefix(account, "system:") {
-				return controller.Split(views, s.api.Client(auth.Component(account))), nil
+				return controller.Split(views, s.measured(auth.Component(account))), nil
 			}
-			return controller.Split(views, s.api.Client(auth.ServiceAccount("kube-system", account))), nil
+			return controller.Split(views, s.measured(auth.ServiceAccount("kube-system", account))), nil
 		})
 	})(ctx)
+}
+
+// measured returns a client for a component in this process. Its calls are counted in the API
+// server's metrics.
+func (s *Server) measured(user auth.User) client.Interface {
+	return s.calls.Client(s.api.Client(user), s.cfg.Listen)
 }
 
 func ControllerConfig(cfg *config.Config) controller.Config {
@@ -568,7 +576,7 @@ func runChosen(ctx context.Context, chosen []controller.Starter, env controller.
 
 func (s *Server) StartScheduler(ctx context.Context) (func() error, error) {
 	return process.Background(func(ctx context.Context) error {
-		return RunScheduler(ctx, s.api.Client(auth.Component(auth.UserScheduler)), s.scheduling, s.log)
+		return RunScheduler(ctx, s.measured(auth.Component(auth.UserScheduler)), s.scheduling, s.log)
 	})(ctx)
 }
 
