@@ -28,6 +28,7 @@ var safeSysctls = []string{
 func (k *Kubelet) admit(pod *corev1.Pod) *worker.Failure {
 	refuse := func(reason, format string, args ...any) *worker.Failure {
 		message := fmt.Sprintf(format, args...)
+		k.metrics.Rejected(reason)
 		k.Events.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, nil,
 			corev1.EventTypeWarning, reason, "Admitting", "%s", message)
 		return &worker.Failure{Cause: "Admission", Reason: reason, Message: "Pod was rejected: " + message}

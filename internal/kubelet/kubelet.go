@@ -110,6 +110,7 @@ func New(c Config) (*Kubelet, error) {
 	}
 	k.static = &staticPods{k: k, kick: make(chan struct{}, 1), wanted: map[string][]*corev1.Pod{}}
 	k.status = status.NewManager(c.Client, c.Logger, k.apiPod)
+	k.status.Synced = measured.StatusSynced
 	k.pleg = &pleg.Generator{Runtime: c.Runtime, Sink: k.observe, Known: k.digest, Pods: k.observedPods, Relisted: measured.Relisted, Log: c.Logger}
 	records, err := images.OpenRecords(filepath.Join(c.RootDir, "image_manager"), c.Now, c.Logger)
 	if err != nil {

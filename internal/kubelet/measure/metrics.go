@@ -4,13 +4,14 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/opencontainers/cgroups"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
+	"github.com/knarr-project/knarr/internal/zpages"
 )
 
 // Metrics are the metrics of one node agent. It is safe for concurrent use.
@@ -22,7 +23,7 @@ type Metrics struct {
 	relist, relistInterval                prometheus.Histogram
 	relisted                              prometheus.Gauge
 	workerSeconds, cgroupSeconds, storage *prometheus.HistogramVec
-	podStart, podStartTotal               prometheus.Histogram
+	podStart, podStartTotal, statusSync   prometheus.Histogram
 	startedPods, startedPodErrors         prometheus.Counter
 	startedContainers, containerErrors    *prometheus.CounterVec
 	evictions, preemptions                *prometheus.CounterVec
@@ -31,8 +32,8 @@ type Metrics struct {
 	requestsNow                           *prometheus.GaugeVec
 	probeTotal                            *prometheus.CounterVec
 	probeSeconds                          *prometheus.HistogramVec
-	apiRequests                           *prometheus.CounterVec
-	apiSeconds                            *prometheus.HistogramVec
+	sandboxSeconds, pullSeconds           *prometheus.HistogramVec
+	sandboxErrors, rejections             *prometheus.CounterVec
 }
 
 // New makes the metrics of a node.
@@ -41,10 +42,16 @@ func New(nodeName string) *Metrics {
 	m.runtime()
 	m.pods()
 	m.server()
-	m.api()
 	name := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_node_name", Help: "[ALPHA] The node's name. The count is always 1."}, []string{"node"})
 	name.WithLabelValues(nodeName).Set(1)
-	m.main.MustRegister(name, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.main.MustRegister(name)
+	m.main.MustRegister(zpages.Collectors()...)
+	m.Gauge("kubelet_cgroup_version", "[ALPHA] cgroup version on the hosts.", func() float64 {
+		if cgroups.IsCgroup2UnifiedMode() {
+			return 2
+		}
+		return 1
+	})
 	m.Gauge("kubelet_node_config_error", "[ALPHA] 1 if the node is experiencing a configuration-related error. A node agent with an invalid configuration does not start.", func() float64 { return 0 })
 	return m
 }
@@ -72,11 +79,17 @@ func (m *Metrics) Add(c ...prometheus.Collector) { m.main.MustRegister(c...) }
 // podBuckets are upstream's for the start of pods, in seconds.
 var podBuckets = []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
 
+// pullBuckets are upstream's for pulls of images, in seconds.
+var pullBuckets = []float64{1, 5, 10, 20, 30, 60, 180, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
+
 func (m *Metrics) runtime() {
 	m.operations = m.counter("kubelet_runtime_operations_total", "[ALPHA] Cumulative number of runtime operations by operation type.", "operation_type")
 	m.operationErrors = m.counter("kubelet_runtime_operations_errors_total", "[ALPHA] Cumulative number of runtime operation errors by operation type.", "operation_type")
 	m.operationSeconds = m.histogram("kubelet_runtime_operations_duration_seconds", "[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.",
 		prometheus.ExponentialBuckets(.005, 2.5, 14), "operation_type")
+	m.sandboxSeconds = m.histogram("kubelet_run_podsandbox_duration_seconds", "[ALPHA] Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.", prometheus.DefBuckets, "runtime_handler")
+	m.sandboxErrors = m.counter("kubelet_run_podsandbox_errors_total", "[ALPHA] Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.", "runtime_handler")
+	m.pullSeconds = m.histogram("kubelet_image_pull_duration_seconds", "[ALPHA] Duration in seconds to pull an image.", pullBuckets, "image_size_in_bytes")
 	m.relist = m.histogram("kubelet_pleg_relist_duration_seconds", "[ALPHA] Duration in seconds for relisting pods in PLEG.", prometheus.DefBuckets).WithLabelValues().(prometheus.Histogram)
 	m.relistInterval = m.histogram("kubelet_pleg_relist_interval_seconds", "[ALPHA] Interval in seconds between relisting in PLEG.", prometheus.DefBuckets).WithLabelValues().(prometheus.Histogram)
 	m.relisted = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds", Help: "[ALPHA] Timestamp in seconds when PLEG was last seen active."})
@@ -90,10 +103,14 @@ func (m *Metrics) pods() {
 	m.podStartTotal = m.histogram("kubelet_pod_start_total_duration_seconds",
 		"[ALPHA] Duration in seconds to start a pod since creation, including time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch",
 		podBuckets).WithLabelValues().(prometheus.Histogram)
+	m.statusSync = m.histogram("kubelet_pod_status_sync_duration_seconds",
+		"[ALPHA] Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status until the API is successfully updated for that pod, even if multiple intervening changes to pod status occur.",
+		[]float64{0.010, 0.050, 0.100, 0.500, 1, 5, 10, 20, 30, 45, 60}).WithLabelValues().(prometheus.Histogram)
 	m.startedPods = m.counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started").WithLabelValues()
 	m.startedPodErrors = m.counter("kubelet_started_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods").WithLabelValues()
 	m.startedContainers = m.counter("kubelet_started_containers_total", "[ALPHA] Cumulative number of containers started", "container_type")
 	m.containerErrors = m.counter("kubelet_started_containers_errors_total", "[ALPHA] Cumulative number of errors when starting containers", "container_type", "code")
+	m.rejections = m.counter("kubelet_admission_rejections_total", "[ALPHA] Cumulative number pod admission rejections by the Kubelet.", "reason")
 	m.evictions = m.counter("kubelet_evictions", "[ALPHA] Cumulative number of pod evictions by eviction signal", "eviction_signal")
 	m.preemptions = m.counter("kubelet_preemptions", "[ALPHA] Cumulative number of pod preemptions by preemption resource", "preemption_signal")
 	m.storage = m.histogram("storage_operation_duration_seconds", "[ALPHA] Storage operation duration",
@@ -144,6 +161,9 @@ func (m *Metrics) PodRunning(sinceSeen, sinceCreated time.Duration) {
 	m.podStartTotal.Observe(sinceCreated.Seconds())
 }
 
+// StatusSynced measures the time from a change of a pod's status until the API has it.
+func (m *Metrics) StatusSynced(took time.Duration) { m.statusSync.Observe(took.Seconds()) }
+
 // ContainerStarted counts the start of a container. kind is "container", "init_container" or
 // "ephemeral_container"; code is the reason of a failure, or "".
 func (m *Metrics) ContainerStarted(kind, code string) {
@@ -168,6 +188,9 @@ func (m *Metrics) Storage(operation string, plugins []string, took time.Duration
 		m.storage.WithLabelValues(plugin, operation, status, "false").Observe(took.Seconds())
 	}
 }
+
+// Rejected counts a pod that the node did not admit, by the reason.
+func (m *Metrics) Rejected(reason string) { m.rejections.WithLabelValues(reason).Inc() }
 
 // Evicted counts an eviction by its signal, such as "memory.available".
 func (m *Metrics) Evicted(signal string) { m.evictions.WithLabelValues(signal).Inc() }

@@ -112,7 +112,13 @@ func (r runtimeCalls) CheckpointContainer(ctx context.Context, q *runtimeapi.Che
 }
 
 func (r runtimeCalls) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
-	return measuredValue(r.m, "run_podsandbox", func() (string, error) { return r.RuntimeService.RunPodSandbox(ctx, config, handler) })
+	began := time.Now()
+	id, err := measuredValue(r.m, "run_podsandbox", func() (string, error) { return r.RuntimeService.RunPodSandbox(ctx, config, handler) })
+	r.m.sandboxSeconds.WithLabelValues(handler).Observe(time.Since(began).Seconds())
+	if err != nil {
+		r.m.sandboxErrors.WithLabelValues(handler).Inc()
+	}
+	return id, err
 }
 
 func (r runtimeCalls) StopPodSandbox(ctx context.Context, id string) error {
@@ -158,7 +164,35 @@ func (i imageCalls) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec
 }
 
 func (i imageCalls) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, config *runtimeapi.PodSandboxConfig) (string, error) {
-	return measuredValue(i.m, "pull_image", func() (string, error) { return i.ImageManagerService.PullImage(ctx, image, auth, config) })
+	began := time.Now()
+	ref, err := measuredValue(i.m, "pull_image", func() (string, error) { return i.ImageManagerService.PullImage(ctx, image, auth, config) })
+	if err != nil {
+		return ref, err
+	}
+	took, size := time.Since(began), uint64(0)
+	if status, err := i.ImageManagerService.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref}, false); err == nil {
+		size = status.GetImage().GetSize()
+	}
+	i.m.pullSeconds.WithLabelValues(sizeClass(size)).Observe(took.Seconds())
+	return ref, nil
+}
+
+// sizeClasses are upstream's classes of images by size.
+var sizeClasses = []struct {
+	above uint64
+	label string
+}{
+	{100 << 30, "GT100GB"}, {60 << 30, "60GB-100GB"}, {40 << 30, "40GB-60GB"}, {30 << 30, "30GB-40GB"}, {20 << 30, "20GB-30GB"}, {10 << 30, "10GB-20GB"},
+	{5 << 30, "5GB-10GB"}, {1 << 30, "1GB-5GB"}, {500 << 20, "500MB-1GB"}, {100 << 20, "100MB-500MB"}, {10 << 20, "10MB-100MB"}, {0, "0-10MB"},
+}
+
+func sizeClass(bytes uint64) string {
+	for _, c := range sizeClasses {
+		if bytes > c.above {
+			return c.label
+		}
+	}
+	return "N/A"
 }
 
 func (i imageCalls) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error {

@@ -39,7 +39,7 @@ func (m *Metrics) Serve(next http.Handler) http.Handler {
 		}
 		if path == "metrics" {
 			path = strings.Trim(r.URL.Path, "/")
-			if !slices.Contains([]string{"metrics", "metrics/cadvisor", "metrics/resource", "metrics/probes"}, path) {
+			if !slices.Contains([]string{"metrics", "metrics/cadvisor", "metrics/resource", "metrics/probes", "metrics/slis"}, path) {
 				path = "other"
 			}
 		}

@@ -99,10 +99,11 @@ func Listen(ctx context.Context, c Config) (run func(context.Context), port int,
 // Handler routes requests after authentication and authorization.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", s.healthz)
-	mux.HandleFunc("/healthz/ping", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
-	mux.HandleFunc("/healthz/log", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
-	mux.HandleFunc("/healthz/syncloop", s.healthz)
+	results := zpages.NewHealthMetrics()
+	health := s.health(results)
+	mux.Handle("/healthz", health)
+	mux.Handle("/healthz/", health)
+	mux.Handle("GET /metrics/slis", results.Handler())
 	mux.HandleFunc("GET /pods", s.pods)
 	mux.HandleFunc("GET /runningpods/", s.runningPods)
 	mux.HandleFunc("GET /configz", s.configz)
@@ -139,14 +140,21 @@ func (s *Server) Handler() http.Handler {
 	return s.protect(mux)
 }
 
-func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
-	if s.Healthy != nil {
-		if err := s.Healthy(); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
+// health is the page /healthz; the results of its checks are at /metrics/slis (KEP-3466).
+func (s *Server) health(results *zpages.HealthMetrics) http.Handler {
+	fine := func(context.Context) error { return nil }
+	return &zpages.Health{
+		Kind: "healthz", Results: results, NotFound: http.NotFound,
+		Checks: []zpages.Check{{Name: "ping", Run: fine}, {Name: "log", Run: fine}, {Name: "syncloop", Run: func(context.Context) error {
+			if s.Healthy == nil {
+				return nil
+			}
+			return s.Healthy()
+		}}},
+		Failed: func(check string, err error) {
+			s.Log.Warn("a health check of the node fails", "check", check, "error", err)
+		},
 	}
-	fmt.Fprint(w, "ok")
 }
 
 func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {

@@ -4,12 +4,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
 )
 
 // ServeCadvisor serves /metrics/cadvisor: usage of the node's cgroups under cAdvisor's names. What
@@ -26,11 +26,11 @@ func (c *Collector) ServeCadvisor(w http.ResponseWriter, _ *http.Request) {
 		if s == nil {
 			continue
 		}
-		e := exported{p: p, at: s.at.UnixMilli(), labels: []string{"container", g.container, "id", g.path, "image", g.image, "name", g.id, "namespace", g.namespace, "pod", g.pod}}
+		e := exportedAs(p, s.at, &g)
 		e.cpu(s)
 		e.memory(s)
 		e.blocks(s, devices)
-		e.pressure(s)
+		e.pressure(&s.stalls)
 		e.processes(s)
 		e.spec(s, g.started)
 		if g.network && len(s.procs) > 0 {
@@ -46,15 +46,20 @@ func (c *Collector) ServeCadvisor(w http.ResponseWriter, _ *http.Request) {
 type exported struct {
 	p      *page
 	at     int64
-	labels []string
+	labels string // as the page shows them
+}
+
+func exportedAs(p *page, at time.Time, g *group) exported {
+	labels := appendLabels(nil, []string{"container", g.container, "id", g.path, "image", g.image, "name", g.id, "namespace", g.namespace, "pod", g.pod})
+	return exported{p: p, at: at.UnixMilli(), labels: string(labels)}
 }
 
 func (e exported) gauge(name, help string, v float64, more ...string) {
-	e.p.add(name, "gauge", help, v, e.at, slices.Concat(e.labels, more)...)
+	e.p.sample(name, "gauge", help, v, e.at, e.labels, more)
 }
 
 func (e exported) counter(name, help string, v float64, more ...string) {
-	e.p.add(name, "counter", help, v, e.at, slices.Concat(e.labels, more)...)
+	e.p.sample(name, "counter", help, v, e.at, e.labels, more)
 }
 
 func (e exported) cpu(s *counters) {
@@ -67,6 +72,9 @@ func (e exported) cpu(s *counters) {
 		e.counter("container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", float64(t.Periods))
 		e.counter("container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", float64(t.ThrottledPeriods))
 		e.counter("container_cpu_cfs_throttled_seconds_total", "Total time duration the container has been throttled.", float64(t.ThrottledTime)/second)
+		b := &s.CpuStats.BurstData
+		e.counter("container_cpu_cfs_burst_periods_total", "Number of periods when burst occurs.", float64(b.BurstsPeriods))
+		e.counter("container_cpu_cfs_burst_seconds_total", "Total time duration the container has been bursted.", float64(b.BurstTime)/second)
 	}
 }
 
@@ -75,6 +83,8 @@ func (e exported) memory(s *counters) {
 	e.gauge("container_memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed", float64(m.usage))
 	e.gauge("container_memory_working_set_bytes", "Current working set in bytes.", float64(m.workingSet))
 	e.gauge("container_memory_rss", "Size of RSS in bytes.", float64(m.rss))
+	e.gauge("container_memory_total_active_file_bytes", "Current total active file in bytes.", float64(m.activeFile))
+	e.gauge("container_memory_total_inactive_file_bytes", "Current total inactive file in bytes.", float64(m.inactiveFile))
 	e.gauge("container_memory_cache", "Number of bytes of page cache memory.", float64(m.cache))
 	e.gauge("container_memory_mapped_file", "Size of memory mapped files in bytes.", float64(m.mapped))
 	e.gauge("container_memory_swap", "Container swap usage in bytes.", float64(m.swap))
@@ -109,6 +119,15 @@ func (e exported) blocks(s *counters, devices map[[2]uint64]string) {
 	sum(b.IoServicedRecursive, "Write", "container_fs_writes_total", "Cumulative count of writes completed")
 }
 
+// deviceOf is the device of the file system of a path.
+func deviceOf(path string) string {
+	var s unix.Stat_t
+	if err := unix.Stat(path, &s); err != nil {
+		return ""
+	}
+	return device(uint64(unix.Major(s.Dev)), uint64(unix.Minor(s.Dev)), map[[2]uint64]string{})
+}
+
 // device is the path of a block device.
 func device(major, minor uint64, known map[[2]uint64]string) string {
 	key := [2]uint64{major, minor}
@@ -127,11 +146,11 @@ func device(major, minor uint64, known map[[2]uint64]string) string {
 	return name
 }
 
-func (e exported) pressure(s *counters) {
+func (e exported) pressure(s *stalls) {
 	for _, of := range []struct {
 		name, long string
 		psi        *cgroups.PSIStats
-	}{{"cpu", "CPU", s.CpuStats.PSI}, {"memory", "memory", s.MemoryStats.PSI}, {"io", "IO", s.BlkioStats.PSI}} {
+	}{{"cpu", "CPU", s.cpu}, {"memory", "memory", s.memory}, {"io", "IO", s.io}} {
 		if of.psi == nil {
 			continue
 		}
@@ -145,6 +164,16 @@ func (e exported) processes(s *counters) {
 	e.gauge("container_processes", "Number of processes running inside the container.", float64(len(s.procs)))
 	e.gauge("container_threads", "Number of threads running inside the container", float64(s.PidsStats.Current))
 	e.gauge("container_threads_max", "Maximum number of threads allowed inside the container, infinity if value is zero", float64(s.PidsStats.Limit))
+	if len(s.procs) == 0 {
+		return // a pod's own cgroup, and those of classes, have no processes
+	}
+	if files, sockets, ok := descriptors("/proc", s.procs); ok {
+		e.gauge("container_file_descriptors", "Number of open file descriptors for the container.", float64(files))
+		e.gauge("container_sockets", "Number of open sockets for the container.", float64(sockets))
+	}
+	if limit, ok := openFilesLimit("/proc", s.procs[0]); ok {
+		e.gauge("container_ulimits_soft", "Soft ulimit values for the container root process. Unlimited if -1, except priority and nice", float64(limit), "ulimit", "max_open_files")
+	}
 }
 
 func (e exported) spec(s *counters, started time.Time) {
@@ -170,7 +199,7 @@ func (e exported) network(path string) {
 		return
 	}
 	for _, i := range interfaces(string(raw)) {
-		if i.name == "lo" {
+		if i.name == "lo" || strings.HasPrefix(i.name, "veth") {
 			continue
 		}
 		for _, d := range []struct {
@@ -192,7 +221,12 @@ func (c *Collector) rootGroup(p *page) error {
 	if err != nil {
 		return err
 	}
-	e := exported{p: p, at: n.CPU.Time.UnixMilli(), labels: []string{"container", "", "id", "/", "image", "", "name", "", "namespace", "", "pod", ""}}
+	e := exportedAs(p, n.CPU.Time.Time, &group{path: "/"})
+	machine := readStalls("/proc/pressure", "")
+	e.pressure(&machine)
+	if f := n.Rlimit; f != nil && f.NumOfRunningProcesses != nil {
+		e.gauge("container_threads", "Number of threads running inside the container", float64(*f.NumOfRunningProcesses))
+	}
 	e.counter("container_cpu_usage_seconds_total", "Cumulative cpu time consumed in seconds.", float64(*n.CPU.UsageCoreNanoSeconds)/second, "cpu", "total")
 	m := n.Memory
 	e.gauge("container_memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed", float64(*m.UsageBytes))
@@ -200,25 +234,14 @@ func (c *Collector) rootGroup(p *page) error {
 	e.gauge("container_memory_rss", "Size of RSS in bytes.", float64(*m.RSSBytes))
 	e.gauge("container_start_time_seconds", "Start time of the container since unix epoch in seconds.", float64(n.StartTime.Unix()))
 	if f := n.Fs; f != nil && f.UsedBytes != nil {
-		e.gauge("container_fs_usage_bytes", "Number of bytes that are consumed by the container on this filesystem.", float64(*f.UsedBytes), "device", c.RootDir)
-		e.gauge("container_fs_limit_bytes", "Number of bytes that can be consumed by the container on this filesystem.", float64(*f.CapacityBytes), "device", c.RootDir)
-		e.gauge("container_fs_inodes_free", "Number of available Inodes", float64(*f.InodesFree), "device", c.RootDir)
-		e.gauge("container_fs_inodes_total", "Number of Inodes", float64(*f.Inodes), "device", c.RootDir)
+		disk := deviceOf(c.RootDir)
+		e.gauge("container_fs_usage_bytes", "Number of bytes that are consumed by the container on this filesystem.", float64(*f.UsedBytes), "device", disk)
+		e.gauge("container_fs_limit_bytes", "Number of bytes that can be consumed by the container on this filesystem.", float64(*f.CapacityBytes), "device", disk)
+		e.gauge("container_fs_inodes_free", "Number of available Inodes", float64(*f.InodesFree), "device", disk)
+		e.gauge("container_fs_inodes_total", "Number of Inodes", float64(*f.Inodes), "device", disk)
 	}
-	if n.Network != nil {
-		for _, i := range n.Network.Interfaces {
-			e.counter("container_network_receive_bytes_total", "Cumulative count of bytes received", deref(i.RxBytes), "interface", i.Name)
-			e.counter("container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", deref(i.TxBytes), "interface", i.Name)
-		}
-	}
+	e.network("/proc/net/dev")
 	return nil
-}
-
-func deref(v *uint64) float64 {
-	if v == nil {
-		return 0
-	}
-	return float64(*v)
 }
 
 // machine writes what the machine has.

@@ -3,6 +3,7 @@ package stats
 import (
 	"context"
 	"fmt"
+	"path"
 	"path/filepath"
 	"sync"
 	"time"
@@ -88,14 +89,14 @@ func (c *Collector) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	if last != nil && c.Now().Sub(at) < summaryAge {
 		return last, nil
 	}
-	pods, err := c.pods(ctx)
-	if err != nil {
-		return nil, err
-	}
 	fs := c.imageFs(ctx, metav1.NewTime(c.Now()))
 	c.mu.Lock()
 	c.imageFS = fs
 	c.mu.Unlock()
+	pods, err := c.pods(ctx)
+	if err != nil {
+		return nil, err
+	}
 	node, err := c.node()
 	if err != nil {
 		return nil, err
@@ -164,19 +165,27 @@ func (c *Collector) pod(pod *corev1.Pod, s *runtimeapi.PodSandboxStats) statsapi
 		PodRef: statsapi.PodReference{Name: pod.Name, Namespace: pod.Namespace, UID: string(pod.UID)},
 		CPU:    c.cpu("pod/"+string(pod.UID), linux.GetCpu()), Memory: memory(linux.GetMemory()), Network: network(linux.GetNetwork()),
 		ProcessStats: &statsapi.ProcessStats{ProcessCount: value(linux.GetProcess().GetProcessCount())}, Containers: []statsapi.ContainerStats{},
+		IO: io(linux.GetIo()),
 	}
 	if pod.Status.StartTime != nil {
 		out.StartTime = *pod.Status.StartTime
 	}
 	now := metav1.NewTime(c.Now())
+	c.fromGroup("", pod, now, usage{out.CPU, out.Memory, &out.IO}, &out.Swap)
+	known := containers(pod)
 	var used, inodes uint64
 	logDir, fs := spec.LogDir(c.LogsDir, pod), filesystem(c.RootDir)
 	for _, r := range linux.GetContainers() {
 		name := r.GetAttributes().GetMetadata().GetName()
 		st := statsapi.ContainerStats{
 			Name: name, StartTime: out.StartTime, CPU: c.cpu(r.GetAttributes().GetId(), r.GetCpu()), Memory: memory(r.GetMemory()),
-			Rootfs: &statsapi.FsStats{Time: now, UsedBytes: value(r.GetWritableLayer().GetUsedBytes()), InodesUsed: value(r.GetWritableLayer().GetInodesUsed())},
+			Rootfs: c.writableLayer(r.GetWritableLayer(), now), IO: io(r.GetIo()), Swap: swap(r.GetSwap()),
 		}
+		id := r.GetAttributes().GetId()
+		if status := known[id]; status != nil && status.State.Running != nil {
+			st.StartTime = status.State.Running.StartedAt
+		}
+		c.fromGroup(id, pod, now, usage{st.CPU, st.Memory, &st.IO}, &st.Swap)
 		logs, at, ok := c.logs(filepath.Join(logDir, name))
 		if ok {
 			st.Logs = &statsapi.FsStats{
@@ -214,6 +223,31 @@ func (c *Collector) pod(pod *corev1.Pod, s *runtimeapi.PodSandboxStats) statsapi
 	}
 	out.EphemeralStorage = &statsapi.FsStats{
 		Time: now, UsedBytes: &used, InodesUsed: &inodes, AvailableBytes: fs.AvailableBytes, CapacityBytes: fs.CapacityBytes, Inodes: fs.Inodes, InodesFree: fs.InodesFree,
+	}
+	return out
+}
+
+// fromGroup adds what the runtime does not report: pressures and swap of the cgroup of a pod, or of
+// the pod's container with an id.
+func (c *Collector) fromGroup(id string, pod *corev1.Pod, now metav1.Time, u usage, swap **statsapi.SwapStats) {
+	if c.Groups == nil {
+		return
+	}
+	cgroup := path.Join(c.Groups(pod), id)
+	readStalls(pressureFolder(cgroup), ".pressure").fill(now, u)
+	if *swap == nil {
+		*swap = swapOf(cgroup, now)
+	}
+}
+
+// writableLayer is the root file system of a container.
+func (c *Collector) writableLayer(u *runtimeapi.FilesystemUsage, now metav1.Time) *statsapi.FsStats {
+	out := &statsapi.FsStats{Time: now, UsedBytes: value(u.GetUsedBytes()), InodesUsed: value(u.GetInodesUsed())}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.imageFS != nil && c.imageFS.ContainerFs != nil {
+		fs := c.imageFS.ContainerFs
+		out.AvailableBytes, out.CapacityBytes, out.Inodes, out.InodesFree = fs.AvailableBytes, fs.CapacityBytes, fs.Inodes, fs.InodesFree
 	}
 	return out
 }
@@ -258,6 +292,31 @@ func (c *Collector) Claims() []ClaimUsage {
 	return out
 }
 
+// LogUsage is the size of a container's logs.
+type LogUsage struct {
+	Pod       *corev1.Pod
+	Container string
+	UsedBytes uint64
+}
+
+// Logs returns the sizes of the running pods' logs, as far as they have been measured.
+func (c *Collector) Logs() []LogUsage {
+	var out []LogUsage
+	for _, pod := range c.Pods() {
+		if pod.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		dir := spec.LogDir(c.LogsDir, pod)
+		for i := range pod.Spec.Containers {
+			name := pod.Spec.Containers[i].Name
+			if u, _, ok := c.logs(filepath.Join(dir, name)); ok {
+				out = append(out, LogUsage{pod, name, u.UsedBytes})
+			}
+		}
+	}
+	return out
+}
+
 // logs measures a container's folder of logs.
 func (c *Collector) logs(dir string) (volume.Usage, time.Time, bool) {
 	return c.disk.latest(dir, func(ctx context.Context) (u volume.Usage, err error) {
@@ -270,7 +329,7 @@ func (c *Collector) cpu(key string, u *runtimeapi.CpuUsage) *statsapi.CPUStats {
 	if u == nil {
 		return nil
 	}
-	out := &statsapi.CPUStats{Time: metav1.Unix(0, u.Timestamp), UsageCoreNanoSeconds: value(u.UsageCoreNanoSeconds), UsageNanoCores: value(u.UsageNanoCores)}
+	out := &statsapi.CPUStats{Time: metav1.Unix(0, u.Timestamp), UsageCoreNanoSeconds: value(u.UsageCoreNanoSeconds), UsageNanoCores: value(u.UsageNanoCores), PSI: psi(u.Psi)}
 	if out.UsageNanoCores == nil && out.UsageCoreNanoSeconds != nil {
 		out.UsageNanoCores = c.rate(key, out.Time.Time, *out.UsageCoreNanoSeconds)
 	}
@@ -302,7 +361,7 @@ func memory(u *runtimeapi.MemoryUsage) *statsapi.MemoryStats {
 	}
 	return &statsapi.MemoryStats{
 		Time: metav1.Unix(0, u.Timestamp), AvailableBytes: value(u.AvailableBytes), UsageBytes: value(u.UsageBytes), WorkingSetBytes: value(u.WorkingSetBytes),
-		RSSBytes: value(u.RssBytes), PageFaults: value(u.PageFaults), MajorPageFaults: value(u.MajorPageFaults),
+		RSSBytes: value(u.RssBytes), PageFaults: value(u.PageFaults), MajorPageFaults: value(u.MajorPageFaults), PSI: psi(u.Psi),
 	}
 }
 

@@ -33,6 +33,7 @@ type counters struct {
 	ooms  uint64
 	procs []string // pids
 	limit limits
+	stalls
 }
 
 // limits are a cgroup's limits; 0 means none.
@@ -40,8 +41,8 @@ type limits struct{ period, quota, shares, memory, reservation, swap uint64 }
 
 const mountRoot = "/sys/fs/cgroup"
 
-// controllers are the hierarchies of cgroup v1 that have counters.
-var controllers = []string{"cpu", "cpuacct", "memory", "pids", "blkio", "cpuset", "hugetlb"}
+// controllers are the hierarchies of cgroup v1 whose counters are shown.
+var controllers = []string{"cpu", "cpuacct", "memory", "pids", "blkio"}
 
 // folder is the folder of a cgroup that lists its processes and its children.
 func folder(cgroup string) string {
@@ -128,6 +129,7 @@ func read(cgroup string, now time.Time) *counters {
 		return nil
 	}
 	out.procs = strings.Fields(string(procs))
+	out.stalls = readStalls(pressureFolder(cgroup), ".pressure")
 	config := &cgroups.Cgroup{Resources: &cgroups.Resources{}, Rootless: true}
 	if out.v2 {
 		m, err := fs2.NewManager(config, folder(cgroup))
@@ -157,22 +159,7 @@ func read(cgroup string, now time.Time) *counters {
 	}
 	out.ooms, _ = fs.OOMKillCount(paths["memory"])
 	out.limit = limitsV1(paths["cpu"], paths["memory"])
-	out.pressure(filepath.Join(mountRoot, "unified", cgroup), config)
 	return out
-}
-
-// pressure reads the pressures of a machine with both versions of cgroups.
-func (c *counters) pressure(dir string, config *cgroups.Cgroup) {
-	if _, err := os.Stat(filepath.Join(dir, "cpu.pressure")); err != nil {
-		return
-	}
-	m, err := fs2.NewManager(config, dir)
-	if err != nil {
-		return
-	}
-	if s, _ := m.GetStats(); s != nil {
-		c.CpuStats.PSI, c.MemoryStats.PSI, c.BlkioStats.PSI = s.CpuStats.PSI, s.MemoryStats.PSI, s.BlkioStats.PSI
-	}
 }
 
 // unlimited is a number from which on a limit of memory means none.
@@ -217,7 +204,7 @@ func limitsV2(dir string) limits {
 }
 
 // memoryUse are the parts of a cgroup's memory, in bytes.
-type memoryUse struct{ usage, peak, workingSet, rss, cache, mapped, swap, kernel, failures, faults, majorFaults uint64 }
+type memoryUse struct{ usage, peak, workingSet, rss, cache, mapped, swap, kernel, failures, faults, majorFaults, activeFile, inactiveFile uint64 }
 
 func (c *counters) memory() memoryUse {
 	m := &c.MemoryStats
@@ -239,6 +226,7 @@ func (c *counters) memory() memoryUse {
 	} else {
 		u.swap = of("swap", "")
 	}
-	u.workingSet = u.usage - min(of("inactive_file", "inactive_file"), u.usage)
+	u.activeFile, u.inactiveFile = of("active_file", "active_file"), of("inactive_file", "inactive_file")
+	u.workingSet = u.usage - min(u.inactiveFile, u.usage)
 	return u
 }

@@ -40,6 +40,7 @@ func (c *Collector) node() (*statsapi.NodeStats, error) {
 	if info["SwapTotal"] > 0 {
 		out.Swap = &statsapi.SwapStats{Time: now, SwapAvailableBytes: ptr(uint64(info["SwapFree"])), SwapUsageBytes: ptr(uint64(info["SwapTotal"] - info["SwapFree"]))}
 	}
+	readStalls("/proc/pressure", "").fill(now, usage{out.CPU, out.Memory, &out.IO})
 	out.Network = nodeNetwork(now)
 	root := filesystem(c.RootDir)
 	root.Time = now
@@ -52,6 +53,9 @@ func (c *Collector) node() (*statsapi.NodeStats, error) {
 		if s := c.process(name, pid(), now); s != nil {
 			out.SystemContainers = append(out.SystemContainers, *s)
 		}
+	}
+	if s := c.allPods(now); s != nil {
+		out.SystemContainers = append(out.SystemContainers, *s)
 	}
 	return out, nil
 }
@@ -203,6 +207,35 @@ func processes(now metav1.Time) *statsapi.RlimitStats {
 			}
 		}
 	}
+	return out
+}
+
+// allPods measures the cgroup of all pods together; nil if there is none.
+func (c *Collector) allPods(now metav1.Time) *statsapi.ContainerStats {
+	if c.Groups == nil {
+		return nil
+	}
+	cgroup := c.Groups(nil)
+	s := read(cgroup, now.Time)
+	if s == nil {
+		return nil
+	}
+	m, total := s.memory(), s.CpuStats.CpuUsage.TotalUsage
+	out := &statsapi.ContainerStats{
+		Name: statsapi.SystemContainerPods, StartTime: metav1.NewTime(c.started),
+		CPU: &statsapi.CPUStats{Time: now, UsageCoreNanoSeconds: &total, UsageNanoCores: c.rate("pods", now.Time, total)},
+		Memory: &statsapi.MemoryStats{
+			Time: now, UsageBytes: &m.usage, WorkingSetBytes: &m.workingSet, RSSBytes: &m.rss, PageFaults: &m.faults, MajorPageFaults: &m.majorFaults,
+		},
+		Swap: swapOf(cgroup, now),
+	}
+	if s.limit.memory > 0 {
+		out.Memory.AvailableBytes = ptr(s.limit.memory - min(m.workingSet, s.limit.memory))
+	}
+	if out.CPU.UsageNanoCores == nil {
+		out.CPU.UsageNanoCores = ptr(uint64(0))
+	}
+	s.fill(now, usage{out.CPU, out.Memory, &out.IO})
 	return out
 }
 

@@ -2,9 +2,10 @@ package stats
 
 import (
 	"encoding/json"
-	"fmt"
+	"maps"
 	"net/http"
-	"sort"
+	"slices"
+	"strconv"
 	"strings"
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -37,48 +38,61 @@ func slim(s *statsapi.Summary) *statsapi.Summary {
 }
 
 // page is a page of metrics in Prometheus' text format.
-type page struct {
-	order    []string
-	families map[string]*strings.Builder
-}
+type page struct{ families map[string]*family }
+
+// family is the text of one metric.
+type family struct{ text []byte }
 
 func (p *page) add(name, kind, help string, value float64, at int64, labels ...string) {
+	p.sample(name, kind, help, value, at, "", labels)
+}
+
+// sample adds a value. shown are labels as the page shows them; more labels follow.
+func (p *page) sample(name, kind, help string, value float64, at int64, shown string, more []string) {
 	if p.families == nil {
-		p.families = map[string]*strings.Builder{}
+		p.families = map[string]*family{}
 	}
-	b := p.families[name]
-	if b == nil {
-		b = &strings.Builder{}
-		fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
-		p.families[name] = b
-		p.order = append(p.order, name)
+	f := p.families[name]
+	if f == nil {
+		f = &family{text: []byte("# HELP " + name + " " + help + "\n# TYPE " + name + " " + kind + "\n")}
+		p.families[name] = f
 	}
-	b.WriteString(name)
-	if len(labels) > 0 {
-		b.WriteByte('{')
-		for i := 0; i+1 < len(labels); i += 2 {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			b.WriteString(labels[i] + `="` + escape.Replace(labels[i+1]) + `"`)
+	b := append(f.text, name...)
+	if shown != "" || len(more) > 0 {
+		b = append(append(b, '{'), shown...)
+		if shown != "" && len(more) > 0 {
+			b = append(b, ',')
 		}
-		b.WriteByte('}')
+		b = append(appendLabels(b, more), '}')
 	}
-	fmt.Fprintf(b, " %v", value)
+	b = strconv.AppendFloat(append(b, ' '), value, 'g', -1, 64)
 	if at > 0 {
-		fmt.Fprintf(b, " %d", at)
+		b = strconv.AppendInt(append(b, ' '), at, 10)
 	}
-	b.WriteByte('\n')
+	f.text = append(b, '\n')
+}
+
+// appendLabels appends pairs of names and values.
+func appendLabels(b []byte, labels []string) []byte {
+	for i := 0; i+1 < len(labels); i += 2 {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(b, labels[i]...), `="`...)
+		b = append(append(b, escape.Replace(labels[i+1])...), '"')
+	}
+	return b
 }
 
 // escape escapes the value of a label.
 var escape = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 
 func (p *page) write(w http.ResponseWriter) {
-	sort.Strings(p.order)
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	for _, name := range p.order {
-		fmt.Fprint(w, p.families[name].String())
+	for _, name := range slices.Sorted(maps.Keys(p.families)) {
+		if _, err := w.Write(p.families[name].text); err != nil {
+			return // the client has disconnected
+		}
 	}
 }
 
@@ -108,7 +122,7 @@ func (c *Collector) ServeResource(w http.ResponseWriter, r *http.Request) {
 				p.add("container_start_time_seconds", "gauge", "[STABLE] Start time of the container since unix epoch in seconds", float64(k.StartTime.UnixNano())/second, 0, labels...)
 			}
 			if k.Swap != nil && k.Swap.SwapUsageBytes != nil && k.Swap.SwapAvailableBytes != nil {
-				p.add("container_swap_limit_bytes", "gauge", "[ALPHA] Current amount of the container swap limit in bytes.", float64(*k.Swap.SwapUsageBytes+*k.Swap.SwapAvailableBytes), k.Swap.Time.UnixMilli(), labels...)
+				p.add("container_swap_limit_bytes", "gauge", "[STABLE] Current amount of the container swap limit in bytes. Reported only on non-windows systems", float64(*k.Swap.SwapUsageBytes+*k.Swap.SwapAvailableBytes), k.Swap.Time.UnixMilli(), labels...)
 			}
 		}
 	}

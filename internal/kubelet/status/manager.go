@@ -26,6 +26,8 @@ type Manager struct {
 	log    *slog.Logger
 	// current returns the newest known API version of a pod; for a static pod, of its mirror.
 	current func(pod *corev1.Pod) (*corev1.Pod, bool)
+	// Synced is told how long a change of a status took to be written; may be nil.
+	Synced func(took time.Duration)
 
 	mu      sync.Mutex
 	wanted  map[types.UID]*wanted
@@ -38,6 +40,7 @@ type Manager struct {
 type wanted struct {
 	pod    *corev1.Pod
 	status corev1.PodStatus
+	since  time.Time // of the first change that is not written yet
 }
 
 // NewManager makes a Manager. current returns the API's version of a pod.
@@ -51,10 +54,13 @@ func NewManager(c client.Interface, log *slog.Logger, current func(*corev1.Pod) 
 func (m *Manager) Set(pod *corev1.Pod, s corev1.PodStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, queued := m.wanted[pod.UID]; !queued {
+	since := time.Now()
+	if w, queued := m.wanted[pod.UID]; queued {
+		since = w.since
+	} else {
 		m.queue = append(m.queue, pod.UID)
 	}
-	m.wanted[pod.UID] = &wanted{pod, s}
+	m.wanted[pod.UID] = &wanted{pod, s, since}
 	m.wake.Signal()
 }
 
@@ -126,6 +132,9 @@ func (m *Manager) next(ctx context.Context) bool {
 	m.mu.Unlock()
 	err := m.write(ctx, w.pod, w.status)
 	m.done(uid)
+	if err == nil && m.Synced != nil {
+		m.Synced(time.Since(w.since))
+	}
 	if err != nil && ctx.Err() == nil {
 		m.log.Warn("cannot write a pod's status; trying again", "pod", w.pod.Namespace+"/"+w.pod.Name, "error", err)
 		go func() {
@@ -143,7 +152,9 @@ func (m *Manager) next(ctx context.Context) bool {
 func (m *Manager) again(uid types.UID, w *wanted) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, newer := m.wanted[uid]; !newer {
+	if newer := m.wanted[uid]; newer != nil {
+		newer.since = w.since
+	} else {
 		m.wanted[uid] = w
 		m.queue = append(m.queue, uid)
 		m.wake.Signal()
