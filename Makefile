@@ -16,7 +16,7 @@ LDFLAGS = -s -w -X $(OURS).release=$(VERSION) -X $(OURS).commit=$(COMMIT) -X $(O
 export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0
 
-.PHONY: help build binary libraries runtime demo test quick docs lint unit e2e chaos bench compare plots compare-api compare-envtest interchange \
+.PHONY: help build binary libraries runtime demo test quick docs lint unit e2e chaos bench compare plots compare-api compare-envtest interchange mixin \
 	integration conformance kubectl-suite operators release vulncheck clean
 # A line of help is `target: ## text`. A group begins with `##@ title`; a target's settings follow it, `#  NAME=value text`.
 
@@ -117,6 +117,9 @@ operators: build ## controller-runtime's own suite and the Gateway API's cases a
 #  ONLY=upstream   upstream's API server instead
 #  ONLY=knarrtest  controller-runtime's suites with knarrtest/envtest: nothing beside the tests' own process
 	./test/operators/run.sh
+
+mixin: build ## the queries of kubernetes-mixin against a cluster, by Prometheus' engine; two minutes
+	cd test/mixin && $(GO) test -count=1 -v .
 
 ##@ Release
 release: ## archives, Debian packages, checksums and a bill of materials, in dist
