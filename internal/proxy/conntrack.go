@@ -9,20 +9,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flowKey is the destination of UDP clients. For node ports the address is the unspecified one.
+// flowKey is the destination of clients. For node ports the address is the unspecified one.
 type flowKey struct {
-	addr netip.Addr
-	port uint16
+	proto uint8
+	addr  netip.Addr
+	port  uint16
 }
 
 // staleFlows maps each changed frontend to the backends that its flows may have. The kernel keeps a
-// UDP flow for as long as the client sends. Such a flow would never leave a removed backend or
-// reach a new one.
+// flow for as long as the client sends.
+//
+//	UDP  a flow would never leave a removed backend or reach a new one
+//	TCP  an attempt to connect to a backend that does not answer would be repeated there for two
+//	     minutes; after its flow is deleted, the next attempt reaches another backend
+//
+// TCP connections that a backend has answered stay with it.
 type staleFlows map[flowKey]map[backend]bool
+
+// tcpAttempt is the kernel's state of a TCP flow without an answer (TCP_CONNTRACK_SYN_SENT).
+const tcpAttempt = 1
 
 // MatchConntrackFlow is netlink's filter interface. It returns true for flows to delete.
 func (s staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
-	if flow.Forward.Protocol != unix.IPPROTO_UDP {
+	proto := flow.Forward.Protocol
+	if tcp, ok := flow.ProtoInfo.(*netlink.ProtoInfoTCP); proto != unix.IPPROTO_UDP && (!ok || tcp.State != tcpAttempt) {
 		return false
 	}
 	dst, ok := netip.AddrFromSlice(flow.Forward.DstIP)
@@ -30,9 +40,9 @@ func (s staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 		return false
 	}
 	dst = dst.Unmap()
-	allowed, ours := s[flowKey{dst, flow.Forward.DstPort}]
+	allowed, ours := s[flowKey{proto, dst, flow.Forward.DstPort}]
 	if !ours {
-		allowed, ours = s[flowKey{unspecified(dst.Is4()), flow.Forward.DstPort}]
+		allowed, ours = s[flowKey{proto, unspecified(dst.Is4()), flow.Forward.DstPort}]
 		src, _ := netip.AddrFromSlice(flow.Reverse.SrcIP)
 		if ours && src.Unmap() == dst && len(allowed) == 0 {
 			return false // to a host process on the same port, or to another machine
@@ -62,7 +72,7 @@ func (s staleFlows) forget(h *netlink.Handle) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("stale UDP flows: %w", err)
+			return fmt.Errorf("stale flows: %w", err)
 		}
 	}
 	return nil

@@ -249,7 +249,7 @@ func (p *Proxy) sync(first bool) error {
 	p.readyOnce.Do(func() { close(p.ready) })
 	if len(p.state.stale) > 0 {
 		if err := p.state.stale.forget(p.conntrack); err != nil {
-			slog.Warn("UDP clients may keep sending to removed endpoints", "error", err)
+			slog.Warn("clients may keep sending to removed endpoints", "error", err)
 		}
 		p.state.stale = staleFlows{}
 	}

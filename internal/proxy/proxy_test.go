@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -277,6 +278,56 @@ func TestUDPFlowsFollowTheEndpoints(t *testing.T) {
 		objects.Put(sliceObject("web", ep(two.IP, "here")))
 		nettest.Eventually(t, "the same socket reaches the new endpoint", func() bool { return say(200*time.Millisecond) == two.IP })
 	}
+}
+
+// The kernel repeats a SYN at growing intervals, for two minutes. Its client must not wait for that
+// long after the endpoint of a dead node is gone.
+func TestAnAttemptToConnectLeavesARemovedEndpoint(t *testing.T) {
+	objects := nettest.NewObjects()
+	p := start(t, objects)
+	live, client := nettest.NewMachine(t, "10.42.0.12"), nettest.NewMachine(t, "10.42.0.13")
+	live.Serve(t, 8080)
+	objects.Put(serviceObject("web", "10.43.0.80", nil))
+	dead := nettest.NewMachine(t, "10.42.0.11")
+	silence(t, dead.IP)
+	objects.Put(sliceObject("web", ep(dead.IP, "here")))
+	settled(t, p, "web")
+	answer := make(chan string, 1)
+	go client.In(t, func() {
+		got, err := nettest.Ask("10.43.0.80:80")
+		if err != nil {
+			got = err.Error()
+		}
+		answer <- got
+	})
+	nettest.Eventually(t, "the client tries", func() bool { return attempts(t) == 1 })
+	objects.Put(sliceObject("web", ep(live.IP, "here")))
+	if got := <-answer; !strings.HasPrefix(got, live.IP) {
+		t.Errorf("the client got %q, wanted an answer of %s", got, live.IP)
+	}
+}
+
+// silence makes packets to an address arrive nowhere.
+func silence(t *testing.T, ip string) {
+	t.Helper()
+	routes, err := netlink.RouteGet(net.ParseIP(ip))
+	must(t, err)
+	must(t, netlink.NeighSet(&netlink.Neigh{
+		LinkIndex: routes[0].LinkIndex, IP: net.ParseIP(ip), State: netlink.NUD_PERMANENT, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 99},
+	}))
+}
+
+// attempts returns the number of TCP connections that have no answer yet.
+func attempts(t *testing.T) (n int) {
+	t.Helper()
+	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+	must(t, err)
+	for _, flow := range flows {
+		if tcp, ok := flow.ProtoInfo.(*netlink.ProtoInfoTCP); ok && tcp.State == tcpAttempt {
+			n++
+		}
+	}
+	return n
 }
 
 func TestRulesComeBackAfterAFlush(t *testing.T) {

@@ -212,9 +212,11 @@ func (s *state) hairpin(ip netip.Addr, delta int) {
 	}
 }
 
-// noteFlows records the backends that UDP flows of a frontend may have from now on.
+// noteFlows records the backends that flows of a frontend may have from now on. It is called before
+// the Service's plan is replaced. TCP attempts matter only if the frontend has lost a backend, and
+// UDP flows also if it has a new one.
 func (s *state) noteFlows(f frontend, t treatment, svc *service) {
-	if f.proto != unix.IPPROTO_UDP {
+	if f.proto != unix.IPPROTO_UDP && f.proto != unix.IPPROTO_TCP {
 		return
 	}
 	allowed := map[backend]bool{}
@@ -223,8 +225,12 @@ func (s *state) noteFlows(f frontend, t treatment, svc *service) {
 			allowed[b] = true
 		}
 	}
+	gone := func(b backend) bool { return !allowed[b] }
+	if f.proto == unix.IPPROTO_TCP && !slices.ContainsFunc(svc.plan.groups[svc.plan.frontends[f].group], gone) {
+		return
+	}
 	// The inside and outside views may differ. A flow is valid if either allows it.
-	key := flowKey{f.addr, f.port}
+	key := flowKey{f.proto, f.addr, f.port}
 	if s.stale[key] == nil {
 		s.stale[key] = allowed
 		return
