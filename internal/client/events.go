@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/knarr-project/knarr/internal/api"
 )
@@ -44,6 +45,8 @@ type EventRecorder struct {
 	// newer events also have the fields of events.k8s.io/v1: eventTime, action, series
 	newer bool
 	now   func() time.Time
+	// Limit bounds the rate of writes; nil means no limit. It is set before Run.
+	Limit flowcontrol.RateLimiter
 
 	queue   chan *recorded
 	dropped atomic.Int64
@@ -257,6 +260,11 @@ func (r *EventRecorder) update(ctx context.Context, known map[seriesKey]*series,
 func (r *EventRecorder) try(ctx context.Context, write func() error) error {
 	wait := 50 * time.Millisecond
 	for attempt := 1; ; attempt++ {
+		if r.Limit != nil {
+			if err := r.Limit.Wait(ctx); err != nil {
+				return err
+			}
+		}
 		err := write()
 		passing := apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) ||
 			apierrors.IsTimeout(err) || apierrors.IsAlreadyExists(err) || apierrors.ReasonForError(err) == metav1.StatusReasonUnknown

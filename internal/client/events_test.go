@@ -153,3 +153,38 @@ func TestLongNotesAreCutBetweenCharacters(t *testing.T) {
 		}
 	}
 }
+
+// gate is a limit that lets a write pass for each value of its channel.
+type gate chan struct{}
+
+func (gate) TryAccept() bool { return false }
+func (gate) Accept()         {}
+func (gate) Stop()           {}
+func (gate) QPS() float32    { return 0 }
+func (g gate) Wait(ctx context.Context) error {
+	select {
+	case <-g:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func TestALimitHoldsEventsBack(t *testing.T) {
+	sink, open := &eventSink{}, make(gate)
+	r := NewRecorder(sink, "kubelet", "node")
+	r.Limit = open
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { r.Run(ctx); close(done) }()
+	for _, name := range []string{"one", "two"} {
+		r.Eventf(&corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: name}, nil, corev1.EventTypeNormal, "Made", "", "%s", name)
+	}
+	open <- struct{}{}
+	open <- struct{}{} // the second write waits, so the first one is done
+	cancel()
+	<-done
+	if n := len(sink.created); n < 1 || n > 2 {
+		t.Errorf("%d events", n)
+	}
+}
