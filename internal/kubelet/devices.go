@@ -68,6 +68,7 @@ func (n *nodeDevices) run(ctx context.Context) {
 	part("plugin registry", registry.Run)
 	resources := &podresources.Server{
 		Socket: filepath.Join(n.k.RootDir, "pod-resources", "kubelet.sock"), Pods: n.k.activePods, Devices: n.plugins, Claims: n.claims,
+		CPUs: n.k.places.exclusiveCPUs, Memory: n.k.places.boundMemory, AllCPUs: n.k.places.allCPUs, AllMemory: n.k.places.allMemory,
 	}
 	part("pod resources", resources.Run)
 	part("resource slices", n.claims.Run)

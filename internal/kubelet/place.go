@@ -47,6 +47,7 @@ func newPlaces(k *Kubelet) (*places, error) {
 	p.topology, err = topology.New(topology.Config{
 		Policy: s.TopologyManagerPolicy, Scope: s.TopologyManagerScope, Options: s.TopologyManagerPolicyOptions, Distances: layout.Distances(),
 		Log: k.log, Observe: observed.admission, Now: k.Now,
+		Aligned: func(scope string, is bool) { observed.aligned(scope, "numa_node", is) },
 	})
 	if err != nil {
 		return nil, err
@@ -85,6 +86,7 @@ func (p *places) newCPUs(layout *machine.Layout, observed *placeMetrics) error {
 		Policy: s.CPUManagerPolicy, Options: s.CPUManagerPolicyOptions, AlphaOptions: s.FeatureGates["CPUManagerPolicyAlphaOptions"],
 		TopologyPolicy: s.TopologyManagerPolicy, Layout: layout, Reserved: own, ReservedMilliCPU: reserved.Cpu().MilliValue(),
 		StateFile: filepath.Join(p.k.RootDir, "cpu_manager_state"), Changed: p.move, Observe: observed.cpus,
+		Aligned: func(boundary string, is bool) { observed.aligned(topology.ScopeContainer, boundary, is) },
 	})
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 type placeMetrics struct {
 	cpuRequests, cpuErrors, memoryRequests, memoryErrors, admissions, refusals prometheus.Counter
 	duration                                                                   prometheus.Histogram
+	alignments, misalignments                                                  *prometheus.CounterVec
 }
 
 func newPlaceMetrics(add func(...prometheus.Collector), p *places) *placeMetrics {
@@ -30,8 +31,10 @@ func newPlaceMetrics(add func(...prometheus.Collector), p *places) *placeMetrics
 			Name: "kubelet_topology_manager_admission_duration_ms", Help: "Duration in milliseconds to serve a pod admission request.",
 			Buckets: prometheus.ExponentialBuckets(.05, 2, 15),
 		}),
+		alignments:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_aligned_compute_resources_count", Help: "[ALPHA] Cumulative number of aligned compute resources allocated to containers by alignment type."}, []string{"scope", "boundary"}),
+		misalignments: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_aligned_compute_resources_failure_count", Help: "[ALPHA] Cumulative number of failures to allocate aligned compute resources to containers by alignment type."}, []string{"scope", "boundary"}),
 	}
-	add(m.duration, &cpuCollector{
+	add(m.alignments, m.misalignments, m.duration, &cpuCollector{
 		p:         p,
 		pool:      prometheus.NewDesc("kubelet_cpu_manager_shared_pool_size_millicores", "The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.", nil, nil),
 		exclusive: prometheus.NewDesc("kubelet_cpu_manager_exclusive_cpu_allocation_count", "The total number of CPUs exclusively allocated to containers running on this node", nil, nil),
@@ -42,6 +45,15 @@ func newPlaceMetrics(add func(...prometheus.Collector), p *places) *placeMetrics
 
 func (m *placeMetrics) cpus(err error)   { count(m.cpuRequests, m.cpuErrors, err) }
 func (m *placeMetrics) memory(err error) { count(m.memoryRequests, m.memoryErrors, err) }
+
+// aligned counts a container whose resources are aligned, or cannot be. scope is container or pod.
+func (m *placeMetrics) aligned(scope, boundary string, is bool) {
+	if is {
+		m.alignments.WithLabelValues(scope, boundary).Inc()
+	} else {
+		m.misalignments.WithLabelValues(scope, boundary).Inc()
+	}
+}
 
 func count(all, failed prometheus.Counter, err error) {
 	all.Inc()

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,4 +102,31 @@ func TestAFullMachineRefusesExclusiveCPUs(t *testing.T) {
 		t.Errorf("%s: %s", p.Status.Reason, p.Status.Message)
 	}
 	b.stop()
+}
+
+func TestThePodResourcesAPIShowsExclusiveCPUsAndBoundMemory(t *testing.T) {
+	b := newBench(t, placing(t))
+	p := b.create(pod("pinned", guaranteed("1", "128Mi")))
+	b.await("pinned", "ready", ready)
+	at := b.k.places
+	if got := at.exclusiveCPUs(p.UID, "pinned"); !slices.Equal(got, []int64{1}) {
+		t.Errorf("CPUs %v", got)
+	}
+	if got := at.exclusiveCPUs("other", "shared"); got != nil {
+		t.Errorf("a container of the shared pool has CPUs %v", got)
+	}
+	if got := at.allCPUs(); !slices.Equal(got, []int64{1, 2, 3}) {
+		t.Errorf("all CPUs %v", got)
+	}
+	if got := at.boundMemory(p.UID, "pinned"); len(got) != 1 || got[0].MemoryType != "memory" || got[0].Size != 128<<20 || len(got[0].Topology.Nodes) != 1 || got[0].Topology.Nodes[0].ID != 0 {
+		t.Errorf("memory %v", got)
+	}
+	if got := at.allMemory(); len(got) != 2 || got[0].Size != 4<<30-64<<20 || got[1].Size != 4<<30 {
+		t.Errorf("all memory %v", got)
+	}
+	w := httptest.NewRecorder()
+	b.k.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if want := `kubelet_container_aligned_compute_resources_count{boundary="numa_node",scope="container"} 1`; !strings.Contains(w.Body.String(), want) {
+		t.Errorf("the metrics have no %s", want)
+	}
 }

@@ -35,7 +35,15 @@ type Config struct {
 	Changed func()
 	// Observe counts an allocation that pins CPUs, or failed to. May be nil.
 	Observe func(err error)
+	// Aligned reports whether CPUs that must or should be aligned are. May be nil.
+	Aligned func(boundary string, is bool)
 }
+
+// Boundaries of aligned CPUs.
+const (
+	BoundaryCore  = "physical_cpu"
+	BoundaryCache = "uncore_cache"
+)
 
 // Manager owns the assignment of CPUs to containers. It is safe for concurrent use.
 type Manager struct {
@@ -277,12 +285,37 @@ func (m *Manager) Allocate(pod *corev1.Pod, c *corev1.Container, affinity topolo
 		if m.Observe != nil {
 			m.Observe(err)
 		}
+		m.reportAlignment(m.state.entries[pod.UID][c.Name], err)
 	}
 	m.mu.Unlock()
 	if !has && err == nil && m.Changed != nil {
 		m.Changed()
 	}
 	return err
+}
+
+// reportAlignment reports the alignment that the options ask for. The uncore cache is a preference,
+// so only a success counts.
+func (m *Manager) reportAlignment(set machine.CPUSet, err error) {
+	if m.Aligned == nil {
+		return
+	}
+	var refused *topology.Refusal
+	if m.fullCores && (err == nil || errors.As(err, &refused) && refused.Reason == reasonAlignment) {
+		m.Aligned(BoundaryCore, err == nil)
+	}
+	if err != nil || !m.alignByCache {
+		return
+	}
+	caches := map[int]bool{}
+	for _, c := range m.layout.CPUs {
+		if set.Has(c.ID) {
+			caches[c.Cache] = true
+		}
+	}
+	if len(caches) == 1 {
+		m.Aligned(BoundaryCache, true)
+	}
 }
 
 func (m *Manager) allocate(pod *corev1.Pod, c *corev1.Container, n int, nodes topology.NodeSet) error {

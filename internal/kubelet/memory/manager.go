@@ -116,6 +116,36 @@ func (m *Manager) Nodes(pod types.UID, container string) topology.NodeSet {
 	return s
 }
 
+// Block is an amount of memory or huge pages on NUMA nodes, in bytes.
+type Block struct {
+	Type  corev1.ResourceName
+	Size  uint64
+	Nodes []int
+}
+
+// Blocks returns the memory that a container is bound to.
+func (m *Manager) Blocks(pod types.UID, container string) (out []Block) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, b := range m.all[string(pod)][container] {
+		out = append(out, Block{b.Type, b.Size, slices.Clone(b.Affinity)})
+	}
+	return out
+}
+
+// Allocatable returns what containers can be bound to, for each NUMA node.
+func (m *Manager) Allocatable() (out []Block) {
+	for _, id := range slices.Sorted(maps.Keys(m.empty)) {
+		n := m.empty[id]
+		for _, name := range slices.Sorted(maps.Keys(n.Memory)) {
+			if t := n.Memory[name]; t.Allocatable > 0 {
+				out = append(out, Block{name, t.Allocatable, []int{id}})
+			}
+		}
+	}
+	return out
+}
+
 // request lists a container's memory and huge pages, if it can be bound to nodes. Pods with
 // pod-level resources are not.
 func (m *Manager) request(pod *corev1.Pod, containers ...*corev1.Container) map[corev1.ResourceName]uint64 {

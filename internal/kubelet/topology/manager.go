@@ -22,6 +22,9 @@ type Config struct {
 	// Observe reports each admission and its duration; refused means that the policy refused the
 	// pod. May be nil.
 	Observe func(took time.Duration, refused bool)
+	// Aligned reports, with single-numa-node, whether a container's resources are on one NUMA node.
+	// May be nil.
+	Aligned func(scope string, is bool)
 	Now     func() time.Time
 }
 
@@ -102,6 +105,7 @@ func (m *Manager) admit(pod *corev1.Pod) (r *Refusal, refused bool) {
 	if m.Policy != PolicyNone && m.Scope == ScopePod {
 		var ok bool
 		if whole, ok = m.merger.decide(m.Policy, m.ask(func(p Provider) Hints { return p.PodHints(pod) })); !ok {
+			m.aligned(false)
 			return m.refuse(pod, "", whole), true
 		}
 	}
@@ -110,6 +114,7 @@ func (m *Manager) admit(pod *corev1.Pod) (r *Refusal, refused bool) {
 		if m.Policy != PolicyNone && m.Scope == ScopeContainer {
 			var ok bool
 			if affinity, ok = m.merger.decide(m.Policy, m.ask(func(p Provider) Hints { return p.Hints(pod, c) })); !ok {
+				m.aligned(false)
 				return m.refuse(pod, c.Name, affinity), true
 			}
 		}
@@ -118,8 +123,16 @@ func (m *Manager) admit(pod *corev1.Pod) (r *Refusal, refused bool) {
 				return refusal(err), false
 			}
 		}
+		m.aligned(true)
 	}
 	return nil, false
+}
+
+// aligned reports an alignment that the policy guarantees.
+func (m *Manager) aligned(is bool) {
+	if m.Aligned != nil && m.Policy == PolicySingleNUMANode {
+		m.Aligned(m.Scope, is)
+	}
 }
 
 func (m *Manager) ask(fn func(Provider) Hints) []Hints {
