@@ -13,6 +13,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/knarr-project/knarr/internal/kubelet/eviction"
+	"github.com/knarr-project/knarr/internal/kubelet/shutdown"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
 )
 
@@ -32,6 +33,9 @@ func (k *Kubelet) admit(pod *corev1.Pod) *worker.Failure {
 		k.Events.Eventf(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, nil,
 			corev1.EventTypeWarning, reason, "Admitting", "%s", message)
 		return &worker.Failure{Cause: "Admission", Reason: reason, Message: "Pod was rejected: " + message}
+	}
+	if k.shutdown.Err() != nil {
+		return refuse(shutdown.RefusedReason, shutdown.Refused)
 	}
 	if bad := k.forbiddenSysctl(pod); bad != "" {
 		return refuse("SysctlForbidden", "forbidden sysctl: %q not allowlisted", bad)

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/kubelet/settings"
+	"github.com/knarr-project/knarr/internal/kubelet/shutdown"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
 	"github.com/knarr-project/knarr/internal/volume"
 )
@@ -85,6 +87,11 @@ type Config struct {
 	// their resource usage.
 	PIDs map[string]func() int
 
+	// Logind and Halting tell that the machine goes down; default shutdown.System and
+	// shutdown.Halting.
+	Logind  func(context.Context) (shutdown.Logind, error)
+	Halting func() bool
+
 	Logger *slog.Logger
 	// Now is the clock; default time.Now.
 	Now func() time.Time
@@ -122,6 +129,12 @@ func (c *Config) complete() error {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Logind == nil {
+		c.Logind = shutdown.System
+	}
+	if c.Halting == nil {
+		c.Halting = shutdown.Halting
 	}
 	for _, dir := range []string{c.RootDir, c.LogsDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {

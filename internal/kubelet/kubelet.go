@@ -24,6 +24,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
 	"github.com/knarr-project/knarr/internal/kubelet/settings"
+	"github.com/knarr-project/knarr/internal/kubelet/shutdown"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 	"github.com/knarr-project/knarr/internal/kubelet/stats"
 	"github.com/knarr-project/knarr/internal/kubelet/status"
@@ -53,6 +54,9 @@ type Kubelet struct {
 	imageGC   *images.Collector
 	evictions *eviction.Manager
 	places    *places
+	shutdown  *shutdown.Manager
+	// limitsSwap means that the kernel can limit a container's swap.
+	limitsSwap bool
 
 	ctx context.Context // Run's context; workers of orphans start whenever the runtime reports one
 	wg  sync.WaitGroup  // workers
@@ -119,6 +123,7 @@ func New(c Config) (*Kubelet, error) {
 	k.images = images.NewManager(c.Images, records, parallelPulls(c.Settings), objects{k}.Secret)
 	k.images.Policy = images.Policy{Verify: c.Settings.ImagePullCredentialsVerificationPolicy, Allowlist: c.Settings.PreloadedImagesVerificationAllowlist}
 	k.devices = newNodeDevices(k)
+	k.shutdown = newShutdown(k)
 	ofNode, err := k.nodeConfig()
 	if err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
@@ -129,6 +134,7 @@ func New(c Config) (*Kubelet, error) {
 		k.groups.All = k.podLimits()
 	}
 	k.metrics = newMetrics(k, measured)
+	k.metrics.Add(k.shutdown.Collectors()...)
 	measure := stats.Config{
 		NodeName: c.NodeName, Runtime: c.Runtime, Images: c.Images, RootDir: c.RootDir, LogsDir: c.LogsDir, Pods: k.statsPods, PIDs: c.PIDs, Now: c.Now,
 	}
@@ -238,6 +244,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	start(k.rotateLogs)
 	start(k.stats.Run)
 	start(k.evictions.Run)
+	start(k.shutdown.Run)
 	<-ctx.Done()
 	<-podsDone
 	<-nodeDone

@@ -65,6 +65,9 @@ func (k *Kubelet) configz() any {
 // canStartPods returns an error if pods cannot start although the runtime is up. The node is not
 // ready then.
 func (k *Kubelet) canStartPods() error {
+	if err := k.shutdown.Err(); err != nil {
+		return err
+	}
 	if err := k.healthy(); err != nil || k.groups == nil {
 		return err
 	}

@@ -240,6 +240,8 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	return process.Background(func(ctx context.Context) error {
+		ctx, release := agent.Outlast(ctx)
+		defer release()
 		return process.Alongside(ctx, process.Part(events.Run), process.Part(volumes.Run), disks.Run, drivers.Run, agent.Run)
 	})(ctx)
 }

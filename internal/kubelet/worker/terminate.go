@@ -25,6 +25,8 @@ const minimumGrace = 2 * time.Second
 type ending struct {
 	since    time.Time
 	deadline time.Time
+	// limit is a deadline that was set while the pod was ending; zero means none.
+	limit time.Time
 	// turns delay the stop signal of a sidecar until the containers that depend on it have ended.
 	turns map[string]chan struct{}
 }
@@ -72,7 +74,11 @@ func (w *Worker) terminate(ctx context.Context) time.Time {
 			}
 		}
 	}
-	if d := w.ending.since.Add(time.Duration(w.grace()) * time.Second); w.ending.deadline.IsZero() || d.Before(w.ending.deadline) {
+	d := w.ending.since.Add(time.Duration(w.grace()) * time.Second)
+	if !w.ending.limit.IsZero() && w.ending.limit.Before(d) {
+		d = w.ending.limit
+	}
+	if w.ending.deadline.IsZero() || d.Before(w.ending.deadline) {
 		shortened := !w.ending.deadline.IsZero()
 		w.ending.deadline = d
 		if shortened {

@@ -42,7 +42,7 @@ func (s Stage) String() string {
 
 // Failure is the reason for which the node agent ends a pod as Failed.
 type Failure struct {
-	// Cause is "Admission", "DeadlineExceeded", "Evicted" or "Preempting".
+	// Cause is "Admission", "DeadlineExceeded", "Evicted", "Preempting" or "Shutdown".
 	Cause           string
 	Reason, Message string
 	// Grace overrides the pod's grace period, in seconds.
@@ -153,11 +153,15 @@ func (w *Worker) Removed() {
 // Observe gives the worker an update from the runtime.
 func (w *Worker) Observe(u pleg.Update) { w.post(func() { w.observed.Merge(u) }) }
 
-// Fail ends the pod as Failed.
+// Fail ends the pod as Failed. A pod that is ending already gets at most the failure's grace period
+// from now on.
 func (w *Worker) Fail(f Failure) {
 	w.post(func() {
-		if w.failure == nil && w.stage <= Syncing {
+		switch {
+		case w.failure == nil && w.stage <= Syncing:
 			w.failure = &f
+		case w.stage == Terminating && f.Grace != nil:
+			w.ending.limit = w.Now().Add(time.Duration(*f.Grace) * time.Second)
 		}
 	})
 }
