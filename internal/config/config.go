@@ -47,6 +47,9 @@ type Config struct {
 	// kubelet.config.k8s.io/v1beta1. KubeletConfigDir is a folder of *.conf files over it.
 	KubeletConfig    string
 	KubeletConfigDir string
+	// CredentialConfig is the file or the folder of a CredentialProviderConfig, CredentialDir the
+	// folder of its programs. Both are given, or none.
+	CredentialConfig, CredentialDir string
 	// RegisterWithTaints are taints of a new Node, as KEY=VALUE:EFFECT.
 	RegisterWithTaints []string
 	// KubeReserved and SystemReserved are resources that pods do not get, such as memory=512Mi.
@@ -217,12 +220,12 @@ func (c *Config) Complete() error {
 			return err
 		}
 	}
-	for _, path := range []*string{&c.KubeletConfig, &c.KubeletConfigDir} {
+	for _, path := range []*string{&c.KubeletConfig, &c.KubeletConfigDir, &c.CredentialConfig, &c.CredentialDir} {
 		if *path == "" {
 			continue
 		}
 		if *path, err = filepath.Abs(*path); err != nil {
-			return fmt.Errorf("config: kubelet-config: %w", err)
+			return fmt.Errorf("config: %s: %w", *path, err)
 		}
 	}
 	if c.StaticPods == "" {

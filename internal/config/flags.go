@@ -124,6 +124,8 @@ func (c *Config) addNodeName(f *pflag.FlagSet) {
 func (c *Config) addNode(f *pflag.FlagSet) {
 	f.StringVar(&c.KubeletConfig, "kubelet-config", c.KubeletConfig, "KubeletConfiguration `FILE` with the node's settings; flags win\nThe format is upstream's (kubelet.config.k8s.io/v1beta1). docs/guides/node-settings.md lists its fields. `knarr kubelet` also takes it as --config.")
 	f.StringVar(&c.KubeletConfigDir, "kubelet-config-dir", c.KubeletConfigDir, "`DIR` with *.conf files over --kubelet-config, in the order of their names")
+	f.StringVar(&c.CredentialConfig, "image-credential-provider-config", c.CredentialConfig, "CredentialProviderConfig `FILE`, or a folder of such files, of plugins that give images' credentials\nThe format is upstream's (kubelet.config.k8s.io/v1).")
+	f.StringVar(&c.CredentialDir, "image-credential-provider-bin-dir", c.CredentialDir, "`DIR` of the plugins of --image-credential-provider-config")
 	f.StringSliceVar(&c.RegisterWithTaints, "register-with-taints", c.RegisterWithTaints, "taints of the node when it first registers, as `KEY=VALUE:EFFECT`\nEffects: NoSchedule, PreferNoSchedule, NoExecute. For example, dedicated=db:NoSchedule.")
 	f.StringToStringVar(&c.KubeReserved, "kube-reserved", c.KubeReserved, "resources kept for knarr, as `NAME=QUANTITY` (default: some memory and process IDs)\nNames: cpu, memory, ephemeral-storage, pid. For example, cpu=200m,memory=512Mi.")
 	f.StringToStringVar(&c.SystemReserved, "system-reserved", c.SystemReserved, "resources kept for the machine's other programs, as `NAME=QUANTITY`")

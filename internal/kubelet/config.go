@@ -51,6 +51,10 @@ type Config struct {
 	// VolumesInUse lists attached volumes that must not be detached; may be nil.
 	VolumesInUse func() []string
 
+	// CredentialConfig is the configuration of plugins for images' credentials, CredentialDir the
+	// folder of their programs. Both are empty, or none.
+	CredentialConfig, CredentialDir string
+
 	// CgroupRoot is the parent cgroup of kubepods; default "/". With NoCgroups the runtime makes
 	// the pods' cgroups.
 	CgroupRoot string

@@ -157,6 +157,9 @@ func New(c Config) (*Kubelet, error) {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
 	k.places.topology.Add(k.devices.plugins.Provider())
+	if err := k.addCredentialPlugins(); err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
+	}
 	return k, nil
 }
 

@@ -233,7 +233,7 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 		NodeName: w.cfg.NodeName, RootDir: root, VolumesInUse: drivers.VolumesInUse, Client: c, Events: events,
 		Runtime: w.runtime.Runtime, Images: w.runtime.Images, RuntimeEndpoint: w.runtime.Endpoint, Settings: w.settings, Flagz: w.flagz, Volumes: volumes,
 		LogsDir: w.logsDir(), CgroupRoot: w.cfg.CgroupRoot, Listen: w.nodeListen(), TLS: serving,
-		NodeIPs: []string{w.cfg.NodeAddress()}, NodeLabels: w.cfg.NodeLabels,
+		NodeIPs: []string{w.cfg.NodeAddress()}, NodeLabels: w.cfg.NodeLabels, CredentialConfig: w.cfg.CredentialConfig, CredentialDir: w.cfg.CredentialDir,
 		PIDs: w.pids(), Logger: w.log.With("component", "kubelet"),
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/distribution/reference"
@@ -54,7 +55,8 @@ func repository(image string) string {
 	return image
 }
 
-// maxSecrets bounds the secrets in a record, for one repository. A pull then replaces the oldest.
+// maxSecrets bounds the secrets in a record, for one repository, and also its service accounts. A
+// pull then replaces the oldest.
 const maxSecrets = 100
 
 // covers reports whether a pod with these credentials may use an image without asking its registry.
@@ -63,12 +65,18 @@ const maxSecrets = 100
 // returned as another.
 func covers(recorded kubeletconfig.ImagePullCredentials, of []credential) (ok bool, another *kubeletconfig.ImagePullSecret) {
 	for _, c := range of {
+		if a := c.source.account; a != nil && slices.Contains(recorded.KubernetesServiceAccounts, *a) {
+			return true, nil
+		}
+		if c.source.secret == nil {
+			continue
+		}
 		for _, s := range recorded.KubernetesSecrets {
 			switch {
-			case sameObject(s, c.secret):
+			case sameObject(s, *c.source.secret):
 				return true, nil
-			case s.CredentialHash != "" && s.CredentialHash == c.secret.CredentialHash:
-				ok, another = true, &c.secret
+			case s.CredentialHash != "" && s.CredentialHash == c.source.secret.CredentialHash:
+				ok, another = true, c.source.secret
 			}
 		}
 	}
@@ -79,20 +87,27 @@ func sameObject(a, b kubeletconfig.ImagePullSecret) bool {
 	return a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name
 }
 
-// merge adds the secret that opened a registry. No secret means that no credentials were needed.
-func merge(old kubeletconfig.ImagePullCredentials, secret *kubeletconfig.ImagePullSecret) kubeletconfig.ImagePullCredentials {
-	if old.NodePodsAccessible || secret == nil {
+// merge adds the source of the credentials that opened a registry. The node itself means that all
+// its pods may use the image.
+func merge(old kubeletconfig.ImagePullCredentials, from source) kubeletconfig.ImagePullCredentials {
+	if old.NodePodsAccessible || from.secret == nil && from.account == nil {
 		return kubeletconfig.ImagePullCredentials{NodePodsAccessible: true}
 	}
-	out := kubeletconfig.ImagePullCredentials{KubernetesServiceAccounts: old.KubernetesServiceAccounts}
-	for _, s := range old.KubernetesSecrets {
-		if !sameObject(s, *secret) {
-			out.KubernetesSecrets = append(out.KubernetesSecrets, s)
-		}
+	out := kubeletconfig.ImagePullCredentials{KubernetesSecrets: old.KubernetesSecrets, KubernetesServiceAccounts: old.KubernetesServiceAccounts}
+	if secret := from.secret; secret != nil {
+		out.KubernetesSecrets = last(old.KubernetesSecrets, *secret, func(s kubeletconfig.ImagePullSecret) bool { return sameObject(s, *secret) })
 	}
-	if over := len(out.KubernetesSecrets) + 1 - maxSecrets; over > 0 {
-		out.KubernetesSecrets = out.KubernetesSecrets[over:]
+	if account := from.account; account != nil {
+		out.KubernetesServiceAccounts = last(old.KubernetesServiceAccounts, *account, func(a kubeletconfig.ImagePullServiceAccount) bool { return a == *account })
 	}
-	out.KubernetesSecrets = append(out.KubernetesSecrets, *secret)
 	return out
+}
+
+// last returns the list with one as its last element, without those that it replaces, and bounded.
+func last[T any](list []T, one T, replaces func(T) bool) []T {
+	out := slices.DeleteFunc(slices.Clone(list), replaces)
+	if over := len(out) + 1 - maxSecrets; over > 0 {
+		out = out[over:]
+	}
+	return append(out, one)
 }

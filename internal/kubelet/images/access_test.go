@@ -50,12 +50,12 @@ func TestARepositoryIsAnImageNameWithoutTagAndDigest(t *testing.T) {
 func TestSecretsInARecordAreBounded(t *testing.T) {
 	var c kubeletconfig.ImagePullCredentials
 	for i := range maxSecrets + 5 {
-		c = merge(c, &kubeletconfig.ImagePullSecret{UID: fmt.Sprint(i)})
+		c = merge(c, source{secret: &kubeletconfig.ImagePullSecret{UID: fmt.Sprint(i)}})
 	}
 	if len(c.KubernetesSecrets) != maxSecrets || c.KubernetesSecrets[0].UID != "5" {
 		t.Errorf("%d secrets, the oldest is %s", len(c.KubernetesSecrets), c.KubernetesSecrets[0].UID)
 	}
-	if c = merge(c, nil); !c.NodePodsAccessible || c.KubernetesSecrets != nil {
+	if c = merge(c, source{}); !c.NodePodsAccessible || c.KubernetesSecrets != nil {
 		t.Errorf("an image that needs no credentials keeps secrets: %v", c)
 	}
 }

@@ -16,11 +16,18 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// credential is one entry of a Docker configuration.
+// credential is one entry of a Docker configuration, or of a plugin's answer.
 type credential struct {
 	registry string // host[:port][/path]; host labels may contain *
 	auth     *runtimeapi.AuthConfig
-	secret   kubeletconfig.ImagePullSecret
+	source   source
+}
+
+// source is where credentials come from: a secret, a service account for which a plugin was asked,
+// or the node itself if both are nil.
+type source struct {
+	secret  *kubeletconfig.ImagePullSecret
+	account *kubeletconfig.ImagePullServiceAccount
 }
 
 type dockerEntry struct {
@@ -52,9 +59,9 @@ func credentialsOf(s *corev1.Secret) ([]credential, error) {
 			e.Username, e.Password, _ = strings.Cut(string(raw), ":")
 		}
 		auth := &runtimeapi.AuthConfig{Username: e.Username, Password: e.Password, IdentityToken: e.IdentityToken, RegistryToken: e.RegistryToken}
-		out = append(out, credential{trimRegistry(registry), auth, kubeletconfig.ImagePullSecret{
+		out = append(out, credential{trimRegistry(registry), auth, source{secret: &kubeletconfig.ImagePullSecret{
 			UID: string(s.UID), Namespace: s.Namespace, Name: s.Name, CredentialHash: hashOf(auth),
-		}})
+		}}})
 	}
 	return out, nil
 }

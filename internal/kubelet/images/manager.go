@@ -18,6 +18,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/knarr-project/knarr/internal/failpoint"
+	"github.com/knarr-project/knarr/internal/kubelet/credentials"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
@@ -51,6 +52,9 @@ type Manager struct {
 	Policy  Policy
 	// Secret reads a pull secret.
 	Secret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	// Plugins returns the credentials that plugins give for an image without tag and digest. An
+	// error says why some gave none. It may be nil.
+	Plugins func(ctx context.Context, pod *corev1.Pod, image string) ([]credentials.Credential, error)
 	// Parallel limits concurrent pulls; nil means no limit.
 	Parallel chan struct{}
 	// Limit bounds the rate of pulls; nil means no limit.
@@ -111,17 +115,18 @@ func (m *Manager) Ensure(ctx context.Context, pod *corev1.Pod, image string, pol
 }
 
 // mayUse reports whether the pod may use a present image without a pull (KEP-2535). It reads the
-// pod's secrets only if the image was pulled with some.
+// pod's credentials only if the image was pulled with some.
 func (m *Manager) mayUse(ctx context.Context, pod *corev1.Pod, image, ref string) bool {
 	m.settle(ctx)
 	recorded, pulled := m.Records.find(image, ref)
 	switch {
 	case m.Policy.exempt(image, pulled) || recorded.NodePodsAccessible:
 		return true
-	case len(recorded.KubernetesSecrets) == 0:
+	case len(recorded.KubernetesSecrets)+len(recorded.KubernetesServiceAccounts) == 0:
 		return false
 	}
-	ok, another := covers(recorded, m.credentials(ctx, pod, image))
+	creds, _ := m.credentials(ctx, pod, image)
+	ok, another := covers(recorded, creds)
 	if another != nil && len(recorded.KubernetesSecrets) < maxSecrets {
 		m.Records.extend(image, ref, *another)
 	}
@@ -205,7 +210,7 @@ func (m *Manager) recordedPull(ctx context.Context, pod *corev1.Pod, before stri
 		return nil, fmt.Errorf("record the intent to pull: %w", err)
 	}
 	failpoint.Here("image-pull")
-	ref, secret, err := m.pullWithSecrets(ctx, pod, imageSpec, sandbox)
+	ref, from, err := m.pullWithCredentials(ctx, pod, imageSpec, sandbox)
 	if err != nil {
 		m.Records.failed(imageSpec.Image, ctx.Err() != nil || interrupted(err))
 		return nil, err
@@ -217,7 +222,7 @@ func (m *Manager) recordedPull(ctx context.Context, pod *corev1.Pod, before stri
 		return nil, &Error{Reason: ReasonInspectFailed, Message: message, RetryAt: m.Now().Add(2 * time.Second)}
 	}
 	failpoint.Here("image-pulled")
-	m.Records.succeeded(imageSpec.Image, status.Image.Id, secret)
+	m.Records.succeeded(imageSpec.Image, status.Image.Id, from)
 	return status.Image, nil
 }
 
@@ -230,8 +235,9 @@ func interrupted(err error) bool {
 	return code == codes.Canceled || code == codes.DeadlineExceeded || code == codes.Unavailable
 }
 
-// credentials returns the pod's credentials for an image, the most specific first.
-func (m *Manager) credentials(ctx context.Context, pod *corev1.Pod, image string) []credential {
+// credentials returns the pod's credentials for an image: those of its secrets, the most specific
+// first, then those of plugins. An error says why plugins gave none.
+func (m *Manager) credentials(ctx context.Context, pod *corev1.Pod, image string) ([]credential, error) {
 	var creds []credential
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		s, err := m.Secret(ctx, pod.Namespace, ref.Name)
@@ -244,26 +250,44 @@ func (m *Manager) credentials(ctx context.Context, pod *corev1.Pod, image string
 		}
 		creds = append(creds, c...)
 	}
-	return fit(creds, image)
+	creds = fit(creds, image)
+	if m.Plugins == nil {
+		return creds, nil
+	}
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return creds, err
+	}
+	given, err := m.Plugins(ctx, pod, named.Name())
+	for _, c := range given {
+		from := source{}
+		if a := c.Account; a != nil {
+			from.account = &kubeletconfig.ImagePullServiceAccount{UID: string(a.UID), Namespace: a.Namespace, Name: a.Name}
+		}
+		creds = append(creds, credential{c.Pattern, &runtimeapi.AuthConfig{Username: c.Username, Password: c.Password}, from})
+	}
+	return creds, err
 }
 
-// pullWithSecrets tries each of the pod's credentials for the image. Without one, it pulls without
-// credentials. It returns the secret that opened the registry.
-func (m *Manager) pullWithSecrets(ctx context.Context, pod *corev1.Pod, imageSpec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (ref string, secret *kubeletconfig.ImagePullSecret, err error) {
-	fitting := m.credentials(ctx, pod, imageSpec.Image)
+// pullWithCredentials tries each of the pod's credentials for the image. Without one, it pulls
+// without credentials. It returns the source of those that opened the registry.
+func (m *Manager) pullWithCredentials(ctx context.Context, pod *corev1.Pod, imageSpec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (ref string, from source, err error) {
+	fitting, pluginErr := m.credentials(ctx, pod, imageSpec.Image)
 	if len(fitting) == 0 {
-		ref, err = m.Images.PullImage(ctx, imageSpec, nil, sandbox)
-		return ref, nil, err
+		if ref, err = m.Images.PullImage(ctx, imageSpec, nil, sandbox); err != nil {
+			err = errors.Join(err, pluginErr)
+		}
+		return ref, source{}, err
 	}
 	var errs []error
 	for _, c := range fitting {
 		ref, err := m.Images.PullImage(ctx, imageSpec, c.auth, sandbox)
 		if err == nil {
-			return ref, &c.secret, nil
+			return ref, c.source, nil
 		}
 		errs = append(errs, err)
 	}
-	return "", nil, errors.Join(errs...)
+	return "", source{}, errors.Join(append(errs, pluginErr)...)
 }
 
 // withTag adds the tag "latest" to a name without tag or digest. It refuses an invalid image name.

@@ -294,7 +294,7 @@ func BenchmarkAPresentImage(b *testing.B) {
 		if err := records.begin(name, ""); err != nil {
 			b.Fatal(err)
 		}
-		records.succeeded(name, "id:"+name, nil)
+		records.succeeded(name, "id:"+name, source{})
 	}
 	m := NewManager(nil, records, 0, nil)
 	for b.Loop() {

@@ -69,8 +69,8 @@ func parsePulled(name string, data []byte) (*kubeletconfig.ImagePulledRecord, er
 		return nil, fmt.Errorf("the name does not belong to imageRef %q", r.ImageRef)
 	}
 	for repository, c := range r.CredentialMapping {
-		if c.NodePodsAccessible && len(c.KubernetesSecrets) > 0 {
-			return nil, fmt.Errorf("credentialMapping[%q]: nodePodsAccessible and kubernetesSecrets exclude each other", repository)
+		if c.NodePodsAccessible && len(c.KubernetesSecrets)+len(c.KubernetesServiceAccounts) > 0 {
+			return nil, fmt.Errorf("credentialMapping[%q]: nodePodsAccessible excludes secrets and service accounts", repository)
 		}
 	}
 	return r, nil

@@ -158,12 +158,12 @@ func (r *Records) begin(image, before string) error {
 	return nil
 }
 
-// succeeded records the result of a pull. secret opened the registry; nil means that no
-// credentials were needed.
-func (r *Records) succeeded(image, ref string, secret *kubeletconfig.ImagePullSecret) {
+// succeeded records the result of a pull, and where the credentials that opened the registry came
+// from. Without credentials, it is the node itself.
+func (r *Records) succeeded(image, ref string, from source) {
 	r.disk.Lock()
 	defer r.disk.Unlock()
-	if err := r.put(ref, durable.WriteFile, add(repository(image), secret)); err != nil {
+	if err := r.put(ref, durable.WriteFile, add(repository(image), from)); err != nil {
 		r.log.Warn("cannot record the credentials of an image; they are checked again after a restart", "image", image, "error", err)
 		r.end(image, false) // the intent stays for the next start
 		return
@@ -213,7 +213,7 @@ func (r *Records) extend(image, ref string, secret kubeletconfig.ImagePullSecret
 	if _, ok := r.known[fileName(ref)]; !ok {
 		return // the image was removed meanwhile
 	}
-	if err := r.put(ref, durable.Replace, add(repository(image), &secret)); err != nil {
+	if err := r.put(ref, durable.Replace, add(repository(image), source{secret: &secret})); err != nil {
 		r.log.Warn("cannot extend the record of an image", "image", image, "error", err)
 	}
 }
@@ -221,7 +221,7 @@ func (r *Records) extend(image, ref string, secret kubeletconfig.ImagePullSecret
 // change returns the next mapping. The old one is not changed.
 type change func(old map[string]kubeletconfig.ImagePullCredentials) map[string]kubeletconfig.ImagePullCredentials
 
-func add(repository string, secret *kubeletconfig.ImagePullSecret) change {
+func add(repository string, from source) change {
 	return func(old map[string]kubeletconfig.ImagePullCredentials) map[string]kubeletconfig.ImagePullCredentials {
 		out := map[string]kubeletconfig.ImagePullCredentials{}
 		for k, v := range old {
@@ -230,7 +230,7 @@ func add(repository string, secret *kubeletconfig.ImagePullSecret) change {
 				out[k] = v
 			}
 		}
-		out[repository] = merge(old[repository], secret)
+		out[repository] = merge(old[repository], from)
 		return out
 	}
 }
