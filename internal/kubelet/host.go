@@ -20,7 +20,15 @@ func (h host) Allocatable() corev1.ResourceList   { return h.k.node.Allocatable(
 func (h host) RecursiveReadOnly(name string) bool { return h.k.node.RecursiveReadOnly(name) }
 
 func (h host) Machine() spec.Machine {
-	return spec.Machine{MemoryCapacity: h.k.machine.Memory, CgroupV2: cgroup.V2(), NoCFSQuota: !*h.k.Settings.CPUCFSQuota, QuotaPeriod: h.k.Settings.CPUCFSQuotaPeriod.Microseconds()}
+	s := h.k.Settings
+	m := spec.Machine{
+		MemoryCapacity: h.k.machine.Memory, CgroupV2: cgroup.V2(), NoCFSQuota: !*s.CPUCFSQuota, QuotaPeriod: s.CPUCFSQuotaPeriod.Microseconds(),
+		SingleKill: s.SingleProcessOOMKill != nil && *s.SingleProcessOOMKill, LimitsSwap: h.k.limitsSwap,
+	}
+	if s.MemorySwap.SwapBehavior == "LimitedSwap" {
+		m.PodSwap = h.k.machine.Swap
+	}
+	return m
 }
 
 func (h host) DNS(pod *corev1.Pod) (spec.DNS, []string) {

@@ -91,8 +91,13 @@ func New(c Config) (*Kubelet, error) {
 	if *c.Settings.FailCgroupV1 && !c.NoCgroups && !cgroup.V2() {
 		return nil, errors.New("kubelet: failCgroupV1 is true, and this machine has cgroup v1: mount cgroup v2 alone, or leave the field out")
 	}
-	if *c.Settings.FailSwapOn && machine.Swap > 0 {
-		return nil, errors.New("kubelet: failSwapOn is true, and this machine has swap: turn it off (swapoff -a), or leave the field out")
+	if err := checkMemory(&c, machine, cgroup.V2(), cgroup.LimitsSwap()); err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
+	}
+	if c.Settings.ProtectKernelDefaults {
+		if err := checkKernelDefaults("/proc/sys"); err != nil {
+			return nil, fmt.Errorf("kubelet: %w", err)
+		}
 	}
 	hostDNS, err := readHostDNS(*c.Settings.ResolverConfig)
 	if err != nil {
@@ -105,7 +110,7 @@ func New(c Config) (*Kubelet, error) {
 	k := &Kubelet{
 		Config: c, logs: folders, log: c.Logger, machine: machine, hostDNS: hostDNS,
 		workers: map[types.UID]*worker.Worker{}, observed: map[types.UID]*pleg.Observed{}, names: map[types.UID]types.NamespacedName{},
-		admitted: map[types.UID]*corev1.Pod{},
+		admitted: map[types.UID]*corev1.Pod{}, limitsSwap: cgroup.LimitsSwap(),
 	}
 	if !c.NoCgroups {
 		k.groups = &cgroup.Manager{

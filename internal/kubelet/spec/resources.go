@@ -146,6 +146,13 @@ type Machine struct {
 	NoCFSQuota bool
 	// QuotaPeriod is the period of CPU limits in microseconds; 0 selects the default.
 	QuotaPeriod int64
+	// SingleKill makes the kernel kill single processes of a container that is out of memory. It
+	// needs cgroup v2; with v1 it is always so.
+	SingleKill bool
+	// LimitsSwap means that the kernel can limit the swap of a container, which needs cgroup v2.
+	LimitsSwap bool
+	// PodSwap is the swap that pods can have together, in bytes. 0 means none.
+	PodSwap int64
 }
 
 // EffectiveResources are a container's resources with the pod's limits in place of missing ones
@@ -192,11 +199,38 @@ func Resources(pod *corev1.Pod, c *corev1.Container, m Machine) *runtimeapi.Linu
 		}
 	}
 	if m.CgroupV2 {
-		// When a container runs out of memory, the kernel kills all its processes together.
-		r.Unified = map[string]string{"memory.oom.group": "1"}
+		r.Unified = map[string]string{}
+		if !m.SingleKill {
+			// When a container runs out of memory, the kernel kills all its processes together.
+			r.Unified["memory.oom.group"] = "1"
+		}
+		if m.LimitsSwap {
+			r.Unified[SwapFile] = itoa(swapLimit(pod, c, m))
+		}
 	}
 	return r
 }
+
+// SwapFile is the file of a cgroup v2 that limits swap.
+const SwapFile = "memory.swap.max"
+
+// swapLimit is the swap of a container in bytes: its memory request's part of the swap of all pods
+// (KEP-2400). Only containers of burstable pods have swap, if they have a request that is not the
+// limit. Critical pods have none.
+func swapLimit(pod *corev1.Pod, c *corev1.Container, m Machine) int64 {
+	request, limit := memoryRequest(c), c.Resources.Limits.Memory().Value()
+	if m.PodSwap <= 0 || m.MemoryCapacity <= 0 || request <= 0 || request == limit || QOS(pod) != corev1.PodQOSBurstable {
+		return 0
+	}
+	if pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical {
+		return 0
+	}
+	part := float64(request) / float64(m.MemoryCapacity)
+	return int64(min(part, 1) * float64(m.PodSwap))
+}
+
+// systemCritical is the lowest priority of critical pods: that of system-cluster-critical.
+const systemCritical = 2_000_000_000
 
 // HugePageSize converts hugepages-2Mi to the kernel's name 2MB.
 func HugePageSize(name corev1.ResourceName) (string, bool) {
