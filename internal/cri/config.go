@@ -37,6 +37,8 @@ type Config struct {
 	CNIConfDir string
 	// CNIBinDirs are searched for CNI plugins after the included programs; /opt/cni/bin by default.
 	CNIBinDirs []string
+	// Connection are the options of the connection to the runtime. Images is not used.
+	Connection Options
 	// RegistryDir holds HOST/hosts.toml files in containerd's format; default DataDir/registries.
 	RegistryDir string
 	// Mirrors are written into RegistryDir: registry host ("registry.k8s.io", "_default") → URLs to

@@ -61,7 +61,7 @@ func Start(ctx context.Context, config Config) (*Runtime, error) {
 		runtime.lockFile.Close()
 		return nil, fmt.Errorf("start container runtime: %w", err)
 	}
-	services, err := connectWhenReady(ctx, config.socket())
+	services, err := connectWhenReady(ctx, config.socket(), config.Connection)
 	if err != nil {
 		runtime.running.stop(stopTimeout)
 		runtime.lockFile.Close()
@@ -74,10 +74,10 @@ func Start(ctx context.Context, config Config) (*Runtime, error) {
 
 // connectWhenReady connects once CRI answers. containerd listens before its CRI plugin has
 // recovered the pods of an earlier run, and answers "unavailable" until then.
-func connectWhenReady(ctx context.Context, socket string) (*Services, error) {
+func connectWhenReady(ctx context.Context, socket string, o Options) (*Services, error) {
 	deadline := time.Now().Add(startTimeout)
 	for {
-		services, err := Connect(ctx, socket, "")
+		services, err := Connect(ctx, socket, o)
 		if err == nil || !strings.Contains(err.Error(), "code = Unavailable") || time.Now().After(deadline) {
 			return services, err
 		}

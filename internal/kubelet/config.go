@@ -17,6 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/settings"
 	"github.com/knarr-project/knarr/internal/kubelet/shutdown"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
+	"github.com/knarr-project/knarr/internal/trace"
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
@@ -87,6 +88,8 @@ type Config struct {
 	Unschedulable bool
 	// MachineRoot is the folder with the kernel's description of CPUs and NUMA nodes; default "/".
 	MachineRoot string
+	// Tracer records requests and the work on pods; may be nil.
+	Tracer *trace.Tracer
 	// PIDs maps a name ("kubelet", "runtime") to one of our own processes. /stats/summary reports
 	// their resource usage.
 	PIDs map[string]func() int

@@ -26,6 +26,7 @@ import (
 	"github.com/knarr-project/knarr/internal/network/policy"
 	"github.com/knarr-project/knarr/internal/process"
 	"github.com/knarr-project/knarr/internal/proxy"
+	"github.com/knarr-project/knarr/internal/trace"
 	"github.com/knarr-project/knarr/internal/volume"
 	"github.com/knarr-project/knarr/internal/volume/local"
 )
@@ -47,6 +48,7 @@ type worker struct {
 	// policies makes the agent of network policies once; nil if this process does not enforce them.
 	policies func() (*policy.Agent, error)
 
+	tracer     *trace.Tracer // nil unless the settings ask for traces
 	runtime    *cri.Services
 	runtimePID func() int  // pid of the included runtime; nil if another one is used
 	kubeletTLS *tls.Config // set if server is nil
@@ -74,16 +76,21 @@ func (w *worker) nodeUser() auth.User {
 
 func (w *worker) startRuntime(ctx context.Context) (func() error, error) {
 	protect(w.settings, w.log)
+	if err := w.openTracer(ctx); err != nil {
+		return nil, err
+	}
+	connection := cri.Options{Timeout: w.settings.RuntimeRequestTimeout.Duration, Tracer: w.tracer.Provider()}
 	if w.cfg.RuntimeEndpoint != "" {
-		services, err := cri.Connect(ctx, w.cfg.RuntimeEndpoint, "")
+		connection.Images = w.settings.ImageServiceEndpoint
+		services, err := cri.Connect(ctx, w.cfg.RuntimeEndpoint, connection)
 		if err != nil {
 			return nil, err
 		}
 		w.runtime = services
-		return func() error { <-ctx.Done(); services.Close(context.WithoutCancel(ctx)); return nil }, nil
+		return func() error { <-ctx.Done(); services.Close(context.WithoutCancel(ctx)); return w.tracer.Close() }, nil
 	}
 	r, err := cri.Start(ctx, cri.Config{
-		DataDir: w.cfg.DataDir, RunDir: w.cfg.RunDir, RegistryDir: w.cfg.RegistryHosts, Logger: w.log.With("component", "runtime"),
+		DataDir: w.cfg.DataDir, RunDir: w.cfg.RunDir, RegistryDir: w.cfg.RegistryHosts, Logger: w.log.With("component", "runtime"), Connection: connection,
 	})
 	if err != nil {
 		return nil, err
@@ -101,7 +108,16 @@ func (w *worker) startRuntime(ctx context.Context) (func() error, error) {
 	if err := setOOMScore(r.PID(), int(*w.settings.OOMScoreAdj)); err != nil {
 		w.log.Debug("cannot set the runtime's OOM score", "error", err)
 	}
-	return func() error { r.Wait(); return nil }, nil
+	return func() error { r.Wait(); return w.tracer.Close() }, nil
+}
+
+// openTracer starts to send spans if the settings have an endpoint or a sampling rate.
+func (w *worker) openTracer(ctx context.Context) (err error) {
+	if w.settings.Tracing == nil {
+		return nil
+	}
+	w.tracer, err = trace.Open(ctx, w.settings.Tracing, trace.Options{Service: "kubelet", Instance: w.cfg.NodeName, Log: w.log.With("component", "kubelet")})
+	return err
 }
 
 func networkConfig(cfg *config.Config, c client.Interface) network.Config {
@@ -231,7 +247,7 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 		ClientCertificate: certificate, RenewErrors: renewErrors, Server: server,
 		NodeAnnotations: annotations, NodeOwned: owned,
 		NodeName: w.cfg.NodeName, RootDir: root, VolumesInUse: drivers.VolumesInUse, Client: c, Events: events,
-		Runtime: w.runtime.Runtime, Images: w.runtime.Images, RuntimeEndpoint: w.runtime.Endpoint, Settings: w.settings, Flagz: w.flagz, Volumes: volumes,
+		Runtime: w.runtime.Runtime, Images: w.runtime.Images, Tracer: w.tracer, RuntimeEndpoint: w.runtime.Endpoint, Settings: w.settings, Flagz: w.flagz, Volumes: volumes,
 		LogsDir: w.logsDir(), CgroupRoot: w.cfg.CgroupRoot, Listen: w.nodeListen(), TLS: serving,
 		NodeIPs: []string{w.cfg.NodeAddress()}, NodeLabels: w.cfg.NodeLabels, CredentialConfig: w.cfg.CredentialConfig, CredentialDir: w.cfg.CredentialDir,
 		PIDs: w.pids(), Logger: w.log.With("component", "kubelet"),

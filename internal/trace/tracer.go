@@ -91,6 +91,18 @@ func (t *Tracer) Close() error {
 	return t.provider.Shutdown(ctx)
 }
 
+// Begin starts the span of work that no request asked for.
+func (t *Tracer) Begin(ctx context.Context, name string, attributes ...attribute.KeyValue) (context.Context, Span) {
+	if t == nil {
+		return ctx, Span{}
+	}
+	ctx, span := t.tracer.Start(ctx, name, oteltrace.WithAttributes(attributes...))
+	if !span.IsRecording() {
+		return ctx, Span{}
+	}
+	return ctx, Span{span}
+}
+
 // propagator reads and writes the headers traceparent, tracestate and baggage.
 var propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 

@@ -258,7 +258,7 @@ func runtimePart(ctx context.Context, record *clusters.Record) Part {
 			_ = conn.Close()
 		}
 	}
-	services, err := cri.Connect(ctx, endpoint, "")
+	services, err := cri.Connect(ctx, endpoint, cri.Options{})
 	if err != nil {
 		p.Text = oneLine(err)
 		return p

@@ -16,6 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 	"github.com/knarr-project/knarr/internal/kubelet/status"
+	"github.com/knarr-project/knarr/internal/trace"
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
@@ -108,6 +109,8 @@ const (
 
 // Deps are the dependencies that all workers share.
 type Deps struct {
+	// Tracer records the actions on pods; may be nil.
+	Tracer      *trace.Tracer
 	Runtime     internalapi.RuntimeService
 	RuntimeName string // prefix of container ids in statuses, such as "containerd"
 	Images      *images.Manager

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 	"github.com/knarr-project/knarr/internal/kubelet/status"
+	"github.com/knarr-project/knarr/internal/trace"
 	"github.com/knarr-project/knarr/internal/volume"
 )
 
@@ -247,9 +249,12 @@ func (w *Worker) run(ctx context.Context, key string, action func(ctx context.Co
 	ctx, cancel := context.WithCancel(ctx)
 	t := &task{cancel}
 	w.tasks[key] = t
+	pod := w.pod
 	go func() {
 		defer cancel()
+		ctx, span := w.traceAction(ctx, key, pod)
 		apply := action(ctx)
+		span.End()
 		w.post(func() {
 			if w.tasks[key] == t {
 				delete(w.tasks, key)
@@ -259,6 +264,15 @@ func (w *Worker) run(ctx context.Context, key string, action func(ctx context.Co
 			}
 		})
 	}()
+}
+
+// traceAction starts the span of an action. Its name is the key without the container.
+func (w *Worker) traceAction(ctx context.Context, key string, pod *corev1.Pod) (context.Context, trace.Span) {
+	if w.Tracer == nil {
+		return ctx, trace.Span{}
+	}
+	action, _, _ := strings.Cut(key, ":")
+	return w.Tracer.Begin(ctx, "pod "+action, trace.Text("k8s.pod.uid", string(pod.UID)), trace.Text("k8s.pod.name", pod.Name), trace.Text("k8s.namespace.name", pod.Namespace))
 }
 
 // measuredStep takes a step and measures it.
