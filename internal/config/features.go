@@ -67,16 +67,9 @@ const (
 	WorkloadAwarePreemption WorkloadWithJob`
 )
 
-// missingGates are on by default upstream, and knarr does not have the feature.
-const missingGates = `
-	CPUManagerPolicyBetaOptions ContainerCheckpoint GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority
-	KubeletServiceAccountTokenForCredentialProviders RestartAllContainersOnContainerExits TopologyManagerPolicyBetaOptions`
-
 // FeatureGate returns the value of a feature gate of Kubernetes v1.36 that knarr behaves by.
 func FeatureGate(name string) (on, known bool) {
 	switch {
-	case slices.Contains(strings.Fields(missingGates), name):
-		return false, true
 	case slices.Contains(strings.Fields(lockedGates), name), slices.Contains(strings.Fields(onGates), name):
 		return true, true
 	case slices.Contains(strings.Fields(offGates), name):
@@ -112,10 +105,6 @@ func validateFeatureGates(gates []string, bad func(field, value, allowed string)
 			}
 		case !isOff && !slices.Contains(on, name):
 			refuse("a feature gate of Kubernetes v1.36: unrecognized feature gate: %s", name)
-		case slices.Contains(strings.Fields(missingGates), name):
-			if value {
-				refuse("%s=false: the feature is missing", name)
-			}
 		case value == isOff:
 			refuse("%s=%v, as by default: this server has no other way to be", name, !value)
 		}

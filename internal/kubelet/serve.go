@@ -4,10 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os/exec"
+	"path/filepath"
 	"strconv"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/delegated"
@@ -25,18 +29,71 @@ func (k *Kubelet) serve(ctx context.Context) (run func(context.Context), err err
 	if k.TLS != nil && k.TLS.ClientCAs != nil {
 		asked.Certificates = auth.NewCertificates(k.TLS.ClientCAs, k.Now)
 	}
+	asked.NoTokens, asked.Anonymous = !*k.Settings.Authentication.Webhook.Enabled, *k.Settings.Authentication.Anonymous.Enabled
 	if authn == nil {
 		authn = asked
 	}
 	if authz == nil {
 		authz = asked
+		if k.Settings.Authorization.Mode == kubeletconfig.KubeletAuthorizationModeAlwaysAllow {
+			authz = allowAll{}
+		}
 	}
-	run, _, err = server.Listen(ctx, server.Config{
+	all := server.Config{
 		Listen: k.Listen, TLS: k.TLS, Authenticator: authn, Authorizer: authz, NodeName: k.NodeName, Runtime: k.Runtime,
 		Images: k.Config.Images, Pods: pods{k}, LogsDir: k.LogsDir, SystemLogs: "/var/log", Healthy: k.healthy, Log: k.log,
 		Stats: k.stats, Metrics: k.metrics.Handler(), Probes: k.metrics.ProbeHandler(), Measure: k.metrics.Serve, Configz: k.configz(), Settings: k.Flagz,
-	})
-	return run, err
+		Journalctl: journalctl(), Switches: k.switches(), Checkpoints: k.checkpoints(), Tracer: k.Tracer,
+	}
+	if run, _, err = server.Listen(ctx, all); err != nil || k.Settings.ReadOnlyPort == 0 {
+		return run, err
+	}
+	open := all
+	open.Listen, open.TLS, open.ReadOnly = net.JoinHostPort(k.Settings.Address, strconv.Itoa(int(k.Settings.ReadOnlyPort))), nil, true
+	readOnly, _, err := server.Listen(ctx, open)
+	if err != nil {
+		return nil, fmt.Errorf("readOnlyPort: %w", err)
+	}
+	return func(ctx context.Context) {
+		var both sync.WaitGroup
+		both.Add(1)
+		go func() { defer both.Done(); readOnly(ctx) }()
+		run(ctx)
+		both.Wait()
+	}, nil
+}
+
+// allowAll lets each authenticated user do everything.
+type allowAll struct{}
+
+func (allowAll) Authorize(context.Context, auth.Attributes) (auth.Decision, string, error) {
+	return auth.Allow, "authorization.mode is AlwaysAllow", nil
+}
+
+// switches are the groups of handlers that the settings turn on and off.
+func (k *Kubelet) switches() server.Switches {
+	s := k.Settings
+	return server.Switches{
+		NoDebugging: !*s.EnableDebuggingHandlers, NoSystemLogs: !*s.EnableSystemLogHandler, LogQueries: *s.EnableSystemLogQuery,
+		NoProfiles: !*s.EnableProfilingHandler, NoFlags: !*s.EnableDebugFlagsHandler,
+	}
+}
+
+// checkpoints is the folder of containers' checkpoints, or "" if the gate is off.
+func (k *Kubelet) checkpoints() string {
+	if on, set := k.Settings.FeatureGates["ContainerCheckpoint"]; set && !on {
+		return ""
+	}
+	return filepath.Join(k.RootDir, "checkpoints")
+}
+
+// journalctl is the path of the program that reads the system's journal, or "".
+func journalctl() string {
+	path, err := exec.LookPath("journalctl")
+	if err != nil {
+		return ""
+	}
+	return path
 }
 
 // answersKept is how long answers of the API server about callers are kept.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -36,6 +37,9 @@ func (p *Params) readSettings() error {
 	if s.Logging.Verbosity >= debugFrom && !c.IsGiven("log-level") {
 		zpages.LogLevel.Set(slog.LevelDebug)
 	}
+	if s.EnableContentionProfiling && *s.EnableProfilingHandler {
+		runtime.SetBlockProfileRate(1)
+	}
 	p.nodeSettings = s
 	return s.Validate()
 }
@@ -55,6 +59,9 @@ func reconcileSettings(c *config.Config, s *settings.Settings) error {
 	agree(c, s, "manifest-url", "staticPodURL", &c.ManifestURL, &s.StaticPodURL)
 	agree(c, s, "runtime-endpoint", "containerRuntimeEndpoint", &c.RuntimeEndpoint, &s.ContainerRuntimeEndpoint)
 	agree(c, s, "cgroup-root", "cgroupRoot", &c.CgroupRoot, &s.CgroupRoot)
+	if s.ImageServiceEndpoint != "" && c.RuntimeEndpoint == "" {
+		return fmt.Errorf("imageServiceEndpoint: %q is not usable: given together with containerRuntimeEndpoint", s.ImageServiceEndpoint)
+	}
 	*s.ImageGCHighThresholdPercent, *s.ImageGCLowThresholdPercent = int32(high), int32(low)
 	s.MaxPods, s.NodeLeaseDurationSeconds = int32(maxPods), int32(lease/time.Second)
 	if c.IsGiven("eviction-hard") {

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
@@ -218,6 +219,9 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	}
 	w.followCluster()
 	events := client.NewRecorder(c, "kubelet", w.cfg.NodeName)
+	if qps := *w.settings.EventRecordQPS; qps > 0 {
+		events.Limit = flowcontrol.NewTokenBucketRateLimiter(float32(qps), max(int(w.settings.EventBurst), 1))
+	}
 	root, err := kubeletDir(w.cfg, w.log)
 	if err != nil {
 		return nil, err

@@ -17,6 +17,12 @@ var LogLevel slog.LevelVar
 // Debug serves the process's profiles (CPU, heap, goroutines, ...) and its log level at upstream's
 // paths. As for every path, authorization decides who can read and change them.
 func Debug(mux *http.ServeMux) {
+	Profiles(mux)
+	Flags(mux)
+}
+
+// Profiles serves the process's profiles.
+func Profiles(mux *http.ServeMux) {
 	mux.HandleFunc("/debug/pprof", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, r.URL.Path+"/", http.StatusFound)
 	})
@@ -25,6 +31,10 @@ func Debug(mux *http.ServeMux) {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+}
+
+// Flags serves the process's log level.
+func Flags(mux *http.ServeMux) {
 	mux.HandleFunc("/debug/flags/v", serveVerbosity)
 	for _, path := range []string{"/debug/flags", "/debug/flags/{$}"} {
 		mux.HandleFunc(path, serveFlags)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/kubelet/stats"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
+	"github.com/knarr-project/knarr/internal/trace"
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
@@ -44,6 +46,12 @@ type Config struct {
 	LogsDir       string
 	// SystemLogs is the folder that /logs/ serves; "" disables it.
 	SystemLogs string
+	// Journalctl is the program that reads the system's journal; "" if the machine has none.
+	Journalctl string
+	// Switches turn groups of handlers off or on.
+	Switches Switches
+	// Checkpoints is the folder of containers' checkpoints; "" disables them.
+	Checkpoints string
 	// Healthy returns an error if the node agent does not work.
 	Healthy func() error
 	// Configz is the content of /configz.
@@ -53,6 +61,10 @@ type Config struct {
 	Stats    *stats.Collector
 	Metrics  http.Handler
 	Probes   http.Handler
+	// Tracer records the requests; may be nil.
+	Tracer *trace.Tracer
+	// ReadOnly serves health, pods, statistics and metrics without authentication.
+	ReadOnly bool
 	// Measure measures requests; may be nil.
 	Measure func(http.Handler) http.Handler
 	Log     *slog.Logger
@@ -105,23 +117,17 @@ func (s *Server) Handler() http.Handler {
 	mux.Handle("/healthz/", health)
 	mux.Handle("GET /metrics/slis", results.Handler())
 	mux.HandleFunc("GET /pods", s.pods)
-	mux.HandleFunc("GET /runningpods/", s.runningPods)
-	mux.HandleFunc("GET /configz", s.configz)
 	about := []string{"/configz", "/healthz", "/metrics", "/statusz"}
-	if s.Settings != nil {
+	if s.Settings != nil && !s.ReadOnly {
 		mux.HandleFunc("/flagz", zpages.Flagz("kubelet", s.Settings))
 		about = slices.Insert(about, 1, "/flagz")
 	}
 	mux.HandleFunc("/statusz", zpages.Statusz("kubelet", time.Now(), time.Now, about...))
-	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
-	for _, with := range []string{"", "/{uid}"} {
-		mux.HandleFunc("/exec/{namespace}/{pod}"+with+"/{container}", s.exec)
-		mux.HandleFunc("/attach/{namespace}/{pod}"+with+"/{container}", s.attach)
-		mux.HandleFunc("POST /run/{namespace}/{pod}"+with+"/{container}", s.run)
-		mux.HandleFunc("/portForward/{namespace}/{pod}"+with, s.portForward)
+	if !s.ReadOnly {
+		s.debugging(mux)
 	}
-	if s.SystemLogs != "" {
-		mux.Handle("GET /logs/", http.StripPrefix("/logs/", http.FileServer(http.Dir(s.SystemLogs))))
+	if s.Checkpoints != "" && !s.ReadOnly {
+		mux.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", s.checkpoint)
 	}
 	if s.Stats != nil {
 		mux.HandleFunc("GET /stats/summary", s.Stats.ServeSummary)
@@ -134,10 +140,41 @@ func (s *Server) Handler() http.Handler {
 	if s.Probes != nil {
 		mux.Handle("GET /metrics/probes", s.Probes)
 	}
-	if s.Measure != nil {
-		return s.Measure(s.protect(mux))
+	var h http.Handler = s.traced(mux)
+	if s.ReadOnly {
+		h = onlyReads(h)
+	} else {
+		h = s.protect(h)
 	}
-	return s.protect(mux)
+	if s.Measure != nil {
+		return s.Measure(h)
+	}
+	return h
+}
+
+// onlyReads refuses every method but GET and HEAD.
+func onlyReads(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			http.Error(w, "this port serves reads only", http.StatusMethodNotAllowed)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// traced records requests as spans. Their callers are authenticated, so their decision on sampling
+// counts.
+func (s *Server) traced(next http.Handler) http.Handler {
+	if s.Tracer == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+		ctx, span := s.Tracer.Serve(r.Context(), r, r.Method+" /"+first, !s.ReadOnly, time.Now())
+		defer span.End()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
 }
 
 // health is the page /healthz; the results of its checks are at /metrics/slis (KEP-3466).

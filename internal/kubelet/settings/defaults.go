@@ -49,7 +49,7 @@ func completeServing(c *kubeletconfig.KubeletConfiguration) {
 	set(&c.KubeAPIQPS, 50)
 	fill(&c.KubeAPIBurst, 100)
 	fill(&c.ContentType, "application/vnd.kubernetes.protobuf")
-	set(&c.EventRecordQPS, 50)
+	set(&c.EventRecordQPS, 0) // Own
 	fill(&c.EventBurst, 100)
 }
 
@@ -174,6 +174,7 @@ var Own = map[string]string{
 	"kubeReserved":        "pods must not starve knarr",
 	"healthzPort":         "several clusters can share a machine",
 	"serializeImagePulls": "pods do not wait for the images of others",
+	"eventRecordQPS":      "events are written at once",
 	"failCgroupV1":        "cgroup v1 is supported",
 	"failSwapOn":          "pods do not use swap by default",
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // either are gates that can be on or off.
-var either = map[string]bool{"CPUManagerPolicyAlphaOptions": true}
+var either = map[string]bool{"CPUManagerPolicyAlphaOptions": true, "ContainerCheckpoint": true}
 
 // validateGates accepts each gate only with the value that this node behaves by.
 func validateGates(gates map[string]bool, bad report) {

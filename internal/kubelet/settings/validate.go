@@ -13,6 +13,7 @@ import (
 	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	tracingv1 "k8s.io/component-base/tracing/api/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
@@ -43,6 +44,12 @@ func (s *Settings) validate(bad report) {
 	}
 	if (c.TLSCertFile == "") != (c.TLSPrivateKeyFile == "") {
 		bad("tlsCertFile", quoted(c.TLSCertFile), "given together with tlsPrivateKeyFile")
+	}
+	if c.ReadOnlyPort != 0 && c.ReadOnlyPort == c.Port {
+		bad("readOnlyPort", fmt.Sprint(c.ReadOnlyPort), "another port than that of port")
+	}
+	for _, err := range tracingv1.ValidateTracingConfiguration(c.Tracing, nil, nil) {
+		bad("tracing."+err.Field, fmt.Sprint(err.BadValue), err.Detail)
 	}
 	var wrong *fault
 	if _, _, _, err := s.TLS(0); errors.As(err, &wrong) {
