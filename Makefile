@@ -16,8 +16,8 @@ LDFLAGS = -s -w -X $(OURS).release=$(VERSION) -X $(OURS).commit=$(COMMIT) -X $(O
 export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0
 
-.PHONY: help build binary libraries runtime demo test quick docs lint unit e2e chaos bench compare plots compare-api compare-envtest interchange mixin \
-	integration conformance kubectl-suite operators release vulncheck clean
+.PHONY: help build binary libraries runtime demo test quick docs lint unit e2e chaos bench compare plots compare-api compare-envtest interchange \
+	mixin field critest integration conformance kubectl-suite operators release vulncheck clean
 # A line of help is `target: ## text`. A group begins with `##@ title`; a target's settings follow it, `#  NAME=value text`.
 
 ##@ Start here
@@ -120,6 +120,11 @@ operators: build ## controller-runtime's own suite and the Gateway API's cases a
 
 mixin: build ## the queries of kubernetes-mixin against a cluster, by Prometheus' engine; two minutes
 	cd test/mixin && $(GO) test -count=1 -v .
+
+field: build ## PostgreSQL by CloudNativePG, and MariaDB, on four nodes: a node dies, volumes grow; as root
+#  ONLY=postgresql|mariadb  one database alone
+#  KEEP=1                   leaves the cluster running until Ctrl-C
+	./test/field/run.sh
 
 ##@ Release
 release: ## archives, Debian packages, checksums and a bill of materials, in dist

@@ -26,6 +26,7 @@ beside test/conformance ./report
 beside test/interop ./controller
 beside test/integration ./harness ./crd
 beside test/operators ./withserver
+beside test/field . ./writer
 beside test/envtest .
 beside examples/operator-test .
 beside runtime ./cni ./containerd ./pack

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # prerequisites.sh WHAT: installs what is missing on a Debian-like machine for WHAT: build, test,
-# conformance, release or kubectl.
+# conformance, field, release or kubectl.
 set -euo pipefail
 case "${1:-}" in
 build) packages=(make gperf zstd dpkg-dev) ;;
 test) packages=(make gperf zstd dpkg-dev curl iproute2) ;;
 conformance) packages=(make gperf zstd dpkg-dev curl iproute2 debootstrap bzip2 xz-utils) ;;
+field) packages=(iproute2 debootstrap e2fsprogs) ;;
 release) packages=(make gperf zstd dpkg-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross) ;;
 kubectl) packages=(curl iproute2 jq openssl) ;;
-*) echo "usage: prerequisites.sh build|test|conformance|release|kubectl" >&2; exit 2 ;;
+*) echo "usage: prerequisites.sh build|test|conformance|field|release|kubectl" >&2; exit 2 ;;
 esac
 command -v "${GO:-go}" >/dev/null || { echo "prerequisites.sh: Go is missing: install Go 1.26 or newer and put it on the PATH" >&2; exit 1; }
 command -v cc >/dev/null || packages+=(gcc libc6-dev)

@@ -8,7 +8,8 @@ import (
 )
 
 // apart lists the modules of which a harness needs another version than the product, with the
-// reason. test/upstream is excluded: it has the versions of upstream's release.
+// reason. test/upstream and test/field are excluded: they have the versions of upstream's and of an
+// operator's release.
 var apart = map[string]string{
 	"github.com/containerd/ttrpc":           "a module of conformance requires a newer one",
 	"github.com/cyphar/filepath-securejoin": "modules of the harnesses require a newer one",
