@@ -5,6 +5,7 @@
 #
 #   ONLY=postgresql|mariadb  one database alone
 #   KEEP=1                   leaves the cluster running until Ctrl-C
+#   BUILD=1                  builds the programs and images, and runs nothing
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=$PWD/.cache/field
