@@ -62,8 +62,8 @@ func TestVolumesOfClaimsHaveMetrics(t *testing.T) {
 	bad := true
 	usage := stats.ClaimUsage{Namespace: "ns", Usage: volume.Usage{Claim: "data", UsedBytes: 1, CapacityBytes: 10, Available: 9, Inodes: 7, InodesFree: 4, InodesUsed: 3, Abnormal: &bad}}
 	v := newVolumeStats(nil)
-	v.claims = func() []stats.ClaimUsage {
-		return []stats.ClaimUsage{usage, usage, {Namespace: "ns", Usage: volume.Usage{Claim: "other"}}} // two pods use one claim
+	v.claims = func() []stats.ClaimUsage { // two pods use one claim
+		return []stats.ClaimUsage{usage, usage, {Namespace: "ns", Usage: volume.Usage{Claim: "other"}}}
 	}
 	v.sizes = func() []stats.LogUsage { return nil }
 	registry := prometheus.NewRegistry()

@@ -7,8 +7,10 @@
 // https://github.com/kubernetes-monitoring/kubernetes-mixin and
 // https://github.com/prometheus-operator/kube-prometheus (both Apache-2.0).
 //
-// The test starts a cluster in namespaces of its own, scrapes it as Prometheus would, and evaluates
-// the queries with Prometheus' own engine. The series of kube-state-metrics that queries join with
-// are made from the API's objects (states.go). It is a module of its own, because Prometheus needs
-// other versions of libraries than the product. It needs root and `make build`; `make mixin` runs it.
+// The test starts a cluster in namespaces of its own, with node-exporter in a pod, scrapes it as
+// Prometheus would, and evaluates the queries with Prometheus' own engine. The series of
+// kube-state-metrics that queries join with are made from the API's objects (states.go).
+//
+// It is a module of its own, because Prometheus needs other versions of libraries than the
+// product. It needs root and `make build`; `make mixin` runs it.
 package mixin

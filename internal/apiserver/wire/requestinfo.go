@@ -34,7 +34,8 @@ func (i *RequestInfo) LongRunning() bool {
 		return true
 	}
 	if !i.IsResource {
-		return strings.HasPrefix(i.Path, "/debug/pprof/") // a profile lasts as long as the client asks
+		// A profile lasts as long as the client asks.
+		return strings.HasPrefix(i.Path, "/debug/pprof/")
 	}
 	switch i.Subresource {
 	case "log", "exec", "attach", "portforward", "proxy":
