@@ -20,7 +20,7 @@ var apart = map[string]string{
 
 // harnesses lists the modules beside the product's.
 var harnesses = []string{
-	"test/compare", "test/conformance", "test/envtest", "test/integration", "test/interop",
+	"test/compare", "test/conformance", "test/conformance/coredns", "test/envtest", "test/integration", "test/interop",
 	"test/operators", "examples/operator-test",
 }
 

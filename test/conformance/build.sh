@@ -9,7 +9,7 @@ cd "$(dirname "$0")"
 export GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0
 version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
 # Keep what the same script has built from the same modules.
-key="$version $(cat go.mod go.sum build.sh | sha256sum | cut -d' ' -f1)"
+key="$version $(cat go.mod go.sum build.sh coredns/* | sha256sum | cut -d' ' -f1)"
 [ "$(cat "$out/.version" 2>/dev/null)" = "$key" ] && exit 0
 stamp="-X k8s.io/component-base/version.gitVersion=$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36 -X k8s.io/component-base/version.gitTreeState=clean"
 go build ${STEPS:+-v} -ldflags "-s -w $stamp" -o "$out/" k8s.io/kubernetes/cmd/kubectl
@@ -19,5 +19,6 @@ go build ${STEPS:+-v} -ldflags "-s -w $stamp" -o "$out/" k8s.io/kubernetes/cmd/k
 go test -c -ldflags "-s -w $stamp" -o "$out/e2e.test" k8s.io/kubernetes/test/e2e
 go build ${STEPS:+-v} -ldflags '-s -w' -o "$out/" github.com/onsi/ginkgo/v2/ginkgo k8s.io/kubernetes/test/images/{agnhost,resource-consumer,resource-consumer/consume-cpu,sample-device-plugin,regression-issue-74839} \
   k8s.io/sample-apiserver
+go build -C coredns ${STEPS:+-v} -ldflags '-s -w' -o "$out/coredns" .
 go build ${STEPS:+-v} -ldflags '-s -w' -o "$out/etcd" go.etcd.io/etcd/server/v3
 echo "$key" >"$out/.version"

@@ -55,12 +55,13 @@ launch() {
 }
 
 # mirror NODE starts a registry on the node's loopback in place of registry.k8s.io. No reachable
-# registry has the suite's images, and some of its tests insist on pulling.
+# registry has the suite's images, and some of its tests insist on pulling. Port 5000 belongs to
+# the suite's own registry.
 mirror() {
   local hosts=$state/$1/registries/registry.k8s.io
   mkdir -p "$hosts"
-  printf '[host."http://127.0.0.1:5000"]\n  capabilities = ["pull", "resolve"]\n' >"$hosts/hosts.toml"
-  launch "$1" "$cache/registry-$1.log" env TMPDIR="$state" "$knarr" image registry --listen 127.0.0.1:5000
+  printf '[host."http://127.0.0.1:5999"]\n  capabilities = ["pull", "resolve"]\n' >"$hosts/hosts.toml"
+  launch "$1" "$cache/registry-$1.log" env TMPDIR="$state" "$knarr" image registry --listen 127.0.0.1:5999
   wait_for 10 "registry" grep -q '^ready' "$cache/registry-$1.log"
 }
 
@@ -72,7 +73,7 @@ fill() {
     "${enter[@]}" "$knarr" image load --data-dir "$state/$1" "$archive" >/dev/null
   done
   for image in e2e-test-images/kitten:1.8 pause:3.10.2; do
-    "${enter[@]}" "$knarr" image push --data-dir "$state/$1" "registry.k8s.io/$image" "127.0.0.1:5000/$image"
+    "${enter[@]}" "$knarr" image push --data-dir "$state/$1" "registry.k8s.io/$image" "127.0.0.1:5999/$image"
   done
 }
 

@@ -6,7 +6,7 @@ set -euo pipefail
 out=$(realpath -m "$1") bin=$(realpath "$2") knarr=$(realpath "$3")
 cd "$(dirname "$0")"
 # The images depend on this folder and on BIN. They are kept while both stay the same.
-key=$(cat ./* "$bin"/.version "$bin"/{agnhost,sample-apiserver,etcd,resource-consumer} | sha256sum | cut -d' ' -f1)
+key=$(cat ./* "$bin"/.version "$bin"/{agnhost,coredns,sample-apiserver,etcd,resource-consumer} | sha256sum | cut -d' ' -f1)
 [ "$(cat "$out/.done" 2>/dev/null)" != "$key" ] || exit 0
 mkdir -p "$out"
 ./roots.sh "$out/roots" "$bin"
@@ -18,6 +18,24 @@ image() { # image ARCHIVE ROOT FLAGS…
   "$knarr" image build --output "$out/$archive.tar" "$@" "$out/roots/$root"
 }
 
+# agnhost serves one image as a registry with a password would. Its folder has a manifest and a
+# blob at DIGEST's path, and a file with the tag's digest.
+registry() {
+  local layout=$out/roots/.work/pause served=$out/roots/debian/var/registry/pause file digest
+  rm -rf "$layout" "$served"
+  mkdir -p "$layout" "$served/manifests"
+  "$knarr" image build --output "$layout.tar" --tag pause:testing --cmd /pause "$out/roots/pause"
+  tar -xf "$layout.tar" -C "$layout"
+  for file in "$layout"/blobs/sha256/*; do
+    digest=${file##*/}
+    for part in manifests blobs; do
+      install -D -m 0644 "$file" "$served/$part/sha256/${digest:0:2}/$digest/data"
+    done
+  done
+  grep -oE 'sha256:[0-9a-f]{64}' "$layout/index.json" | head -n 1 >"$served/manifests/testing"
+}
+
+registry
 image agnhost debian --tag $e2e/agnhost:2.63.0 --tag $e2e/agnhost:2.55 --entrypoint /agnhost --cmd pause
 image nginx debian --tag $e2e/nginx:1.15-4 --tag $e2e/nginx:1.27-0 --cmd nginx --cmd -g --cmd 'daemon off;'
 image nonewprivs debian --tag $e2e/nonewprivs:1.4 --cmd nnp

@@ -62,7 +62,7 @@ fresh() { rm -rf "${out:?}/$1"; mkdir -p "$out/$1"; }
 debian() {
   fresh debian
   cp -a "$work/base/." "$out/debian/"
-  cp "$bin"/{agnhost,consume-cpu,regression-issue-74839} "$out/debian/"
+  cp "$bin"/{agnhost,coredns,consume-cpu,regression-issue-74839} "$out/debian/"
   cp "$bin/resource-consumer" "$out/debian/consumer"
   cp "$bin/sample-device-plugin" "$out/debian/sampledeviceplugin"
   ln -sf agnhost "$out/debian/agnhost-2"
@@ -102,6 +102,17 @@ single() { # single ROOT PROGRAM PATH
   cp "$bin/$2" "$out/$1/$3"
 }
 
+pause() { # a process that waits until it is told to end
+  fresh pause
+  cat >"$work/pause.c" <<'C'
+#include <signal.h>
+#include <unistd.h>
+static void end(int number) { _exit(0); }
+int main(void) { signal(SIGTERM, end); signal(SIGINT, end); for (;;) pause(); }
+C
+  gcc -static -O1 -o "$out/pause/pause" "$work/pause.c"
+}
+
 for part in base busybox; do
   made $part && continue
   rm -rf "${work:?}/$part"
@@ -111,7 +122,7 @@ for part in base busybox; do
 done
 [ -n "$bin" ] || exit 0
 fresh busybox; cp -a "$work/busybox/." "$out/busybox/"
-debian; webserver nautilus; webserver kitten
+debian; webserver nautilus; webserver kitten; pause
 single sample-apiserver sample-apiserver sample-apiserver
 single etcd etcd usr/local/bin/etcd
 echo "roots.sh: $(du -sh --exclude=.work "$out" | cut -f1) in $out"
