@@ -75,8 +75,7 @@ func spawn(config Config, program, configFile, fingerprint string) (*process, er
 }
 
 // environment returns the variables for containerd. The included programs come first in PATH, where
-// containerd finds its shim and the shim finds runc. The heap is kept small, because requests are
-// short.
+// containerd finds its shim and the shim finds runc. The limit keeps the heap small under load.
 func environment(programs string, memoryLimit int64) []string {
 	var env []string
 	for _, variable := range os.Environ() {
@@ -91,7 +90,7 @@ func environment(programs string, memoryLimit int64) []string {
 	if path == "" {
 		path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	}
-	return append(env, "PATH="+programs+":"+path, "GOGC=50", "GOMEMLIMIT="+strconv.FormatInt(memoryLimit, 10))
+	return append(env, "PATH="+programs+":"+path, "GOGC=100", "GOMEMLIMIT="+strconv.FormatInt(memoryLimit, 10))
 }
 
 // adopt returns the recorded containerd if it still runs, and whether it has this fingerprint.
