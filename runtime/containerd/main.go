@@ -51,6 +51,7 @@ import (
 )
 
 func main() {
+	measureHere()
 	if err := command.App().Run(context.Background(), os.Args); err != nil {
 		fmt.Fprintln(os.Stderr, "containerd:", err)
 		os.Exit(1)
