@@ -50,6 +50,9 @@ func (r *Runc) Create(ctx context.Context, id, bundle string, opts *CreateOpts) 
 	if opts == nil || opts.PidfdSocket != nil || opts.Started != nil || len(opts.ExtraFiles)+len(opts.ExtraArgs) > 0 || r.SystemdCgroup {
 		return r.program().Create(ctx, id, bundle, opts)
 	}
+	if _, running := adopted.Load(id); running {
+		return r.adopt(id)
+	}
 	err := r.create(id, bundle, opts)
 	if err != nil {
 		err = fmt.Errorf("runc create failed: %w", err)
@@ -75,7 +78,11 @@ func (r *Runc) create(id, bundle string, opts *CreateOpts) error {
 	if err != nil {
 		return err
 	}
-	if err := run(container, process, spec.Process.Terminal, opts.IO, opts.ConsoleSocket, opts.PidFile); err != nil {
+	streams := opts.IO
+	if output, ok := outputs.LoadAndDelete(id); ok {
+		streams = files{IO: opts.IO, output: output.(Output)}
+	}
+	if err := run(container, process, spec.Process.Terminal, streams, opts.ConsoleSocket, opts.PidFile); err != nil {
 		return errors.Join(err, container.Destroy())
 	}
 	created.Store(filepath.Join(r.Root, id), container)
@@ -186,6 +193,9 @@ func writePid(path string, process *libcontainer.Process) error {
 
 // Start makes a created container's first process execute the container's program.
 func (r *Runc) Start(_ context.Context, id string) error {
+	if _, running := adopted.LoadAndDelete(id); running {
+		return nil
+	}
 	container, status, err := r.status(id)
 	switch {
 	case err != nil:

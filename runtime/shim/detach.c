@@ -13,10 +13,11 @@
 
 int detached; // 1 in the second half
 
+static char line[16384]; // the arguments, each with a terminating zero
+static ssize_t length = 0;
+
 // action reports whether the last argument is wanted.
-static int action(const char *wanted) {
-	static char line[16384];
-	static ssize_t length = 0;
+int action(const char *wanted) {
 	if (length == 0) {
 		int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
 		if (fd < 0)
@@ -28,6 +29,18 @@ static int action(const char *wanted) {
 	}
 	ssize_t size = strlen(wanted) + 1;
 	return length > size && line[length - size - 1] == 0 && memcmp(line + length - size, wanted, size) == 0;
+}
+
+// arguments returns the arguments, or null if they are too many.
+char **arguments(void) {
+	static char *all[64];
+	int count = 0;
+	for (ssize_t at = 0; at < length; at += strlen(line + at) + 1) {
+		if (count == sizeof all / sizeof *all - 1 || line[length - 1] != 0)
+			return 0;
+		all[count++] = line + at;
+	}
+	return count > 1 ? all : 0;
 }
 
 // forget answers containerd's request to clean up after a container that the shim has deleted. The

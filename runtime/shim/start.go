@@ -21,53 +21,53 @@ import (
 const (
 	socketFile = 3
 	readyFile  = 4
+	stateFile  = readyFile // later: where sleep.c finds the state
 )
 
 // sandboxOf is the annotation that names the pod's sandbox. Containers of one pod share a shim.
 const sandboxOf = "io.kubernetes.cri.sandbox-id"
 
-// start answers containerd's request for a shim. If serving is true, this process is the shim from
-// now on: its arguments are those of containerd's shim server, whose socket is file descriptor 3.
-func start(args []string, in io.Reader, out io.Writer) (serving bool, err error) {
+// start answers containerd's request for a shim. If the state is not nil, this process is the shim
+// from now on. Its socket is file descriptor 3.
+func start(args []string, in io.Reader, out io.Writer) (*state, error) {
 	if !detached() {
-		return false, errors.New("cannot fork")
+		return nil, errors.New("cannot fork")
 	}
 	params, debug, err := request(args, in)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	ctx := namespaces.WithNamespace(context.Background(), params.Namespace)
 	pod, err := podOf("config.json", params.InstanceID)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	address, err := shim.CreateSocketAddress(ctx, params.GetSocketDir(), params.ContainerdGrpcAddress, pod, false)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	listener, err := listen(address)
 	if err != nil {
-		return false, fmt.Errorf("create new shim socket: %w", err)
+		return nil, fmt.Errorf("create new shim socket: %w", err)
 	}
 	if listener != nil {
 		err := errors.Join(handOver(listener), linkSocketFolder(params.GetSocketDir()), shim.AdjustOOMScore(os.Getpid()))
 		if err != nil {
 			_ = shim.RemoveSocket(address)
-			return false, err
+			return nil, err
 		}
 	}
 	answer, err := proto.Marshal(&bootapi.BootstrapResult{Version: 3, Protocol: "ttrpc", Address: address})
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	if _, err := out.Write(answer); err != nil {
-		return false, err
+		return nil, err
 	}
-	os.Args = []string{os.Args[0], "-namespace", params.Namespace, "-id", params.InstanceID, "-address", params.ContainerdGrpcAddress}
-	if debug {
-		os.Args = append(os.Args, "-debug")
+	if err := closePipes(); err != nil || listener == nil {
+		return nil, err
 	}
-	return listener != nil, closePipes()
+	return &state{Namespace: params.Namespace, ID: params.InstanceID, Address: params.ContainerdGrpcAddress, Socket: address, Debug: debug}, nil
 }
 
 // request parses containerd's request. Standard input repeats the arguments and adds more.
@@ -153,7 +153,8 @@ func linkSocketFolder(socketDir string) error {
 }
 
 // closePipes closes the pipes to containerd. containerd has its answer once the first process ends
-// and no process holds the pipes.
+// and no process holds the pipes. The file descriptor of the pipe to the first process stays in use,
+// for the state.
 func closePipes() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -165,8 +166,8 @@ func closePipes() error {
 			return err
 		}
 	}
-	ready := os.NewFile(readyFile, "ready")
-	defer ready.Close()
-	_, err = ready.Write([]byte{0})
-	return err
+	if _, err := unix.Write(readyFile, []byte{0}); err != nil {
+		return err
+	}
+	return unix.Dup3(int(null.Fd()), stateFile, unix.O_CLOEXEC)
 }
