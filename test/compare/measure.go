@@ -81,6 +81,9 @@ var systems = []system{
 		{"pods", []string{"pod-ready", "pod-gone", "fifty"}, 5 * time.Minute, func(ctx context.Context, m *measurement) error {
 			return runningPods(ctx, m.load, m.f)
 		}},
+		{"idlepods", []string{"pods-anon", "pods-cpu", "idle-gone"}, 6 * time.Minute, func(ctx context.Context, m *measurement) error {
+			return idlePods(ctx, m.load, m.f)
+		}},
 	}},
 }
 

@@ -109,11 +109,20 @@ func runningPods(ctx context.Context, c *clients, f figures) error {
 	f["pod-gone"] = figure{value: float64(gone.Milliseconds()) / rounds}
 
 	began := time.Now()
+	if err := podsAtOnce(ctx, set, "fifty", 50); err != nil {
+		return err
+	}
+	f["fifty"] = figure{value: time.Since(began).Seconds()}
+	return nil
+}
+
+// podsAtOnce creates pods at once and waits until all are Ready.
+func podsAtOnce(ctx context.Context, set *kubernetes.Clientset, name string, count int) error {
 	var wg sync.WaitGroup
-	errs := make(chan error, 50)
-	for i := range 50 {
+	errs := make(chan error, count)
+	for i := range count {
 		wg.Go(func() {
-			p := runningPod(fmt.Sprintf("fifty-%d", i))
+			p := runningPod(fmt.Sprintf("%s-%d", name, i))
 			if _, err := set.CoreV1().Pods(space).Create(ctx, p, metav1.CreateOptions{}); err != nil {
 				errs <- err
 				return
@@ -125,10 +134,44 @@ func runningPods(ctx context.Context, c *clients, f figures) error {
 	close(errs)
 	for err := range errs {
 		if err != nil {
-			return fmt.Errorf("fifty pods: %w", err)
+			return fmt.Errorf("%d pods: %w", count, err)
 		}
 	}
-	f["fifty"] = figure{value: time.Since(began).Seconds()}
+	return nil
+}
+
+// fullNode is the number of pods that a node takes by default.
+const fullNode = 110
+
+// idlePods fills the node and measures what its idle pods cost.
+func idlePods(ctx context.Context, c *clients, f figures) error {
+	list, err := c.set.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + nodeName})
+	if err != nil {
+		return err
+	}
+	if err := podsAtOnce(ctx, c.set, "idle", fullNode-len(list.Items)); err != nil {
+		return err
+	}
+	if err := pause(ctx, 60*time.Second); err != nil {
+		return err
+	}
+	before, at := processor(everything()), time.Now()
+	if err := pause(ctx, 30*time.Second); err != nil {
+		return err
+	}
+	f["pods-cpu"] = figure{value: 100 * (processor(everything()) - before).Seconds() / time.Since(at).Seconds()}
+	anon, _ := memory(everything(), "pause")
+	f["pods-anon"] = figure{value: anon}
+	const rounds = 5
+	var gone time.Duration
+	for i := range rounds {
+		took, err := deletePod(ctx, c.set, fmt.Sprintf("idle-%d", i))
+		if err != nil {
+			return err
+		}
+		gone += took
+	}
+	f["idle-gone"] = figure{value: float64(gone.Milliseconds()) / rounds}
 	return nil
 }
 
@@ -150,14 +193,18 @@ func onePod(ctx context.Context, set *kubernetes.Clientset, name string) (ready,
 		return 0, 0, err
 	}
 	ready = time.Since(began)
-	began = time.Now()
+	gone, err = deletePod(ctx, set, name)
+	return ready, gone, err
+}
+
+// deletePod returns how long the pod's end took.
+func deletePod(ctx context.Context, set *kubernetes.Clientset, name string) (time.Duration, error) {
+	began := time.Now()
 	if err := set.CoreV1().Pods(space).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	if err := waitPod(ctx, set, name, func(p *corev1.Pod) bool { return p == nil }); err != nil {
-		return 0, 0, err
-	}
-	return ready, time.Since(began), nil
+	err := waitPod(ctx, set, name, func(p *corev1.Pod) bool { return p == nil })
+	return time.Since(began), err
 }
 
 func isReady(p *corev1.Pod) bool {

@@ -45,7 +45,9 @@ upstream_binaries() {
   fi
   echo "$version" >"$cache/bin/.version"
   [ -x "$runtime/containerd" ] || CGO_ENABLED=1 runtime/build.sh "$runtime"
-  cp -u "$runtime"/{containerd,containerd-shim-runc-v2,runc,pause} "$cache/bin/"
+  cp -u "$runtime"/{containerd,runc,pause} "$cache/bin/"
+  # containerd's own shim, which executes runc for each container.
+  go build -C runtime -ldflags '-s -w' -o "$cache/bin/" github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
 }
 case " $* " in
 *" --only knarr "*) ;;

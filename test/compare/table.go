@@ -48,6 +48,9 @@ var rows = []struct {
 	{"pod-ready", "one pod (image present), create to Ready", "ms", 80, -1},
 	{"pod-gone", "one pod, delete to gone", "ms", 50, -1},
 	{"fifty", "50 pods at once, create to all Ready", "s", 1.5, -1},
+	{"pods-anon", "110 idle pods on one node: RssAnon of everything but their processes", "MB", 250, -1},
+	{"pods-cpu", "110 idle pods on one node: idle CPU of everything", "% of a core", 2, -1},
+	{"idle-gone", "one of 110 idle pods, delete to gone", "ms", 50, -1},
 }
 
 func render(results map[string]figures) string {
