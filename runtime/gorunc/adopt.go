@@ -55,3 +55,11 @@ func (f files) Set(command *exec.Cmd) {
 		command.Stderr = f.output.Stderr
 	}
 }
+
+// CloseAfterStart implements StartCloser.
+func (f files) CloseAfterStart() error {
+	if closer, ok := f.IO.(StartCloser); ok {
+		return closer.CloseAfterStart()
+	}
+	return nil
+}

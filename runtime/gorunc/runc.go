@@ -47,6 +47,11 @@ func (r *Runc) program() *program.Runc {
 // Create makes a container and its first process, which waits for Start. Options that the shim does
 // not use are left to the program.
 func (r *Runc) Create(ctx context.Context, id, bundle string, opts *CreateOpts) error {
+	if output, ok := outputs.LoadAndDelete(id); ok && opts != nil {
+		changed := *opts
+		changed.IO = files{IO: opts.IO, output: output.(Output)}
+		opts = &changed
+	}
 	if opts == nil || opts.PidfdSocket != nil || opts.Started != nil || len(opts.ExtraFiles)+len(opts.ExtraArgs) > 0 || r.SystemdCgroup {
 		return r.program().Create(ctx, id, bundle, opts)
 	}
@@ -78,11 +83,7 @@ func (r *Runc) create(id, bundle string, opts *CreateOpts) error {
 	if err != nil {
 		return err
 	}
-	streams := opts.IO
-	if output, ok := outputs.LoadAndDelete(id); ok {
-		streams = files{IO: opts.IO, output: output.(Output)}
-	}
-	if err := run(container, process, spec.Process.Terminal, streams, opts.ConsoleSocket, opts.PidFile); err != nil {
+	if err := run(container, process, spec.Process.Terminal, opts.IO, opts.ConsoleSocket, opts.PidFile); err != nil {
 		return errors.Join(err, container.Destroy())
 	}
 	created.Store(filepath.Join(r.Root, id), container)
