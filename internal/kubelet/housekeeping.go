@@ -31,8 +31,8 @@ const (
 // runtime is an orphan.
 func (k *Kubelet) sourcesReady() {
 	k.mu.Lock()
-	orphans, names := k.observed, k.names
-	if k.ready {
+	first, orphans, names := !k.ready, k.observed, k.names
+	if !first {
 		orphans = nil
 	}
 	k.ready = true
@@ -40,6 +40,9 @@ func (k *Kubelet) sourcesReady() {
 	k.mu.Unlock()
 	for uid, o := range orphans {
 		k.orphanIn(k.ctx, uid, names[uid], o)
+	}
+	if first {
+		k.sweep(k.ctx, 0) // every folder is of an earlier run
 	}
 	k.devices.retain()
 }
@@ -67,7 +70,7 @@ func (k *Kubelet) housekeeping(ctx context.Context) {
 		ready := k.ready
 		k.mu.Unlock()
 		if ready {
-			k.sweep(ctx)
+			k.sweep(ctx, housekeepingPeriod)
 			k.sweepCgroups()
 			k.linkLogs()
 			k.devices.retain()
@@ -98,8 +101,8 @@ func (k *Kubelet) orphanIn(ctx context.Context, uid types.UID, name types.Namesp
 	k.start(ctx, w, uid)
 }
 
-// sweep removes folders and cgroups of removed pods.
-func (k *Kubelet) sweep(ctx context.Context) {
+// sweep removes the folders of removed pods that are at least this old.
+func (k *Kubelet) sweep(ctx context.Context, age time.Duration) {
 	k.places.sweep()
 	entries, _ := os.ReadDir(filepath.Join(k.RootDir, "pods"))
 	for _, e := range entries {
@@ -108,7 +111,7 @@ func (k *Kubelet) sweep(ctx context.Context) {
 			continue
 		}
 		info, err := e.Info()
-		if err != nil || k.Now().Sub(info.ModTime()) < housekeepingPeriod {
+		if err != nil || age > 0 && k.Now().Sub(info.ModTime()) < age {
 			continue
 		}
 		name := types.NamespacedName{}

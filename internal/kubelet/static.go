@@ -70,12 +70,12 @@ func (k *Kubelet) watchStatic(ctx context.Context) {
 			if all == nil {
 				break
 			}
-			k.sourcesReady()
-			if err := s.reconcile(ctx, all); err == nil || ctx.Err() != nil {
+			err := s.reconcile(ctx, all)
+			k.sourcesReady() // now, since static pods that run already have their workers
+			if err == nil || ctx.Err() != nil {
 				break
-			} else {
-				k.log.Warn("cannot reconcile static pods; trying again", "error", err)
 			}
+			k.log.Warn("cannot reconcile static pods; trying again", "error", err)
 			retry = min(max(2*retry, time.Second), 10*time.Second)
 			select {
 			case <-ctx.Done():
