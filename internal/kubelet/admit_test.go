@@ -1,10 +1,16 @@
 package kubelet
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/kubelet/fake"
 )
 
 func TestAPodThatDoesNotFitFails(t *testing.T) {
@@ -44,4 +50,28 @@ func TestAPodWhoseHostPortIsTakenFails(t *testing.T) {
 	b.gone("other-address")
 	b.create(pod("later", onPort("0.0.0.0", corev1.ProtocolTCP)))
 	b.await("later", "ready", ready)
+}
+
+func TestAForceDeletedPodGivesItsHostPortToTheNextOne(t *testing.T) {
+	onPort := func(p *corev1.Pod) {
+		grace := int64(5)
+		p.Spec.TerminationGracePeriodSeconds = &grace
+		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
+	}
+	b := newBench(t, func(b *bench) {
+		b.cri.Behave = func(*runtimeapi.ContainerConfig) fake.Behavior { return fake.Behavior{Stubborn: true} }
+	})
+	b.create(pod("one", onPort))
+	b.await("one", "ready", ready)
+	if err := client.Delete[*corev1.Pod](t.Context(), b.api, "default", "one", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+		t.Fatal(err)
+	}
+	b.create(pod("two", onPort))
+	p := b.await("two", "ready or failed", func(p *corev1.Pod) bool { return ready(p) || p.Status.Phase == corev1.PodFailed })
+	if !ready(p) {
+		t.Errorf("the second pod is %s: %s", p.Status.Phase, p.Status.Message)
+	}
+	if slices.Contains(b.cri.Log(), "remove sandbox one") {
+		t.Log("the first pod had ended before; the test shows nothing on this machine")
+	}
 }

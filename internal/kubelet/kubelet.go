@@ -378,6 +378,7 @@ func (k *Kubelet) podEvent(ctx context.Context, e client.TypedEvent[*corev1.Pod]
 		return
 	}
 	if e.Type == client.Deleted {
+		k.release(pod.UID)
 		if w := k.worker(pod.UID); w != nil {
 			w.Removed()
 		}
@@ -388,6 +389,14 @@ func (k *Kubelet) podEvent(ctx context.Context, e client.TypedEvent[*corev1.Pod]
 		return
 	}
 	k.add(ctx, pod)
+}
+
+// release gives away what a pod was admitted for. The scheduler does not count a force-deleted pod
+// any more, so its successor is admitted while its containers still stop.
+func (k *Kubelet) release(uid types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.admitted, uid)
 }
 
 func (k *Kubelet) worker(uid types.UID) *worker.Worker {
