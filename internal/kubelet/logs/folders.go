@@ -168,6 +168,15 @@ func (f *Folders) Link(pod types.NamespacedName, container, id, path string) err
 	return os.Symlink(path, link)
 }
 
+// Unlink removes the link of a container's log. A missing link is no error.
+func (f *Folders) Unlink(pod types.NamespacedName, container, id string) error {
+	err := os.Remove(filepath.Join(f.Links, LinkName(pod, container, id)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // maxName is the longest name that a Linux file system takes.
 const maxName = 255
 

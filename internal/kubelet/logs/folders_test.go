@@ -122,6 +122,14 @@ func TestLinksFollowTheirLogs(t *testing.T) {
 			t.Errorf("%s was removed: %v", path, err)
 		}
 	}
+	for range 2 {
+		if err := f.Unlink(types.NamespacedName{Namespace: "default", Name: "rotated"}, "c", "id"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Lstat(link("rotated")); !os.IsNotExist(err) {
+		t.Errorf("the link was not removed: %v", err)
+	}
 	if err := f.Remove(pod("stays", "u-stays")); err != nil {
 		t.Fatal(err)
 	}

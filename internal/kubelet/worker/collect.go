@@ -44,6 +44,7 @@ func (w *Worker) collect(ctx context.Context) {
 	if len(remove)+len(oldSandboxes) == 0 || w.podProblem["collect"].retryAt.After(w.Now()) {
 		return
 	}
+	pod := w.pod
 	w.run(ctx, "collect", func(ctx context.Context) func() {
 		var gone []string
 		failed := false
@@ -52,9 +53,7 @@ func (w *Worker) collect(ctx context.Context) {
 				failed = true
 				continue
 			}
-			if c.LogPath != "" {
-				removeLogs(c.LogPath)
-			}
+			w.removeLogs(pod, c)
 			gone = append(gone, c.Id)
 		}
 		for _, id := range oldSandboxes {

@@ -6,9 +6,11 @@ import (
 	"os"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/kubelet/images"
 	"github.com/knarr-project/knarr/internal/kubelet/logs"
+	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 	"github.com/knarr-project/knarr/internal/volume"
@@ -91,10 +93,14 @@ func (w *Worker) subPath(container string) func(context.Context, int, corev1.Vol
 	}
 }
 
-// removeLogs removes a dead container's log and its rotated parts.
-func removeLogs(path string) {
-	parts, _ := logs.Parts(path)
-	for _, p := range append(parts, path) {
+// removeLogs removes a dead container's log, its rotated parts and its link.
+func (w *Worker) removeLogs(pod *corev1.Pod, c *pleg.Container) {
+	if c.LogPath == "" {
+		return
+	}
+	parts, _ := logs.Parts(c.LogPath)
+	for _, p := range append(parts, c.LogPath) {
 		_ = os.Remove(p)
 	}
+	_ = w.Logs.Unlink(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, c.Name(), c.Id) // housekeeping tries again
 }

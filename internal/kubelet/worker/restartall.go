@@ -155,6 +155,7 @@ func (w *Worker) endsPublished(containers []*pleg.Container) bool {
 
 // removeAll removes the ended containers from the runtime.
 func (w *Worker) removeAll(ctx context.Context, containers []*pleg.Container) {
+	pod := w.pod
 	w.run(ctx, "restartall", func(ctx context.Context) func() {
 		var gone []string
 		for _, c := range containers {
@@ -162,9 +163,7 @@ func (w *Worker) removeAll(ctx context.Context, containers []*pleg.Container) {
 				w.log.Warn("cannot remove a container before its restart", "container", c.Name(), "error", err)
 				break
 			}
-			if c.LogPath != "" {
-				removeLogs(c.LogPath)
-			}
+			w.removeLogs(pod, c)
 			gone = append(gone, c.Id)
 		}
 		return func() {
