@@ -15,15 +15,21 @@ import (
 // pageSizes lists the sizes of huge pages that cgroups can limit, in the kernel's notation ("2MB").
 // It is empty without the controller hugetlb.
 func pageSizes() []string {
-	if V2() {
-		raw, err := os.ReadFile(filepath.Join(mountRoot, "cgroup.controllers"))
-		if err != nil || !slices.Contains(strings.Fields(string(raw)), "hugetlb") {
-			return nil
-		}
-	} else if _, err := os.Stat(filepath.Join(mountRoot, "hugetlb")); err != nil {
+	if !haveHugetlb(mountRoot, V2()) {
 		return nil
 	}
 	return cgroups.HugePageSizes()
+}
+
+// haveHugetlb reports whether the cgroups at root have the controller. On a machine without it,
+// systemd leaves an empty folder where version 1 has the hierarchy.
+func haveHugetlb(root string, v2 bool) bool {
+	if v2 {
+		raw, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+		return err == nil && slices.Contains(strings.Fields(string(raw)), "hugetlb")
+	}
+	_, err := os.Stat(filepath.Join(root, "hugetlb", "cgroup.procs"))
+	return err == nil
 }
 
 // hugePageLimits limits the pod's huge pages of each size. A size that the pod does not request is
