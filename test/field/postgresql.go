@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -235,14 +236,24 @@ func (c *cluster) powerFailure(note func(string, string, ...any)) error {
 	if err := m.cut(); err != nil {
 		return err
 	}
-	if err := c.want(3*time.Minute, "Unknown", `.status.conditions[?(@.type=="Ready")].status`, "node", node); err != nil {
+	// The operator may notice before the cluster does.
+	var silent, promoted time.Duration
+	var silentErr, promotedErr error
+	var both sync.WaitGroup
+	both.Go(func() {
+		silentErr = c.want(3*time.Minute, "Unknown", `.status.conditions[?(@.type=="Ready")].status`, "node", node)
+		silent = time.Since(began)
+	})
+	both.Go(func() {
+		_, promotedErr = c.primary(4*time.Minute, old)
+		promoted = time.Since(began)
+	})
+	both.Wait()
+	if err := errors.Join(silentErr, promotedErr); err != nil {
 		return err
 	}
-	note("power failure: the node is known to be silent after", "%s", seconds(time.Since(began).Seconds()))
-	if _, err := c.primary(4*time.Minute, old); err != nil {
-		return err
-	}
-	note("power failure: a new primary after", "%s", seconds(time.Since(began).Seconds()))
+	note("power failure: the node is known to be silent after", "%s", seconds(silent.Seconds()))
+	note("power failure: a new primary after", "%s", seconds(promoted.Seconds()))
 	if err := c.writing(2 * time.Minute); err != nil {
 		return err
 	}
