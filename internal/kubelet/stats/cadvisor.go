@@ -14,13 +14,13 @@ import (
 
 // ServeCadvisor serves /metrics/cadvisor: usage of the node's cgroups under cAdvisor's names. What
 // the kernel does not count is left out.
-func (c *Collector) ServeCadvisor(w http.ResponseWriter, _ *http.Request) {
+func (c *Collector) ServeCadvisor(w http.ResponseWriter, r *http.Request) {
 	p := &page{}
 	failed := 0.0
 	if err := c.rootGroup(p); err != nil {
 		failed = 1
 	}
-	devices := map[[2]uint64]string{}
+	devices, budget := map[[2]uint64]string{}, descriptorsOfAll
 	for _, g := range c.groups() {
 		s := read(g.path, c.Now())
 		if s == nil {
@@ -31,7 +31,7 @@ func (c *Collector) ServeCadvisor(w http.ResponseWriter, _ *http.Request) {
 		e.memory(s)
 		e.blocks(s, devices)
 		e.pressure(&s.stalls)
-		e.processes(s)
+		e.processes(s, &budget)
 		e.spec(s, g.started)
 		if g.network && len(s.procs) > 0 {
 			e.network(filepath.Join("/proc", s.procs[0], "net/dev"))
@@ -39,7 +39,7 @@ func (c *Collector) ServeCadvisor(w http.ResponseWriter, _ *http.Request) {
 	}
 	c.machine(p)
 	p.add("container_scrape_error", "gauge", "1 if there was an error while getting container metrics, 0 otherwise", failed, 0)
-	p.write(w)
+	p.write(w, r)
 }
 
 // exported writes the metrics of one cgroup.
@@ -160,14 +160,14 @@ func (e exported) pressure(s *stalls) {
 	}
 }
 
-func (e exported) processes(s *counters) {
+func (e exported) processes(s *counters, budget *int) {
 	e.gauge("container_processes", "Number of processes running inside the container.", float64(len(s.procs)))
 	e.gauge("container_threads", "Number of threads running inside the container", float64(s.PidsStats.Current))
 	e.gauge("container_threads_max", "Maximum number of threads allowed inside the container, infinity if value is zero", float64(s.PidsStats.Limit))
 	if len(s.procs) == 0 {
 		return // a pod's own cgroup, and those of classes, have no processes
 	}
-	if files, sockets, ok := descriptors("/proc", s.procs); ok {
+	if files, sockets, ok := descriptors("/proc", s.procs, budget); ok {
 		e.gauge("container_file_descriptors", "Number of open file descriptors for the container.", float64(files))
 		e.gauge("container_sockets", "Number of open sockets for the container.", float64(sockets))
 	}

@@ -1,6 +1,8 @@
 package stats
 
 import (
+	"compress/gzip"
+	"io"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -29,8 +31,34 @@ func TestLabelsAreEscaped(t *testing.T) {
 	p := &page{}
 	p.add("m", "gauge", "help", 1, 0, "l", "a\"b\\c\nd")
 	w := httptest.NewRecorder()
-	p.write(w)
+	p.write(w, httptest.NewRequest("GET", "/", nil))
 	if !strings.Contains(w.Body.String(), `m{l="a\"b\\c\nd"} 1`) {
 		t.Error(w.Body.String())
+	}
+}
+
+func TestPagesAreCompressedForClientsThatAcceptIt(t *testing.T) {
+	for header, want := range map[string]string{
+		"": "", "gzip": "gzip", "deflate, gzip;q=0.5": "gzip", "gzip;q=0": "", "gzip;q=x": "", "identity": "", "br,  gzip": "gzip",
+	} {
+		p := &page{}
+		p.add("m", "gauge", "help", 1, 0)
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Accept-Encoding", header)
+		w := httptest.NewRecorder()
+		p.write(w, r)
+		if got := w.Header().Get("Content-Encoding"); got != want {
+			t.Errorf("Accept-Encoding: %q is answered with %q", header, got)
+		}
+		var text io.Reader = w.Body
+		if want == "gzip" {
+			var err error
+			if text, err = gzip.NewReader(w.Body); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if body, err := io.ReadAll(text); err != nil || string(body) != "# HELP m help\n# TYPE m gauge\nm 1\n" {
+			t.Errorf("Accept-Encoding: %q: %q %v", header, body, err)
+		}
 	}
 }

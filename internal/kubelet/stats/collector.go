@@ -165,7 +165,7 @@ func (c *Collector) pod(pod *corev1.Pod, s *runtimeapi.PodSandboxStats) statsapi
 		PodRef: statsapi.PodReference{Name: pod.Name, Namespace: pod.Namespace, UID: string(pod.UID)},
 		CPU:    c.cpu("pod/"+string(pod.UID), linux.GetCpu()), Memory: memory(linux.GetMemory()), Network: network(linux.GetNetwork()),
 		ProcessStats: &statsapi.ProcessStats{ProcessCount: value(linux.GetProcess().GetProcessCount())}, Containers: []statsapi.ContainerStats{},
-		IO: io(linux.GetIo()),
+		IO: ioStats(linux.GetIo()),
 	}
 	if pod.Status.StartTime != nil {
 		out.StartTime = *pod.Status.StartTime
@@ -179,7 +179,7 @@ func (c *Collector) pod(pod *corev1.Pod, s *runtimeapi.PodSandboxStats) statsapi
 		name := r.GetAttributes().GetMetadata().GetName()
 		st := statsapi.ContainerStats{
 			Name: name, StartTime: out.StartTime, CPU: c.cpu(r.GetAttributes().GetId(), r.GetCpu()), Memory: memory(r.GetMemory()),
-			Rootfs: c.writableLayer(r.GetWritableLayer(), now), IO: io(r.GetIo()), Swap: swap(r.GetSwap()),
+			Rootfs: c.writableLayer(r.GetWritableLayer(), now), IO: ioStats(r.GetIo()), Swap: swap(r.GetSwap()),
 		}
 		id := r.GetAttributes().GetId()
 		if status := known[id]; status != nil && status.State.Running != nil {

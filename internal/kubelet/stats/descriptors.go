@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// descriptorsAtMost is how many open files of one cgroup are looked at for sockets. A pod that
-// opens more must not make a scrape slow.
-const descriptorsAtMost = 10_000
+// descriptorsAtMost and descriptorsOfAll are how many open files of one cgroup, and of all in one
+// scrape, are looked at for sockets. Pods that open more must not make a scrape slow.
+const descriptorsAtMost, descriptorsOfAll = 10_000, 50_000
 
-// descriptors counts the open files of a cgroup's processes, and the sockets among them. ok is
-// false if not all could be counted.
-func descriptors(proc string, pids []string) (files, sockets int, ok bool) {
-	left := descriptorsAtMost
+// descriptors counts the open files of a cgroup's processes, and the sockets among them. It takes
+// what it looks at from the budget of the scrape. ok is false if not all could be counted.
+func descriptors(proc string, pids []string, budget *int) (files, sockets int, ok bool) {
+	left := min(descriptorsAtMost, *budget)
 	for _, pid := range pids {
 		dir := filepath.Join(proc, pid, "fd")
 		f, err := os.Open(dir)
@@ -23,6 +23,7 @@ func descriptors(proc string, pids []string) (files, sockets int, ok bool) {
 		}
 		names, _ := f.Readdirnames(left + 1)
 		_ = f.Close()
+		*budget -= len(names)
 		if left -= len(names); left < 0 {
 			return 0, 0, false
 		}

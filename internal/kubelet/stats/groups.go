@@ -4,6 +4,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -144,7 +145,7 @@ func read(cgroup string, now time.Time) *counters {
 		return out
 	}
 	paths := map[string]string{}
-	for _, name := range controllers {
+	for _, name := range slices.DeleteFunc(slices.Clone(controllers), func(name string) bool { return name == "memory" }) {
 		dir := filepath.Join(mountRoot, name, cgroup)
 		if _, err := os.Stat(dir); err == nil {
 			paths[name] = dir
@@ -157,9 +158,29 @@ func read(cgroup string, now time.Time) *counters {
 	if out.Stats, err = m.GetStats(); err != nil {
 		return nil
 	}
-	out.ooms, _ = fs.OOMKillCount(paths["memory"])
-	out.limit = limitsV1(paths["cpu"], paths["memory"])
+	memory := folder(cgroup)
+	out.MemoryStats = memoryV1(memory)
+	out.ooms, _ = fs.OOMKillCount(memory)
+	out.limit = limitsV1(paths["cpu"], memory)
 	return out
+}
+
+// memoryV1 reads the counters of memory that are shown. The library's reader opens four times as
+// many files, which would be a quarter of the cost of a scrape.
+func memoryV1(dir string) cgroups.MemoryStats {
+	s := cgroups.MemoryStats{Stats: map[string]uint64{}}
+	raw, _ := os.ReadFile(filepath.Join(dir, "memory.stat"))
+	for line := range strings.Lines(string(raw)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.ParseUint(value, 10, 64); err == nil {
+			s.Stats[name] = n
+		}
+	}
+	s.Usage.Usage, _ = counted(dir, "memory.usage_in_bytes")
+	s.Usage.MaxUsage, _ = counted(dir, "memory.max_usage_in_bytes")
+	s.Usage.Failcnt, _ = counted(dir, "memory.failcnt")
+	s.KernelUsage.Usage, _ = counted(dir, "memory.kmem.usage_in_bytes")
+	return s
 }
 
 // unlimited is a number from which on a limit of memory means none.

@@ -86,9 +86,21 @@ func TestSwapOfACgroup(t *testing.T) {
 	}
 }
 
+func TestMemoryOfACgroup(t *testing.T) {
+	dir := files(t, map[string]string{
+		"memory.stat":           "cache 1\nrss 2\ntotal_cache 10\ntotal_rss 20\ntotal_inactive_file 30\ntotal_active_file 40\ntotal_swap 5\ntotal_pgfault 7\nx y\n",
+		"memory.usage_in_bytes": "100\n", "memory.max_usage_in_bytes": "200\n", "memory.failcnt": "3\n", "memory.kmem.usage_in_bytes": "50\n",
+	})
+	c := counters{Stats: &cgroups.Stats{MemoryStats: memoryV1(dir)}}
+	want := memoryUse{usage: 100, peak: 200, workingSet: 70, rss: 20, cache: 10, swap: 5, kernel: 50, failures: 3, faults: 7, activeFile: 40, inactiveFile: 30}
+	if got := c.memory(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 func TestOpenFilesAndSocketsAreCounted(t *testing.T) {
-	self := []string{strconv.Itoa(os.Getpid())}
-	before, sockets, ok := descriptors("/proc", self)
+	self, budget := []string{strconv.Itoa(os.Getpid())}, descriptorsOfAll
+	before, sockets, ok := descriptors("/proc", self, &budget)
 	if !ok || before == 0 {
 		t.Fatal(before, ok)
 	}
@@ -97,10 +109,10 @@ func TestOpenFilesAndSocketsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if after, more, ok := descriptors("/proc", self); !ok || after <= before || more <= sockets {
+	if after, more, ok := descriptors("/proc", self, &budget); !ok || after <= before || more <= sockets {
 		t.Errorf("%d files and %d sockets, before %d and %d", after, more, before, sockets)
 	}
-	if n, _, ok := descriptors("/proc", []string{"0"}); n != 0 || !ok {
+	if n, _, ok := descriptors("/proc", []string{"0"}, &budget); n != 0 || !ok {
 		t.Error("a process that has ended has open files")
 	}
 	if limit, ok := openFilesLimit("/proc", self[0]); !ok || limit == 0 {
@@ -129,7 +141,13 @@ func TestTooManyOpenFilesAreNotLookedAt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if files, sockets, ok := descriptors(proc, []string{"7"}); ok {
-		t.Error(files, sockets)
+	budget := descriptorsOfAll
+	for range descriptorsOfAll / descriptorsAtMost {
+		if files, sockets, ok := descriptors(proc, []string{"7"}, &budget); ok {
+			t.Error(files, sockets)
+		}
+	}
+	if _, _, ok := descriptors("/proc", []string{strconv.Itoa(os.Getpid())}, &budget); ok {
+		t.Errorf("the budget is exceeded, %d are left", budget)
 	}
 }

@@ -129,7 +129,7 @@ func (s stalls) fill(now metav1.Time, u usage) {
 	}
 }
 
-func io(u *runtimeapi.IoUsage) *statsapi.IOStats {
+func ioStats(u *runtimeapi.IoUsage) *statsapi.IOStats {
 	if u == nil || u.Psi == nil {
 		return nil
 	}

@@ -2,12 +2,14 @@ package stats
 
 import (
 	"encoding/json"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/klauspost/compress/gzip"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
@@ -87,13 +89,38 @@ func appendLabels(b []byte, labels []string) []byte {
 // escape escapes the value of a label.
 var escape = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 
-func (p *page) write(w http.ResponseWriter) {
+// write sends the page, compressed if the client accepts that.
+func (p *page) write(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	w.Header().Set("Vary", "Accept-Encoding")
+	var out io.Writer = w
+	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
+		w.Header().Set("Content-Encoding", "gzip")
+		packed, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid
+		defer packed.Close()
+		out = packed
+	}
 	for _, name := range slices.Sorted(maps.Keys(p.families)) {
-		if _, err := w.Write(p.families[name].text); err != nil {
+		if _, err := out.Write(p.families[name].text); err != nil {
 			return // the client has disconnected
 		}
 	}
+}
+
+// acceptsGzip reads an Accept-Encoding header.
+func acceptsGzip(header string) bool {
+	for part := range strings.SplitSeq(header, ",") {
+		coding, weight, _ := strings.Cut(strings.TrimSpace(part), ";")
+		if q, found := strings.CutPrefix(strings.TrimSpace(weight), "q="); found {
+			if v, err := strconv.ParseFloat(q, 64); err != nil || v == 0 {
+				continue
+			}
+		}
+		if strings.TrimSpace(coding) == "gzip" {
+			return true
+		}
+	}
+	return false
 }
 
 const second = 1e9
@@ -126,7 +153,7 @@ func (c *Collector) ServeResource(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	p.write(w)
+	p.write(w, r)
 }
 
 // resource writes the usage of the node, a pod or a container.
