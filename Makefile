@@ -75,6 +75,11 @@ conformance: build ## the official suite on a cluster of two nodes; half an hour
 #  PROCS=8                   how many tests at a time
 	./test/conformance/run.sh
 
+critest: build ## the validation suite of container runtimes, against the included one; four minutes
+#  FOCUS=regexp SKIP=regexp  tests whose names match, or do not
+#  PARALLEL=4                how many tests at a time
+	./test/critest/run.sh
+
 chaos: build ## servers killed, restarted and compacted under load, against a model
 #  HISTORIES=2000  how many to make
 #  SEED=n          the same choices as in another run
