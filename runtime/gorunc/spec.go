@@ -65,15 +65,20 @@ const bundleLabel = "bundle="
 // specconv's, which names the working directory.
 func newConfig(id, bundle string, spec *specs.Spec, opts *CreateOpts) (*configs.Config, error) {
 	unprivileged := os.Geteuid() != 0
-	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{
-		Spec:       spec,
-		CgroupName: id,
+	var config *configs.Config
+	// specconv reads the mappings of a user namespace by a helper process, and waits for it.
+	err := children.start(func() (err error) {
+		config, err = specconv.CreateLibcontainerConfig(&specconv.CreateOpts{
+			Spec:       spec,
+			CgroupName: id,
 
-		NoNewKeyring: opts.NoNewKeyring,
-		NoPivotRoot:  opts.NoPivot,
+			NoNewKeyring: opts.NoNewKeyring,
+			NoPivotRoot:  opts.NoPivot,
 
-		RootlessCgroups: unprivileged || userns.RunningInUserNS(),
-		RootlessEUID:    unprivileged,
+			RootlessCgroups: unprivileged || userns.RunningInUserNS(),
+			RootlessEUID:    unprivileged,
+		})
+		return err
 	})
 	if err != nil {
 		return nil, err
