@@ -17,6 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/cri"
 	"github.com/knarr-project/knarr/internal/kubelet/logs"
+	"github.com/knarr-project/knarr/internal/kubelet/shutdown"
 	"github.com/knarr-project/knarr/internal/network"
 	"github.com/knarr-project/knarr/internal/volume/local"
 )
@@ -40,6 +41,7 @@ func Purge(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	step("cgroups", removeCgroups(ctx, cfg.CgroupRoot))
 	step("container logs", logs.Purge(cfg.Path("kubelet")))
 	step("kubelet folder", releaseKubeletDir(cfg.DataDir))
+	step("logind's settings", shutdown.Purge())
 	for what, dir := range map[string]string{"data folder": cfg.DataDir, "run folder": cfg.RunDir} {
 		// Content that is still mounted below may be user data, so a folder is only removed when
 		// nothing is mounted.

@@ -54,7 +54,8 @@ type login struct {
 }
 
 func connect(ctx context.Context, address, dropIns string) (*login, error) {
-	bus, err := dbus.Connect(address)
+	// The connection closes with ctx, also if the bus does not answer.
+	bus, err := dbus.Connect(address, dbus.WithContext(ctx))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
 		return nil, fmt.Errorf("%w: no D-Bus of the system at %s", errors.ErrUnsupported, address)
 	}
@@ -164,6 +165,18 @@ func (l *login) Extend(ctx context.Context, d time.Duration) error {
 		case <-time.After(look):
 		}
 	}
+}
+
+// Purge removes the setting of Extend from this machine. logind keeps its delay until it reads its
+// settings again, so other clusters of the machine are not disturbed.
+func Purge() error { return purge(dropIns) }
+
+func purge(dropIns string) error {
+	if err := os.Remove(filepath.Join(dropIns, dropIn)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_ = os.Remove(dropIns) // fails unless empty
+	return nil
 }
 
 // Lock implements Logind.

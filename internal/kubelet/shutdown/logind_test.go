@@ -115,6 +115,14 @@ func TestALongerDelayIsAskedFor(t *testing.T) {
 	if d, err := l.Delay(t.Context()); err != nil || d != 90*time.Second {
 		t.Errorf("the delay is %s, %v", d, err)
 	}
+	for range 2 { // the second time there is nothing to remove
+		if err := purge(f.DropIns); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(f.DropIns); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder is left: %v", err)
+	}
 }
 
 func TestNoBusAndNoLogindAreUnsupported(t *testing.T) {
