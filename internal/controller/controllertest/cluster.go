@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
 
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver"
@@ -31,6 +32,8 @@ type Cluster struct {
 	Client client.Interface
 	Events *Events
 	Config controller.Config
+	// Clock is the controllers' time; nil is the machine's.
+	Clock  clock.WithTicker
 	config apiserver.Config
 	server *apiserver.Server
 }
@@ -96,7 +99,7 @@ func (c *Cluster) Run(starters ...controller.Starter) {
 	done := make(chan error, 1)
 	go func() {
 		done <- controller.RunAll(ctx, starters, func(controller.Starter) (controller.Env, error) {
-			return controller.Env{Client: c.Client, Events: c.Events, Config: c.Config}, nil
+			return controller.Env{Client: c.Client, Events: c.Events, Config: c.Config, Clock: c.Clock}, nil
 		})
 	}()
 	c.t.Cleanup(func() {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +31,9 @@ const (
 	// attachRetry is the delay before a node is checked again if no event will tell that an
 	// obstacle is gone.
 	attachRetry = 5 * time.Second
+	// unmountTimeout is the time that a node which is not ready gets to unmount a volume. Then the
+	// volume is detached nevertheless.
+	unmountTimeout = 6 * time.Minute
 )
 
 type attacher struct {
@@ -40,10 +44,14 @@ type attacher struct {
 	nodes       client.ViewOf[*corev1.Node]
 	drivers     client.ViewOf[*storagev1.CSIDriver]
 	attachments client.ViewOf[*storagev1.VolumeAttachment]
+
+	mu sync.Mutex // guards what follows
+	// unwanted holds since when no pod uses an attached volume, by the attachment's name.
+	unwanted map[string]time.Time
 }
 
 func runAttachDetach(ctx context.Context, env controller.Env) (err error) {
-	c := &attacher{env: env}
+	c := &attacher{env: env, unwanted: map[string]time.Time{}}
 	if c.attachments, err = client.Open[*storagev1.VolumeAttachment](ctx, env.Client, client.Scope{}); err != nil {
 		return fmt.Errorf("open volume attachments: %w", err)
 	}
@@ -71,7 +79,8 @@ func runAttachDetach(ctx context.Context, env controller.Env) (err error) {
 		Name: "persistentvolume-attach-detach-controller",
 		Inputs: []controller.Input{
 			controller.On(c.nodes, func(e client.TypedEvent[*corev1.Node]) []controller.Key {
-				if e.Type == client.Modified && slices.Equal(e.Old.Status.VolumesInUse, e.Object.Status.VolumesInUse) && slices.EqualFunc(e.Old.Spec.Taints, e.Object.Spec.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) }) {
+				if e.Type == client.Modified && slices.Equal(e.Old.Status.VolumesInUse, e.Object.Status.VolumesInUse) &&
+					outOfService(e.Old) == outOfService(e.Object) && nodeReady(e.Old) == nodeReady(e.Object) {
 					return nil
 				}
 				return []controller.Key{{Name: e.Object.Name}}
@@ -92,6 +101,9 @@ func runAttachDetach(ctx context.Context, env controller.Env) (err error) {
 				}
 				return nil
 			}),
+			controller.On(c.drivers, func(e client.TypedEvent[*storagev1.CSIDriver]) []controller.Key {
+				return c.allNodes() // its volumes may need attachment, or no longer
+			}),
 			controller.On(c.attachments, func(e client.TypedEvent[*storagev1.VolumeAttachment]) []controller.Key {
 				return []controller.Key{{Name: e.Object.Spec.NodeName}}
 			}),
@@ -108,6 +120,15 @@ func (c *attacher) nodesUsing(namespace, claim string) []controller.Key {
 		if p.Spec.NodeName != "" {
 			keys = append(keys, controller.Key{Name: p.Spec.NodeName})
 		}
+	}
+	return keys
+}
+
+// allNodes returns the keys of all nodes.
+func (c *attacher) allNodes() []controller.Key {
+	var keys []controller.Key
+	for _, n := range c.nodes.List("", nil) {
+		keys = append(keys, controller.Key{Name: n.Name})
 	}
 	return keys
 }
@@ -147,24 +168,66 @@ func (c *attacher) reconcile(ctx context.Context, key controller.Key) (controlle
 		again = again || blocked
 	}
 	node, _ := c.nodes.Get("", key.Name)
+	var result controller.Result
+	if again {
+		result.After = attachRetry
+	}
 	for _, name := range slices.Sorted(maps.Keys(have)) {
-		if _, ok := wanted[name]; ok || have[name].DeletionTimestamp != nil {
+		a := have[name]
+		if _, ok := wanted[name]; ok || a.DeletionTimestamp != nil || !c.ours(a) {
+			c.want(name)
 			continue
 		}
-		if !c.ours(have[name]) || c.inUse(node, have[name]) {
-			continue // the next update of the node's status queues it again
+		wait, detach := c.mayDetach(node, a)
+		if !detach {
+			if wait > 0 && (result.After == 0 || wait < result.After) {
+				result.After = wait
+			}
+			continue // a change of the node's status queues it again, too
 		}
 		if err := client.Delete[*storagev1.VolumeAttachment](ctx, c.env.Client, "", name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return controller.Result{}, fmt.Errorf("detach %s: %w", name, err)
 		}
+		c.want(name)
 	}
-	if err := c.report(ctx, node); err != nil {
-		return controller.Result{}, err
+	return result, c.report(ctx, node)
+}
+
+// want forgets since when a volume is unwanted.
+func (c *attacher) want(attachment string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.unwanted, attachment)
+}
+
+// mayDetach reports whether an unwanted volume may be detached. A mounted volume must stay, because
+// a pod that still runs could write to it while another node does. A node that is not ready may be
+// dead. After unmountTimeout it loses the volume. wait is the time until then, if it is not over.
+func (c *attacher) mayDetach(node *corev1.Node, a *storagev1.VolumeAttachment) (wait time.Duration, detach bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.env.Now()
+	since, found := c.unwanted[a.Name]
+	if !found {
+		since = now
+		c.unwanted[a.Name] = now
 	}
-	if again {
-		return controller.Result{After: attachRetry}, nil
+	if !c.inUse(node, a) {
+		return 0, true
 	}
-	return controller.Result{}, nil
+	if nodeReady(node) {
+		return 0, false
+	}
+	if wait = since.Add(unmountTimeout).Sub(now); wait > 0 {
+		return wait, false
+	}
+	c.env.Logger().Warn("a volume is detached by force: its node is not ready and has not unmounted it", "node", node.Name, "attachment", a.Name, "after", now.Sub(since))
+	return 0, true
+}
+
+// outOfService reports whether an administrator has declared that the node is off.
+func outOfService(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }
 
 // wanted returns the volumes that have to be attached to a node, by the names of their attachments.
@@ -255,7 +318,7 @@ func (c *attacher) volumeOf(a *storagev1.VolumeAttachment) *corev1.PersistentVol
 // gone or declared out of service does not count.
 func (c *attacher) inUse(node *corev1.Node, a *storagev1.VolumeAttachment) bool {
 	v := c.volumeOf(a)
-	if node == nil || v == nil || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService }) {
+	if node == nil || v == nil || outOfService(node) {
 		return false
 	}
 	return slices.Contains(node.Status.VolumesInUse, uniqueName(v.Spec.CSI))

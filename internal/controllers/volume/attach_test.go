@@ -3,10 +3,12 @@ package volume_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/controller/controllertest"
@@ -110,4 +112,116 @@ func TestVolumesOfDriversWithoutAttachmentAreNotAttached(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// attachedDisk binds a claim to a CSI volume and has a pod on node one use it. The node's status
+// lists the volume as in use.
+func attachedDisk(t *testing.T, c *controllertest.Cluster) (node *corev1.Node, p *corev1.Pod) {
+	t.Helper()
+	node = controllertest.Node(c, "one", nil)
+	newVolume(t, c, "disk", "1Gi", func(v *corev1.PersistentVolume) {
+		v.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disk.example.com", VolumeHandle: "vol-1"}}
+	})
+	newClaim(c, "data", "1Gi", "manual")
+	c.Eventually("the claim is bound", claimIs(t, c, "data", corev1.ClaimBound, "disk"))
+	p = podOn(t, c, "first", "one", "data")
+	c.Eventually("the volume gets an attachment", func() string {
+		if list := attachments(t, c); len(list) != 1 {
+			return fmt.Sprint(list)
+		}
+		return ""
+	})
+	controllertest.Retry(c, node, func(n *corev1.Node) {
+		n.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/disk.example.com^vol-1"}
+	}, "status")
+	return node, p
+}
+
+func remove(t *testing.T, c *controllertest.Cluster, p *corev1.Pod) {
+	t.Helper()
+	now := int64(0)
+	if err := client.Delete[*corev1.Pod](t.Context(), c.Client, p.Namespace, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func detached(t *testing.T, c *controllertest.Cluster) func() string {
+	return func() string {
+		if list := attachments(t, c); len(list) != 0 {
+			return fmt.Sprint(list)
+		}
+		return ""
+	}
+}
+
+func TestADeadNodeLosesItsVolumesAfterSixMinutes(t *testing.T) {
+	c := controllertest.New(t)
+	now := clocktesting.NewFakeClock(time.Now())
+	c.Clock = now
+	c.Run(volume.Binder, volume.AttachDetach)
+	node, p := attachedDisk(t, c)
+	controllertest.Retry(c, node, func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, "status")
+	remove(t, c, p)
+	// The controller waits for the end of the six minutes.
+	c.Eventually("the controller waits", func() string {
+		if !now.HasWaiters() {
+			return "it does not"
+		}
+		return ""
+	})
+	for range 5 {
+		now.Step(time.Minute)
+		if list := attachments(t, c); len(list) != 1 || list[0].DeletionTimestamp != nil {
+			t.Fatalf("detached too early: %v", list)
+		}
+	}
+	c.Eventually("the volume is detached", func() string {
+		now.Step(time.Minute)
+		return detached(t, c)()
+	})
+}
+
+func TestANodeOutOfServiceLosesItsVolumesAtOnce(t *testing.T) {
+	c := controllertest.New(t)
+	c.Clock = clocktesting.NewFakeClock(time.Now())
+	c.Run(volume.Binder, volume.AttachDetach)
+	node, p := attachedDisk(t, c)
+	remove(t, c, p)
+	controllertest.Retry(c, node, func(n *corev1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute})
+	})
+	c.Eventually("the volume is detached", detached(t, c))
+}
+
+func TestAReadyNodeKeepsAMountedVolumeForAnyTime(t *testing.T) {
+	c := controllertest.New(t)
+	now := clocktesting.NewFakeClock(time.Now())
+	c.Clock = now
+	c.Run(volume.Binder, volume.AttachDetach)
+	node, p := attachedDisk(t, c)
+	remove(t, c, p)
+	now.Step(time.Hour)
+	// Another attachment shows that the controller has looked at the node again.
+	newVolume(t, c, "second", "1Gi", func(v *corev1.PersistentVolume) {
+		v.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disk.example.com", VolumeHandle: "vol-2"}}
+	})
+	newClaim(c, "more", "1Gi", "manual")
+	c.Eventually("the second claim is bound", claimIs(t, c, "more", corev1.ClaimBound, "second"))
+	podOn(t, c, "second", node.Name, "more")
+	c.Eventually("both volumes are attached", func() string {
+		if list := attachments(t, c); len(list) != 2 || list[0].DeletionTimestamp != nil || list[1].DeletionTimestamp != nil {
+			return fmt.Sprint(list)
+		}
+		return ""
+	})
+}
+
+func TestAVolumeIsDetachedWhenItsDriverNeedsNoAttachment(t *testing.T) {
+	c := controllertest.New(t)
+	c.Run(volume.Binder, volume.AttachDetach)
+	node, _ := attachedDisk(t, c)
+	controllertest.Retry(c, node, func(n *corev1.Node) { n.Status.VolumesInUse = nil }, "status")
+	no := false
+	controllertest.Create(c, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "disk.example.com"}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}})
+	c.Eventually("the volume is detached", detached(t, c))
 }

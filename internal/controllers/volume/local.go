@@ -172,6 +172,7 @@ func (l *localVolumes) concerns(c *corev1.PersistentVolumeClaim) bool {
 	return ok && class.Provisioner == local.Provisioner
 }
 
+// nodeReady reports whether the node agent works.
 func nodeReady(n *corev1.Node) bool {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
