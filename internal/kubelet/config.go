@@ -24,6 +24,15 @@ import (
 // Volumes is the interface of the volume manager that the node agent uses.
 type Volumes = worker.Volumes
 
+// CSIDrivers uses the CSI drivers of the node. See volume.CSI.
+type CSIDrivers interface {
+	// RegisterDriver starts to use a driver. socket is the path of its registration socket.
+	RegisterDriver(ctx context.Context, name, endpoint, socket string, versions []string) error
+	// DeregisterDriver stops to use the driver of a registration socket. If ctx has ended, the node
+	// agent stops.
+	DeregisterDriver(ctx context.Context, name, socket string)
+}
+
 // SubPaths is an optional interface of Volumes, for mounts of sub paths.
 type SubPaths = worker.SubPaths
 
@@ -49,6 +58,8 @@ type Config struct {
 	// Flagz returns the content of /flagz. If nil, the page does not exist.
 	Flagz   func() map[string]string
 	Volumes Volumes
+	// CSI uses the CSI drivers that register in RootDir/plugins_registry; may be nil.
+	CSI CSIDrivers
 	// VolumesInUse lists attached volumes that must not be detached; may be nil.
 	VolumesInUse func() []string
 

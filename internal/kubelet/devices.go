@@ -64,6 +64,9 @@ func (n *nodeDevices) run(ctx context.Context) {
 		Dir: filepath.Join(n.k.RootDir, "plugins_registry"), Log: n.k.log,
 		Handlers: map[string]plugins.Handler{registerapi.DevicePlugin: n.plugins.Handler(ctx), registerapi.DRAPlugin: n.claims.Handler(ctx)},
 	}
+	if n.k.CSI != nil {
+		registry.Handlers[registerapi.CSIPlugin] = &csiHandler{n.k.CSI, ctx}
+	}
 	part("device plugins", n.plugins.Run)
 	part("plugin registry", registry.Run)
 	resources := &podresources.Server{
@@ -176,4 +179,18 @@ func byDriver(pod *corev1.Pod, resource string) bool {
 		}
 	}
 	return false
+}
+
+// csiHandler registers CSI drivers.
+type csiHandler struct {
+	drivers CSIDrivers
+	life    context.Context //nolint:containedctx // drivers outlive the call that registers them
+}
+
+func (h *csiHandler) Register(ctx context.Context, p plugins.Plugin) error {
+	return h.drivers.RegisterDriver(ctx, p.Name, p.Endpoint, p.Socket, p.Versions)
+}
+
+func (h *csiHandler) Deregister(p plugins.Plugin) {
+	h.drivers.DeregisterDriver(h.life, p.Name, p.Socket)
 }

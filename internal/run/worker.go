@@ -250,7 +250,7 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	agent, err = kubelet.New(kubelet.Config{
 		ClientCertificate: certificate, RenewErrors: renewErrors, Server: server,
 		NodeAnnotations: annotations, NodeOwned: owned,
-		NodeName: w.cfg.NodeName, RootDir: root, VolumesInUse: drivers.VolumesInUse, Client: c, Events: events,
+		NodeName: w.cfg.NodeName, RootDir: root, VolumesInUse: drivers.VolumesInUse, CSI: drivers, Client: c, Events: events,
 		Runtime: w.runtime.Runtime, Images: w.runtime.Images, Tracer: w.tracer, RuntimeEndpoint: w.runtime.Endpoint, Settings: w.settings, Flagz: w.flagz, Volumes: volumes,
 		LogsDir: w.logsDir(), CgroupRoot: w.cfg.CgroupRoot, Listen: w.nodeListen(), TLS: serving,
 		NodeIPs: []string{w.cfg.NodeAddress()}, NodeLabels: w.cfg.NodeLabels, CredentialConfig: w.cfg.CredentialConfig, CredentialDir: w.cfg.CredentialDir,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -23,8 +22,7 @@ const csiTimeout = 2 * time.Minute
 type CSIOptions struct {
 	Client   client.Interface
 	NodeName string
-	// RootDir is the node agent's folder. Drivers register in RootDir/plugins_registry; volumes are
-	// staged in RootDir/plugins.
+	// RootDir is the node agent's folder. Volumes are staged in RootDir/plugins.
 	RootDir string
 	// Announce returns when the node's status lists a volume as in use, so that the cluster does
 	// not detach it. May be nil.
@@ -46,15 +44,18 @@ type CSI struct {
 	// exhausted receives the name of a driver that has no room for another volume.
 	exhausted chan string
 
+	writing sync.Mutex // held while the Node and the CSINode are read and changed
+
 	mu       sync.Mutex            // guards what follows
 	drivers  map[string]*csiDriver // by name
+	gone     map[string]bool       // deregistered drivers that the CSINode still has
 	abnormal map[string]string     // the last reported condition of volumes, by target path
 }
 
 // csiDriver is a registered driver.
 type csiDriver struct {
 	name         string
-	socket       socketID // the registration socket
+	socket       string // the registration socket
 	refreshed    time.Time
 	connection   *grpc.ClientConn
 	node         csispec.NodeClient
@@ -62,19 +63,16 @@ type csiDriver struct {
 	capabilities map[csispec.NodeServiceCapability_RPC_Type]bool
 }
 
-// NewCSI makes an empty registry. Drivers can register while Run runs.
+// NewCSI makes an empty registry.
 func NewCSI(options CSIOptions) *CSI {
 	if options.Log == nil {
 		options.Log = slog.Default()
 	}
 	return &CSI{
 		CSIOptions: options, records: &csiRecords{rootDir: options.RootDir}, staging: newOperations(), exhausted: make(chan string, 1),
-		drivers: map[string]*csiDriver{}, abnormal: map[string]string{},
+		drivers: map[string]*csiDriver{}, gone: map[string]bool{}, abnormal: map[string]string{},
 	}
 }
-
-// RegistrationDir is the folder for the drivers' registration sockets.
-func (c *CSI) RegistrationDir() string { return filepath.Join(c.RootDir, "plugins_registry") }
 
 // driver returns a registered driver.
 func (c *CSI) driver(name string) (*csiDriver, error) {

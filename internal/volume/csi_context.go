@@ -28,9 +28,6 @@ func (v *csiVolume) inlineSecret() *corev1.LocalObjectReference {
 func (m *Manager) csiAttributes(ctx context.Context, v *csiVolume) (attributes map[string]string, encoded string, err error) {
 	attributes = map[string]string{}
 	maps.Copy(attributes, v.attributes)
-	if v.persistent == nil {
-		attributes["csi.storage.k8s.io/ephemeral"] = "true"
-	}
 	if v.object == nil {
 		return attributes, "", nil
 	}

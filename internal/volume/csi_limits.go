@@ -69,6 +69,8 @@ func (c *CSI) refreshLimit(ctx context.Context, name string) {
 }
 
 func (c *CSI) writeLimit(ctx context.Context, name string, limit *storagev1.VolumeNodeResources) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
 	node, err := client.Get[*storagev1.CSINode](ctx, c.Client, "", c.NodeName)
 	if err != nil {
 		return fmt.Errorf("read CSINode: %w", err)

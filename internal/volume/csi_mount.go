@@ -11,6 +11,8 @@ import (
 	"slices"
 
 	csispec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,6 +42,7 @@ type csiVolume struct {
 	fsType     string
 	block      bool
 	label      string // SELinux label that the volume is mounted with, or ""
+	published  bool   // it is mounted completely
 	data       csiData
 }
 
@@ -98,12 +101,15 @@ func targetOf(podDir string, data csiData) string {
 
 // mountCSI mounts the volume, or what is missing of it. name is the volume's name in the pod.
 func (m *Manager) mountCSI(ctx context.Context, known *mounted, v *csiVolume, podDir, name string) (MountPoint, error) {
+	known.mu.Lock()
+	here := known.published[name]
+	known.mu.Unlock()
+	v.published = v.alreadyPublished(here)
 	if err := m.readDriver(ctx, v); err != nil {
 		return MountPoint{}, err
 	}
-	published := v.alreadyPublished()
 	switch {
-	case !published:
+	case !v.published:
 		if err := m.mountFresh(ctx, v); err != nil {
 			return MountPoint{}, err
 		}
@@ -121,7 +127,7 @@ func (m *Manager) mountCSI(ctx context.Context, known *mounted, v *csiVolume, po
 		}
 	}
 	known.mu.Lock()
-	known.republish[name], known.growing[name] = v.republished(), v.mayGrow()
+	known.published[name], known.republish[name], known.growing[name] = true, v.republished(), v.mayGrow()
 	known.mu.Unlock()
 	return MountPoint{HostPath: v.target, ReadOnly: v.readOnly, SELinuxRelabel: v.label == "", Block: v.block}, nil
 }
@@ -138,7 +144,7 @@ func (m *Manager) readDriver(ctx context.Context, v *csiVolume) error {
 	v.label = v.seLinuxLabel(seLinuxEnabled())
 	driver, err := m.CSI.driver(v.data.DriverName)
 	if err != nil {
-		if v.alreadyPublished() && !v.republished() {
+		if v.published && !v.republished() {
 			return nil // the pod can run on while its driver restarts
 		}
 		return err
@@ -206,18 +212,24 @@ func (v *csiVolume) checkLifecycle() error {
 	return nil
 }
 
-// alreadyPublished reports whether the volume is mounted completely.
-func (v *csiVolume) alreadyPublished() bool {
+// alreadyPublished reports whether the volume is mounted completely. If this process has not
+// published it, the mount table decides: the machine may have started anew. Otherwise the driver's
+// answer counts, since a driver may provide a folder without a mount.
+func (v *csiVolume) alreadyPublished(here bool) bool {
 	data, err := readCSIData(filepath.Join(v.dir, csiDataFile))
 	if err != nil || !data.Published || data.VolumeHandle != v.handle || data.DriverName != v.data.DriverName {
 		return false
 	}
-	if v.block {
+	switch {
+	case here:
+	case v.block:
 		if checkBlockDevice(v.target) != nil {
 			return false
 		}
-	} else if mounts, err := mountsBelow(v.target); err != nil || len(mounts) == 0 {
-		return false
+	default:
+		if mounts, err := mountsBelow(v.target); err != nil || len(mounts) == 0 {
+			return false
+		}
 	}
 	v.data = data
 	return true
@@ -290,15 +302,34 @@ func (m *Manager) stage(ctx context.Context, v *csiVolume, publishContext map[st
 		if err := os.MkdirAll(dir, 0o750); err != nil {
 			return err
 		}
+		record := m.CSI.stagingRecord(v.data)
+		if err := m.CSI.records.stage(record, v.data); err != nil {
+			return err
+		}
 		_, err := v.driver.node.NodeStageVolume(ctx, &csispec.NodeStageVolumeRequest{
 			VolumeId: v.handle, PublishContext: publishContext, StagingTargetPath: dir, VolumeCapability: v.capability(), Secrets: secrets, VolumeContext: v.attributes,
 		})
+		if own := filepath.Join(v.dir, csiDataFile); finalError(err) && !m.CSI.records.usedByOthers(own, v.data) {
+			_ = os.Remove(dir)
+			return errors.Join(err, m.CSI.records.remove(record)) // there is nothing to unstage
+		}
 		return err
 	})
 	if err != nil {
 		return "", fmt.Errorf("MountVolume.MountDevice failed for volume %q: NodeStageVolume: %w", v.persistent.Name, err)
 	}
 	return dir, nil
+}
+
+// finalError reports whether the driver has ended the operation. After other errors it may still
+// work on it.
+func finalError(err error) bool {
+	switch status.Code(err) {
+	case codes.OK, codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
+		return false
+	}
+	_, answered := status.FromError(err)
+	return answered
 }
 
 // publishCSI mounts the volume for the pod.

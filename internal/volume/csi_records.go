@@ -43,13 +43,15 @@ func (d csiData) volumeName() string {
 	return "kubernetes.io/csi/" + d.DriverName + "^" + d.VolumeHandle
 }
 
-// csiRecords holds the records of all pods of the node. It reads them from the disk at first use.
+// csiRecords holds the records of all pods of the node, and those of staged volumes. It reads them
+// from the disk at first use.
 type csiRecords struct {
 	rootDir string
 
 	mu     sync.Mutex // guards what follows
 	loaded bool
-	byFile map[string]csiData
+	byFile map[string]csiData // of pods
+	staged map[string]csiData // by file, too
 }
 
 // load reads the records. The caller holds the lock.
@@ -57,39 +59,56 @@ func (r *csiRecords) load() {
 	if r.loaded {
 		return
 	}
-	r.loaded, r.byFile = true, map[string]csiData{}
-	files, _ := filepath.Glob(filepath.Join(r.rootDir, "pods", "*", volumesDir, csiPluginDir, "*", csiDataFile))
-	for _, file := range files {
-		if data, err := readCSIData(file); err == nil {
-			r.byFile[file] = data
+	r.loaded, r.byFile, r.staged = true, map[string]csiData{}, map[string]csiData{}
+	read := func(into map[string]csiData, parts ...string) {
+		files, _ := filepath.Glob(filepath.Join(append([]string{r.rootDir}, parts...)...))
+		for _, file := range files {
+			if data, err := readCSIData(file); err == nil {
+				into[file] = data
+			}
 		}
 	}
+	read(r.byFile, "pods", "*", volumesDir, csiPluginDir, "*", csiDataFile)
+	read(r.staged, "plugins", "kubernetes.io", "csi", "*", "*", csiDataFile)
+	read(r.staged, "plugins", "kubernetes.io", "csi", devicesDir, "*", "data", csiDataFile)
 }
 
-// write stores a record in the volume's folder.
+// write stores a pod's record in the volume's folder.
 func (r *csiRecords) write(dir string, data csiData) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.load()
+	return writeCSIData(r.byFile, filepath.Join(dir, csiDataFile), data)
+}
+
+// stage stores the record of a staged volume.
+func (r *csiRecords) stage(file string, data csiData) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.load()
+	data.Published = false
+	return writeCSIData(r.staged, file, data)
+}
+
+func writeCSIData(known map[string]csiData, file string, data csiData) error {
+	if before, found := known[file]; found && before == data {
+		return nil
+	}
 	content, err := json.Marshal(data)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
 		return err
-	}
-	file := filepath.Join(dir, csiDataFile)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.load()
-	if before, found := r.byFile[file]; found && before == data {
-		return nil
 	}
 	if err := durable.Replace(file, content); err != nil {
 		return err
 	}
-	r.byFile[file] = data
+	known[file] = data
 	return nil
 }
 
-// remove deletes a record.
+// remove deletes a record of a pod or of a staged volume.
 func (r *csiRecords) remove(file string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,11 +116,45 @@ func (r *csiRecords) remove(file string) error {
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	if _, staged := r.staged[file]; staged {
+		// The folders are empty after the volume is unstaged.
+		if dir := filepath.Dir(file); os.Remove(dir) == nil && filepath.Base(dir) == "data" {
+			_ = os.Remove(filepath.Dir(dir))
+		}
+	}
 	delete(r.byFile, file)
+	delete(r.staged, file)
 	return nil
 }
 
-// usedByOthers reports whether another record has the same volume.
+// isStaged reports whether a staged volume has the record.
+func (r *csiRecords) isStaged(file string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.load()
+	_, found := r.staged[file]
+	return found
+}
+
+// unused lists the staged volumes that no pod uses.
+func (r *csiRecords) unused() []csiData {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.load()
+	used := map[string]bool{}
+	for _, data := range r.byFile {
+		used[data.volumeName()] = true
+	}
+	var out []csiData
+	for _, data := range r.staged {
+		if !used[data.volumeName()] {
+			out = append(out, data)
+		}
+	}
+	return out
+}
+
+// usedByOthers reports whether another pod's record has the same volume.
 func (r *csiRecords) usedByOthers(own string, data csiData) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,15 +167,17 @@ func (r *csiRecords) usedByOthers(own string, data csiData) bool {
 	return false
 }
 
-// persistent lists the names of the volumes that are not inline.
-func (r *csiRecords) persistent() []string {
+// attached lists the names of the volumes that need their attachment.
+func (r *csiRecords) attached() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.load()
 	var names []string
-	for _, data := range r.byFile {
-		if data.LifecycleMode == storagev1.VolumeLifecyclePersistent {
-			names = append(names, data.volumeName())
+	for _, records := range []map[string]csiData{r.byFile, r.staged} {
+		for _, data := range records {
+			if data.AttachmentID != "" {
+				names = append(names, data.volumeName())
+			}
 		}
 	}
 	slices.Sort(names)

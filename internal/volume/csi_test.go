@@ -2,7 +2,9 @@ package volume
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -20,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/utils/ptr"
 
 	"golang.org/x/sys/unix"
@@ -29,14 +30,19 @@ import (
 // disk is a CSI driver that keeps volumes in folders and records its calls.
 type disk struct {
 	csispec.UnimplementedNodeServer
-	registerapi.UnimplementedRegistrationServer
 	dir string
 
-	mu         sync.Mutex // guards what follows
-	calls      []string
-	published  *csispec.NodePublishVolumeRequest
-	registered string
-	stuck      chan struct{} // if not nil, publishing waits for its end
+	mu        sync.Mutex // guards what follows
+	calls     []string
+	published *csispec.NodePublishVolumeRequest
+	stuck     chan struct{} // if not nil, publishing waits for its end
+	bare      bool          // it provides a folder without a mount
+	device    bool          // it provides a device
+	limit     int64         // volumes per node
+	expanding error         // the answer to an expansion
+	staging   error
+	unstaging error
+	condition *csispec.VolumeCondition
 }
 
 func (d *disk) call(name string) {
@@ -45,48 +51,64 @@ func (d *disk) call(name string) {
 	d.calls = append(d.calls, name)
 }
 
-func (d *disk) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
-	return &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: "disk.example.com", SupportedVersions: []string{"1.0.0"}}, nil
-}
-
-func (d *disk) NotifyRegistrationStatus(_ context.Context, status *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
+func (d *disk) NodeGetInfo(context.Context, *csispec.NodeGetInfoRequest) (*csispec.NodeGetInfoResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.registered = "yes"; !status.PluginRegistered {
-		d.registered = status.Error
-	}
-	return &registerapi.RegistrationStatusResponse{}, nil
-}
-
-func (d *disk) NodeGetInfo(context.Context, *csispec.NodeGetInfoRequest) (*csispec.NodeGetInfoResponse, error) {
-	return &csispec.NodeGetInfoResponse{NodeId: "id-1", MaxVolumesPerNode: 7, AccessibleTopology: &csispec.Topology{Segments: map[string]string{"disk.example.com/zone": "z"}}}, nil
+	return &csispec.NodeGetInfoResponse{NodeId: "id-1", MaxVolumesPerNode: d.limit, AccessibleTopology: &csispec.Topology{Segments: map[string]string{"disk.example.com/zone": "z"}}}, nil
 }
 
 func (d *disk) NodeGetCapabilities(context.Context, *csispec.NodeGetCapabilitiesRequest) (*csispec.NodeGetCapabilitiesResponse, error) {
-	return &csispec.NodeGetCapabilitiesResponse{Capabilities: []*csispec.NodeServiceCapability{
-		{Type: &csispec.NodeServiceCapability_Rpc{Rpc: &csispec.NodeServiceCapability_RPC{Type: stageCapability}}},
-	}}, nil
+	response := &csispec.NodeGetCapabilitiesResponse{}
+	for _, kind := range []csispec.NodeServiceCapability_RPC_Type{stageCapability, expandCapability, statsCapability, conditionCapability} {
+		response.Capabilities = append(response.Capabilities, &csispec.NodeServiceCapability{
+			Type: &csispec.NodeServiceCapability_Rpc{Rpc: &csispec.NodeServiceCapability_RPC{Type: kind}},
+		})
+	}
+	return response, nil
+}
+
+func (d *disk) NodeExpandVolume(_ context.Context, request *csispec.NodeExpandVolumeRequest) (*csispec.NodeExpandVolumeResponse, error) {
+	d.call("expand")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return &csispec.NodeExpandVolumeResponse{CapacityBytes: request.CapacityRange.RequiredBytes}, d.expanding
+}
+
+func (d *disk) NodeGetVolumeStats(context.Context, *csispec.NodeGetVolumeStatsRequest) (*csispec.NodeGetVolumeStatsResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return &csispec.NodeGetVolumeStatsResponse{
+		Usage:           []*csispec.VolumeUsage{{Unit: csispec.VolumeUsage_BYTES, Total: 100, Used: 30, Available: 70}},
+		VolumeCondition: d.condition,
+	}, nil
 }
 
 func (d *disk) NodeStageVolume(context.Context, *csispec.NodeStageVolumeRequest) (*csispec.NodeStageVolumeResponse, error) {
 	d.call("stage")
-	return &csispec.NodeStageVolumeResponse{}, nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return &csispec.NodeStageVolumeResponse{}, d.staging
 }
 
 func (d *disk) NodeUnstageVolume(context.Context, *csispec.NodeUnstageVolumeRequest) (*csispec.NodeUnstageVolumeResponse, error) {
 	d.call("unstage")
-	return &csispec.NodeUnstageVolumeResponse{}, nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return &csispec.NodeUnstageVolumeResponse{}, d.unstaging
 }
 
 func (d *disk) NodePublishVolume(_ context.Context, request *csispec.NodePublishVolumeRequest) (*csispec.NodePublishVolumeResponse, error) {
 	d.call("publish")
 	d.mu.Lock()
 	d.published = request
-	stuck := d.stuck
+	stuck, bare, device := d.stuck, d.bare, d.device
 	d.mu.Unlock()
 	if stuck != nil {
 		<-stuck
 		return nil, errors.New("the disk does not answer")
+	}
+	if device {
+		return &csispec.NodePublishVolumeResponse{}, unix.Mknod(request.TargetPath, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 0)))
 	}
 	from := filepath.Join(d.dir, request.VolumeId)
 	if err := os.MkdirAll(from, 0o755); err != nil {
@@ -94,6 +116,9 @@ func (d *disk) NodePublishVolume(_ context.Context, request *csispec.NodePublish
 	}
 	if err := os.MkdirAll(request.TargetPath, 0o755); err != nil {
 		return nil, err
+	}
+	if bare {
+		return &csispec.NodePublishVolumeResponse{}, nil
 	}
 	return &csispec.NodePublishVolumeResponse{}, unix.Mount(from, request.TargetPath, "", unix.MS_BIND, "")
 }
@@ -123,11 +148,24 @@ func (d *disk) takeCalls() string {
 }
 
 // Methods of the API that only CSI volumes use.
-func (c *cluster) Patch(_ context.Context, _ schema.GroupVersionResource, _, _ string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (runtime.Object, error) {
+
+// Patch changes a claim. A patch of a Node is only recorded.
+func (c *cluster) Patch(_ context.Context, res schema.GroupVersionResource, namespace, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (runtime.Object, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.patched = append(c.patched, string(data))
-	return &corev1.Node{}, nil
+	key := res.Resource + "/" + namespace + "/" + name
+	claim, found := c.objects[key].(*corev1.PersistentVolumeClaim)
+	if !found {
+		return &corev1.Node{}, nil
+	}
+	claim = claim.DeepCopy()
+	if err := json.Unmarshal(data, claim); err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(claim.Status.AllocatedResourceStatuses, func(_ corev1.ResourceName, s corev1.ClaimResourceStatus) bool { return s == "" })
+	c.objects[key] = claim
+	return claim, nil
 }
 
 func (c *cluster) Create(_ context.Context, res schema.GroupVersionResource, namespace string, obj runtime.Object, _ metav1.CreateOptions, _ ...string) (runtime.Object, error) {
@@ -149,6 +187,9 @@ func (c *cluster) Update(_ context.Context, res schema.GroupVersionResource, obj
 	return obj, nil
 }
 
+// diskSocket is the registration socket of the driver.
+const diskSocket = "/registration/disk.sock"
+
 // startDriver serves the driver and registers it.
 func startDriver(t *testing.T, b *bench) *disk {
 	t.Helper()
@@ -157,7 +198,7 @@ func startDriver(t *testing.T, b *bench) *disk {
 		t.Fatal(err)
 	}
 	b.dir = filepath.Join(root, "pods", "uid-1")
-	driver := &disk{dir: filepath.Join(root, "disk")}
+	driver := &disk{dir: filepath.Join(root, "disk"), limit: 7}
 	b.cluster.objects["nodes//node-1"] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "node-uid"}}
 	b.NodeName = "node-1"
 	b.CSI = NewCSI(CSIOptions{Client: b.cluster, NodeName: "node-1", RootDir: root, Log: b.Log})
@@ -171,7 +212,6 @@ func startDriver(t *testing.T, b *bench) *disk {
 	}()
 	server := grpc.NewServer()
 	csispec.RegisterNodeServer(server, driver)
-	registerapi.RegisterRegistrationServer(server, driver)
 	t.Cleanup(func() {
 		cancel()
 		<-done
@@ -182,13 +222,14 @@ func startDriver(t *testing.T, b *bench) *disk {
 		}
 		os.RemoveAll(root)
 	})
-	eventually(t, "the registration folder is there", func() bool { _, err := os.Stat(b.CSI.RegistrationDir()); return err == nil })
-	listener, err := net.Listen("unix", filepath.Join(b.CSI.RegistrationDir(), "disk.sock"))
+	listener, err := net.Listen("unix", filepath.Join(root, "disk.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	go func() { _ = server.Serve(listener) }()
-	eventually(t, "the driver is registered", func() bool { driver.mu.Lock(); defer driver.mu.Unlock(); return driver.registered == "yes" })
+	if err := b.CSI.RegisterDriver(t.Context(), "disk.example.com", listener.Addr().String(), diskSocket, []string{"1.0.0"}); err != nil {
+		t.Fatal(err)
+	}
 	return driver
 }
 
@@ -236,8 +277,8 @@ func TestACSIVolumeIsStagedOncePublishedPerPodAndUnstagedAfterTheLast(t *testing
 	if got, want := driver.takeCalls(), "stage publish stage publish"; got != want {
 		t.Errorf("mounting called the driver with %q, want %q", got, want)
 	}
-	if got := b.CSI.VolumesInUse(); !slices.Equal(got, []string{"kubernetes.io/csi/disk.example.com^vol-1"}) {
-		t.Errorf("in use: %v", got)
+	if got := b.CSI.VolumesInUse(); len(got) > 0 {
+		t.Errorf("volumes that are not attached are in use: %v", got)
 	}
 	// A new process unmounts: it only knows what is on disk.
 	other := New(Options{Client: b.cluster, CSI: b.CSI})
@@ -253,14 +294,25 @@ func TestACSIVolumeIsStagedOncePublishedPerPodAndUnstagedAfterTheLast(t *testing
 	if got, want := driver.takeCalls(), "unpublish unstage"; got != want {
 		t.Errorf("unmounting the last pod called the driver with %q, want %q", got, want)
 	}
-	if err := os.Remove(filepath.Join(b.CSI.RegistrationDir(), "disk.sock")); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the driver is forgotten", func() bool {
+	count := func() int {
 		b.cluster.mu.Lock()
 		defer b.cluster.mu.Unlock()
-		return len(b.cluster.objects["csinodes//node-1"].(*storagev1.CSINode).Spec.Drivers) == 0
-	})
+		return len(b.cluster.objects["csinodes//node-1"].(*storagev1.CSINode).Spec.Drivers)
+	}
+	b.CSI.DeregisterDriver(t.Context(), "disk.example.com", "/registration/older.sock")
+	if count() != 1 {
+		t.Error("an older socket's end removes the driver")
+	}
+	stopping, stop := context.WithCancel(t.Context())
+	stop()
+	b.CSI.DeregisterDriver(stopping, "disk.example.com", diskSocket)
+	if count() != 1 {
+		t.Error("the CSINode loses the driver when the node agent stops")
+	}
+	b.CSI.removeGone(t.Context())
+	if count() != 0 {
+		t.Error("the CSINode keeps a driver that is gone")
+	}
 }
 
 func TestInlineCSIVolumesNeedADriverThatAllowsThem(t *testing.T) {
@@ -270,7 +322,7 @@ func TestInlineCSIVolumesNeedADriverThatAllowsThem(t *testing.T) {
 	if _, err := b.Mount(t.Context(), p, b.dir); err == nil || !strings.Contains(err.Error(), "Ephemeral") {
 		t.Errorf("error is %v", err)
 	}
-	b.cluster.objects["csidrivers//disk.example.com"] = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}}}
+	b.cluster.objects["csidrivers//disk.example.com"] = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{PodInfoOnMount: ptr.To(true), VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}}}
 	b.mount(p)
 	if !strings.HasPrefix(driver.published.VolumeId, "csi-") || driver.published.VolumeContext["csi.storage.k8s.io/ephemeral"] != "true" {
 		t.Errorf("the driver got %v", driver.published)

@@ -9,11 +9,15 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	csispec "github.com/container-storage-interface/spec/lib/go/csi"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
+
+// unstageTimeout limits how long the end of a pod waits for a driver that unstages.
+const unstageTimeout = 10 * time.Second
 
 // stagingDir is the folder where a driver stages a volume on this node.
 func (c *CSI) stagingDir(data csiData) string {
@@ -25,8 +29,18 @@ func (c *CSI) stagingDir(data csiData) string {
 	return filepath.Join(root, data.DriverName, fmt.Sprintf("%x", sum), "globalmount")
 }
 
+// stagingRecord is the record of a staged volume. It exists from before the first call that stages
+// the volume until after it is unstaged.
+func (c *CSI) stagingRecord(data csiData) string {
+	if data.Block {
+		return filepath.Join(c.RootDir, "plugins", "kubernetes.io", "csi", devicesDir, data.SpecVolID, "data", csiDataFile)
+	}
+	return filepath.Join(filepath.Dir(c.stagingDir(data)), csiDataFile)
+}
+
 // unmountCSI asks the drivers to unpublish the pod's volumes, and to unstage volumes that no other
-// pod of this node uses. A driver that hangs delays only its own volumes.
+// pod of this node uses. A driver that hangs delays only its own volumes. A volume that cannot be
+// unstaged does not delay the pod's end; Run tries again.
 func (m *Manager) unmountCSI(ctx context.Context, podUID types.UID, podDir string) error {
 	files, err := filepath.Glob(filepath.Join(podDir, volumesDir, csiPluginDir, "*", csiDataFile))
 	if err != nil || len(files) == 0 {
@@ -65,19 +79,54 @@ func (m *Manager) unmountCSIOne(ctx context.Context, file, podDir string) error 
 		return err
 	}
 	m.CSI.forgetCondition(target)
-	persistent := data.LifecycleMode == storagev1.VolumeLifecyclePersistent
-	err = m.CSI.staging.do(ctx, data.volumeName(), csiTimeout, func(ctx context.Context) error {
-		if persistent && driver.capabilities[stageCapability] && !m.CSI.records.usedByOthers(file, data) {
-			if err := m.CSI.unstage(ctx, driver, data); err != nil {
-				return err // keep the record, so that the next attempt repeats the call
-			}
+	// A volume staged by a version of knarr without such records gets one.
+	if data.Published && data.LifecycleMode == storagev1.VolumeLifecyclePersistent && driver.capabilities[stageCapability] {
+		if err := m.CSI.records.stage(m.CSI.stagingRecord(data), data); err != nil {
+			return err
 		}
-		return m.CSI.records.remove(file)
-	})
-	if err == nil && persistent && m.CSI.Released != nil {
-		m.CSI.Released()
 	}
-	return err
+	if err := m.CSI.records.remove(file); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, unstageTimeout)
+	defer cancel()
+	m.CSI.unstageUnused(ctx, data)
+	return nil
+}
+
+// unstageUnused unstages a volume if it is staged and no pod uses it.
+func (c *CSI) unstageUnused(ctx context.Context, data csiData) {
+	record := c.stagingRecord(data)
+	err := c.staging.do(ctx, data.volumeName(), csiTimeout, func(ctx context.Context) error {
+		if !c.records.isStaged(record) || c.records.usedByOthers("", data) {
+			return nil
+		}
+		driver, err := c.driver(data.DriverName)
+		if err != nil {
+			return err
+		}
+		if err := c.unstage(ctx, driver, data); err != nil {
+			return err
+		}
+		return c.records.remove(record)
+	})
+	switch {
+	case err == nil && c.Released != nil:
+		c.Released()
+	case err != nil && !errors.Is(ctx.Err(), context.Canceled):
+		c.Log.Warn("cannot unstage a volume that no pod uses; trying again", "driver", data.DriverName, "volume", data.VolumeHandle, "error", err)
+	}
+}
+
+// unstageAll unstages the volumes that no pod uses, such as those of a process that was killed.
+func (c *CSI) unstageAll(ctx context.Context) {
+	var unstaging sync.WaitGroup
+	defer unstaging.Wait()
+	for _, data := range c.records.unused() {
+		if _, err := c.driver(data.DriverName); err == nil {
+			unstaging.Go(func() { c.unstageUnused(ctx, data) })
+		}
+	}
 }
 
 func (c *CSI) unstage(ctx context.Context, driver *csiDriver, data csiData) error {
@@ -91,9 +140,6 @@ func (c *CSI) unstage(ctx context.Context, driver *csiDriver, data csiData) erro
 	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if !data.Block {
-		_ = os.Remove(filepath.Dir(dir))
-	}
 	return nil
 }
 
@@ -103,5 +149,5 @@ func (c *CSI) VolumesInUse() []string {
 	if c == nil {
 		return nil
 	}
-	return c.records.persistent()
+	return c.records.attached()
 }

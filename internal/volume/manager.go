@@ -75,8 +75,9 @@ type mounted struct {
 	pod  *corev1.Pod
 	dir  string
 	gone bool
-	// CSI volumes, by name, that their driver wants to be published repeatedly, or that may grow
-	republish, growing map[string]bool
+	// CSI volumes, by name, that this process has published, that their driver wants to be
+	// published repeatedly, or that may grow
+	published, republish, growing map[string]bool
 }
 
 // current returns the pod and its folder. gone means that its volumes are being unmounted.
@@ -165,7 +166,7 @@ func (m *Manager) entry(pod *corev1.Pod, podDir string) (*mounted, error) {
 	m.mu.Lock()
 	known := m.pods[pod.UID]
 	if known == nil {
-		known = &mounted{shown: map[string]payload{}, republish: map[string]bool{}, growing: map[string]bool{}}
+		known = &mounted{shown: map[string]payload{}, published: map[string]bool{}, republish: map[string]bool{}, growing: map[string]bool{}}
 		m.pods[pod.UID] = known
 	}
 	m.mu.Unlock()
