@@ -28,6 +28,7 @@ beside test/integration ./harness ./crd
 beside test/operators ./withserver
 beside test/field . ./writer
 beside test/envtest .
+beside test/csi ./...
 beside examples/operator-test .
 beside runtime ./cni ./containerd ./pack
 beside hack/release .

@@ -9,7 +9,7 @@ make --no-print-directory runtime
 packages=(./internal/... ./cmd/... ./knarrtest/... ./hack/... ./examples/...)
 count() { "$@" | wc -l; }
 echo "progress: packages $(count go list "${packages[@]}")"
-echo "progress: packages 5" # runtime's, test/arch, test/docs, examples/operator-test
+echo "progress: packages 6" # runtime's, test/arch, test/docs, test/csi, examples/operator-test
 echo "progress: packages $(count go list -C test/compare . ./apidiff ./report)"
 
 echo "progress: compiling for the race detector"
@@ -26,5 +26,6 @@ export CGO_ENABLED=0
 # results.
 go test -vet=off -json -count=1 ./test/arch ./test/docs || status=1
 go test -C test/compare -vet=off -json -timeout 10m . ./apidiff ./report || status=1
+go test -C test/csi -vet=off -json -timeout 10m ./driver || status=1
 go test -C examples/operator-test -vet=off -json -timeout 10m . || status=1
 exit $status
