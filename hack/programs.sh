@@ -12,4 +12,4 @@ test/conformance/images/images.sh "${CONFORMANCE_IMAGES:-$cache/images}" "${CONF
 echo "progress: compiling the programs of e2e"
 mkdir -p .cache/e2e
 go build -C test/interop -v -ldflags '-s -w' -o "$PWD/.cache/e2e/" helm.sh/helm/v4/cmd/helm ./controller
-go build -C test/csi -v -ldflags '-s -w' -o "$PWD/.cache/e2e/" ./csi
+go build -C test/csi -v -ldflags '-s -w' -o "$PWD/.cache/e2e/" ./csitest

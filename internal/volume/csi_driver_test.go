@@ -233,13 +233,18 @@ func TestAVolumeThatCannotBeUnstagedDoesNotDelayItsPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A new process finds the volume by its record.
-	b.CSI.records = &csiRecords{rootDir: b.CSI.RootDir}
-	b.CSI.unstageAll(t.Context())
+	next := NewCSI(b.CSI.CSIOptions)
+	defer next.closeAll()
+	next.unstageAll(t.Context()) // the driver is not there yet
+	if err := next.RegisterDriver(t.Context(), "disk.example.com", driver.socket, diskSocket, []string{"1.0.0"}); err != nil {
+		t.Fatal(err)
+	}
+	next.unstageAll(t.Context())
 	driver.mu.Lock()
 	driver.unstaging = nil
 	driver.mu.Unlock()
-	b.CSI.unstageAll(t.Context())
-	b.CSI.unstageAll(t.Context())
+	next.unstageAll(t.Context())
+	next.unstageAll(t.Context())
 	if got, want := driver.takeCalls(), "stage publish unpublish unstage unstage unstage"; got != want {
 		t.Errorf("the driver was called with %q, want %q", got, want)
 	}

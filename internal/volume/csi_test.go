@@ -30,7 +30,7 @@ import (
 // disk is a CSI driver that keeps volumes in folders and records its calls.
 type disk struct {
 	csispec.UnimplementedNodeServer
-	dir string
+	dir, socket string
 
 	mu        sync.Mutex // guards what follows
 	calls     []string
@@ -227,7 +227,8 @@ func startDriver(t *testing.T, b *bench) *disk {
 		t.Fatal(err)
 	}
 	go func() { _ = server.Serve(listener) }()
-	if err := b.CSI.RegisterDriver(t.Context(), "disk.example.com", listener.Addr().String(), diskSocket, []string{"1.0.0"}); err != nil {
+	driver.socket = listener.Addr().String()
+	if err := b.CSI.RegisterDriver(t.Context(), "disk.example.com", driver.socket, diskSocket, []string{"1.0.0"}); err != nil {
 		t.Fatal(err)
 	}
 	return driver

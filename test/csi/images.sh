@@ -4,7 +4,7 @@
 # of busybox, if it is there; see ../conformance/images.
 set -euo pipefail
 out=$(realpath -m "$1") bin=$(realpath "$2") knarr=$(realpath "$3")
-programs=(csi csi-attacher csi-snapshotter snapshot-controller)
+programs=(csitest csi-attacher csi-snapshotter snapshot-controller)
 key=$( (cat "$0"; cd "$bin" && cat "${programs[@]}") | sha256sum | cut -d' ' -f1)
 [ "$(cat "$out/.csi" 2>/dev/null)" != "$key" ] || exit 0
 root=$out/roots/csi
@@ -21,11 +21,11 @@ image() { # image NAME:VERSION ENTRYPOINT…
 if [ -d "$out/roots/busybox" ]; then
   "$knarr" image build --output "$out/csi-busybox.tar" --tag registry.k8s.io/e2e-test-images/busybox:1.36.1-1 --cmd sh "$out/roots/busybox"
 fi
-image hostpathplugin:v1.17.1 /csi driver
-image csi-node-driver-registrar:v2.16.0 /csi registrar
-image csi-provisioner:v6.1.1 /csi provisioner
-image csi-resizer:v2.1.0 /csi resizer
-image livenessprobe:v2.18.0 /csi livenessprobe
+image hostpathplugin:v1.17.1 /csitest driver
+image csi-node-driver-registrar:v2.16.0 /csitest registrar
+image csi-provisioner:v6.1.1 /csitest provisioner
+image csi-resizer:v2.1.0 /csitest resizer
+image livenessprobe:v2.18.0 /csitest livenessprobe
 image csi-attacher:v4.11.0 /csi-attacher
 image csi-snapshotter:v8.5.0 /csi-snapshotter
 image snapshot-controller:v8.5.0 /snapshot-controller

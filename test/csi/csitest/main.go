@@ -1,6 +1,8 @@
-// Command csi is a CSI driver for tests and the programs that run beside it:
+// Command csitest is a CSI driver for tests and the programs that run beside it:
 //
-//	csi driver|registrar|provisioner|resizer|livenessprobe FLAGS
+//	csitest driver|registrar|provisioner|resizer|livenessprobe FLAGS
+//
+// Manifests of drivers mount a folder at /csi, so an image cannot have a program of that name.
 package main
 
 import (
