@@ -25,6 +25,7 @@ type Metrics struct {
 	workerSeconds, cgroupSeconds, storage *prometheus.HistogramVec
 	podStart, podStartTotal, statusSync   prometheus.Histogram
 	startedPods, startedPodErrors         prometheus.Counter
+	mappedPods, mappedPodErrors           prometheus.Counter // pods with a user namespace of their own
 	startedContainers, containerErrors    *prometheus.CounterVec
 	evictions, preemptions                *prometheus.CounterVec
 	requests                              *prometheus.CounterVec
@@ -108,6 +109,8 @@ func (m *Metrics) pods() {
 		[]float64{0.010, 0.050, 0.100, 0.500, 1, 5, 10, 20, 30, 45, 60}).WithLabelValues().(prometheus.Histogram)
 	m.startedPods = m.counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started").WithLabelValues()
 	m.startedPodErrors = m.counter("kubelet_started_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods").WithLabelValues()
+	m.mappedPods = m.counter("kubelet_started_user_namespaced_pods_total", "[ALPHA] Cumulative number of pods with user namespaces started").WithLabelValues()
+	m.mappedPodErrors = m.counter("kubelet_started_user_namespaced_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods with user namespaces").WithLabelValues()
 	m.startedContainers = m.counter("kubelet_started_containers_total", "[ALPHA] Cumulative number of containers started", "container_type")
 	m.containerErrors = m.counter("kubelet_started_containers_errors_total", "[ALPHA] Cumulative number of errors when starting containers", "container_type", "code")
 	m.rejections = m.counter("kubelet_admission_rejections_total", "[ALPHA] Cumulative number pod admission rejections by the Kubelet.", "reason")
@@ -147,11 +150,19 @@ func (m *Metrics) Stepped(operation string, took time.Duration) {
 	m.workerSeconds.WithLabelValues(operation).Observe(took.Seconds())
 }
 
-// PodMade counts a sandbox that was made, or could not be.
-func (m *Metrics) PodMade(err error) {
+// PodMade counts a sandbox that was made, or could not be. mapped reports whether the pod has a
+// user namespace of its own.
+func (m *Metrics) PodMade(mapped bool, err error) {
 	m.startedPods.Inc()
-	if err != nil {
-		m.startedPodErrors.Inc()
+	if mapped {
+		m.mappedPods.Inc()
+	}
+	if err == nil {
+		return
+	}
+	m.startedPodErrors.Inc()
+	if mapped {
+		m.mappedPodErrors.Inc()
 	}
 }
 
@@ -165,11 +176,16 @@ func (m *Metrics) PodRunning(sinceSeen, sinceCreated time.Duration) {
 func (m *Metrics) StatusSynced(took time.Duration) { m.statusSync.Observe(took.Seconds()) }
 
 // ContainerStarted counts the start of a container. kind is "container", "init_container" or
-// "ephemeral_container"; code is the reason of a failure, or "".
-func (m *Metrics) ContainerStarted(kind, code string) {
+// "ephemeral_container"; code is the reason of a failure, or "". As upstream, a failure also counts
+// for the pod if it has a user namespace of its own (mapped).
+func (m *Metrics) ContainerStarted(mapped bool, kind, code string) {
 	m.startedContainers.WithLabelValues(kind).Inc()
-	if code != "" {
-		m.containerErrors.WithLabelValues(kind, code).Inc()
+	if code == "" {
+		return
+	}
+	m.containerErrors.WithLabelValues(kind, code).Inc()
+	if mapped {
+		m.mappedPodErrors.Inc()
 	}
 }
 

@@ -91,12 +91,13 @@ type Metrics interface {
 	Probed(t probe.Target, kind probe.Kind, r probe.Result, took time.Duration)
 	// Stepped measures one step of the worker: "create", "sync" or "kill".
 	Stepped(operation string, took time.Duration)
-	// PodMade counts an attempt to make a sandbox.
-	PodMade(err error)
+	// PodMade counts an attempt to make a sandbox. mapped reports whether the pod has a user
+	// namespace of its own.
+	PodMade(mapped bool, err error)
 	// PodRunning measures the start of a pod, since the worker was made and since its creation.
 	PodRunning(sinceSeen, sinceCreated time.Duration)
 	// ContainerStarted counts an attempt to start a container. code is the reason of a failure.
-	ContainerStarted(kind, code string)
+	ContainerStarted(mapped bool, kind, code string)
 	// Volumes measures MountVolumes and UnmountVolumes.
 	Volumes(operation string, pod *corev1.Pod, took time.Duration, err error)
 }

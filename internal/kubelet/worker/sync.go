@@ -250,7 +250,7 @@ func (w *Worker) makeSandbox(ctx context.Context, p *plan) {
 		dead = append(dead, s.Id)
 	}
 	w.sandboxConfig.Metadata.Attempt = attempt
-	config, handler := w.sandboxConfig, w.handler
+	config, handler, mapped := w.sandboxConfig, w.handler, mapsUsers(w.pod)
 	if len(dead) > 0 {
 		w.event(corev1.EventTypeNormal, "SandboxChanged", "Starting", "Pod sandbox changed, it will be killed and re-created.")
 	}
@@ -268,7 +268,7 @@ func (w *Worker) makeSandbox(ctx context.Context, p *plan) {
 		}
 		failpoint.Here("sandbox-create")
 		id, err := w.Runtime.RunPodSandbox(ctx, config, handler)
-		w.Metrics.PodMade(err)
+		w.Metrics.PodMade(mapped, err)
 		if err != nil {
 			return fail("create", err)
 		}
@@ -392,7 +392,7 @@ func (w *Worker) startContainer(ctx context.Context, st start, sandbox *pleg.San
 	options := w.containerOptions(pod, c, st, image, ips)
 	w.run(ctx, key, func(ctx context.Context) func() {
 		reason, err := w.create(ctx, pod, c, sandbox.Id, config, options)
-		w.Metrics.ContainerStarted(kindOf(pod, c.Name), reason)
+		w.Metrics.ContainerStarted(mapsUsers(pod), kindOf(pod, c.Name), reason)
 		return func() {
 			if err == nil {
 				delete(w.problems, c.Name)

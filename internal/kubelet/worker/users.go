@@ -32,9 +32,14 @@ type UserNamespaces struct {
 	taken map[types.UID]uint32
 }
 
+// mapsUsers reports whether the pod has a user namespace of its own.
+func mapsUsers(pod *corev1.Pod) bool {
+	return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers
+}
+
 // Of returns the pod's mapping; nil if the pod uses the host's users.
 func (u *UserNamespaces) Of(pod *corev1.Pod) (*runtimeapi.UserNamespace, error) {
-	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
+	if !mapsUsers(pod) {
 		return nil, nil
 	}
 	u.mu.Lock()
