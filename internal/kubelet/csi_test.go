@@ -2,21 +2,14 @@ package kubelet
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/grpc"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
-
-	"github.com/knarr-project/knarr/internal/kubelet/stats"
-	"github.com/knarr-project/knarr/internal/volume"
 )
 
 // registrar announces a CSI driver.
@@ -90,29 +83,4 @@ func TestCSIDriversRegisterInTheFolderOfAllPlugins(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("deregister disk.example.com disk-reg.sock")
-}
-
-func TestTheConditionOfAVolumeIsAMetric(t *testing.T) {
-	yes, no := true, false
-	for _, c := range []struct {
-		abnormal *bool
-		want     string
-	}{{nil, "none"}, {&no, "0"}, {&yes, "1"}} {
-		metrics := make(chan prometheus.Metric, 20)
-		newVolumeStats(nil).collect(metrics, stats.ClaimUsage{Namespace: "ns", Usage: volume.Usage{Claim: "data", Abnormal: c.abnormal}})
-		close(metrics)
-		got := "none"
-		for m := range metrics {
-			if strings.Contains(m.Desc().String(), `"kubelet_volume_stats_health_status_abnormal"`) {
-				var out dto.Metric
-				if err := m.Write(&out); err != nil {
-					t.Fatal(err)
-				}
-				got = fmt.Sprint(out.GetGauge().GetValue())
-			}
-		}
-		if got != c.want {
-			t.Errorf("the metric is %s, want %s", got, c.want)
-		}
-	}
 }
