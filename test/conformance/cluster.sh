@@ -81,15 +81,14 @@ fill() {
 # reaps what loses its parent; when it ends, the kernel ends the rest.
 space() {
   local var=$state/$1-var
-  mkdir -p "$var/upper" "$var/work" "$var/kubelet"
+  mkdir -p "$var/upper" "$var/work" "$var/lib"
   unshare --net --uts --mount --pid --fork --mount-proc bash -c '
     mount --make-rshared / # pods may share their mounts with the node, as on a machine
     hostname "$2"
     ip link set lo up
-    # Files below /var are the node'"'"'s own. Pods'"'"' folders cannot lie on an overlay.
+    # Files below /var are the node'"'"'s own. /var/lib is empty, so that the kubelet'"'"'s folder is free.
     mount -t overlay overlay -o "lowerdir=/var,upperdir=$1/upper,workdir=$1/work" /var
-    mkdir -p /var/lib/kubelet
-    mount --bind "$1/kubelet" /var/lib/kubelet
+    mount --bind "$1/lib" /var/lib
     : >"$1/made"
     trap "" INT HUP
     while :; do sleep 3600 & wait; done' space "$var" "$2" &
@@ -116,21 +115,23 @@ cluster_start() {
   "${enter_b[@]}" ip link set cable up
   "${enter_a[@]}" ip route add default via 192.168.77.2
 
-  # A nearly full disk must not cause evictions or the removal of images.
-  local any_disk=(--eviction-hard 'memory.available<100Mi' --image-gc-high-threshold 100)
+  # A nearly full disk must not cause evictions or the removal of images. Some tests look for the
+  # kubelet's folder, or for a process of this name, on a node.
+  local settings=(--eviction-hard 'memory.available<100Mi' --image-gc-high-threshold 100 --kubelet-dir /var/lib/kubelet)
+  local as_kubelet=(bash -c 'exec -a kubelet "$@"' launch "$knarr")
   # One test waits until a list's continue token has expired. With the default of five minutes that
   # takes nine.
   mirror a
-  launch a "$cache/knarr.log" "$knarr" up --data-dir "$state/a" --cgroup-root "$cgroup-a" --node-name node-1 --advertise-address 192.168.77.1 \
-    "${any_disk[@]}" --compaction-interval "${COMPACTION:-30s}"
+  launch a "$cache/knarr.log" "${as_kubelet[@]}" up --data-dir "$state/a" --cgroup-root "$cgroup-a" --node-name node-1 --advertise-address 192.168.77.1 \
+    "${settings[@]}" --compaction-interval "${COMPACTION:-30s}"
   wait_for 60 "knarr up" grep -q '^ready' "$cache/knarr.log"
   fill a
   [ "${NODES:-2}" = 2 ] || return 0
   mirror b
   local token
   token=$("${enter_a[@]}" "$knarr" token create --data-dir "$state/a" --advertise-address 192.168.77.1 2>/dev/null)
-  launch b "$cache/knarr-2.log" "$knarr" node --data-dir "$state/b" --cgroup-root "$cgroup-b" --node-name node-2 --advertise-address 192.168.77.2 \
-    --join https://192.168.77.1:6443 --token "$token" "${any_disk[@]}"
+  launch b "$cache/knarr-2.log" "${as_kubelet[@]}" node --data-dir "$state/b" --cgroup-root "$cgroup-b" --node-name node-2 --advertise-address 192.168.77.2 \
+    --join https://192.168.77.1:6443 --token "$token" "${settings[@]}"
   wait_for 60 "knarr node" grep -q '^ready' "$cache/knarr-2.log"
   fill b
 }
