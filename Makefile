@@ -72,8 +72,9 @@ e2e: ## real clusters with real containers on this machine; as root
 conformance: build ## the official suite on a cluster of two nodes; half an hour
 #  FOCUS=regexp SKIP=regexp  tests whose names match, or do not
 #  LABELS=filter             another part of upstream's suite, such as 'sig-node && !Conformance'
+#  LIST='node storage'       the tests in these lists of test/conformance; all must pass
 #  PROCS=8                   how many tests at a time
-	./test/conformance/run.sh
+	./test/conformance/run.sh $(if $(LIST),--list $(LIST:%=test/conformance/%.txt))
 
 critest: build ## the validation suite of container runtimes, against the included one; four minutes
 #  FOCUS=regexp SKIP=regexp  tests whose names match, or do not

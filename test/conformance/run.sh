@@ -7,16 +7,18 @@
 #   LABELS=filter run.sh                     the tests that the label filter selects, in Ginkgo's
 #                                            syntax, instead of the conformance tests; for example
 #                                            LABELS='sig-storage && !Conformance'
-#   run.sh --list FILE…                      the tests named in the files, one name per line ('#'
-#                                            begins a comment); all of them must pass
+#   run.sh --list FILE…                      the tests named in the files, one full name per line
+#                                            ('#' begins a comment); all of them must pass
+#   KNOWN=1                                  also the tests of fails-upstream.txt, which otherwise
+#                                            run only if a list names them
 #   SERIAL=no|only                           without the serial part, or nothing else
 #   NODES=1                                  one node instead of two; two tests need two
 #   COMPACTION=5m                            how often the API server compacts old revisions
 #                                            (default: 30s)
 #   KEEP=1                                   leaves the cluster running
 #
-# It writes .cache/conformance/{results.md,junit.xml,e2e.log,knarr.log} and prints one line
-# "conformance: N passed, M failed".
+# It writes .cache/conformance/{results.md,passed.txt,e2e.log,knarr.log} and the suite's JUnit files
+# in .cache/conformance/results, and prints one line "conformance: N passed, M failed".
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=$PWD/.cache/conformance
@@ -75,17 +77,24 @@ ginkgo() { # ginkgo PROCS FILTER EXTRA…
 }
 : >"$cache/e2e.log"
 mkdir "$state/tmp"
+# names prints the names in lists; pattern makes one regular expression of names.
+names() { cat "$@" | grep -vE '^[[:space:]]*(#|$)' || true; }
+pattern() { sed -E 's/[][().*+?{}|^$\\]/\\&/g' | paste -sd'|' -; }
 extra=()
 [ -z "${SKIP:-}" ] || extra+=(--skip="$SKIP")
+parallel=yes serial=yes
+case "${SERIAL:-}" in no) serial=no ;; only) parallel=no ;; esac
 if [ ${#lists[@]} -gt 0 ]; then
-  # Names may contain special characters, so the focus is an alternation of quoted names.
-  total=$(cat "${lists[@]}" | grep -cvE '^\s*(#|$)')
-  focus=$(cat "${lists[@]}" | grep -vE '^\s*(#|$)' | sed -E 's/[][().*+?{}|^$\\]/\\&/g' | paste -sd'|' -)
-  ginkgo "${PROCS:-8}" "${labels:+$labels && }!Serial" --focus="$focus" "${extra[@]}"
+  total=$(names "${lists[@]}" | wc -l)
+  extra+=(--focus="($(names "${lists[@]}" | pattern))$")
+  # Each part of the run costs seconds, also without tests.
+  names "${lists[@]}" | grep -F '[Serial]' >/dev/null || serial=no
+  names "${lists[@]}" | grep -vF '[Serial]' >/dev/null || parallel=no
 else
   [ -z "${FOCUS:-}" ] || extra+=(--focus="$FOCUS")
-  [ "${SERIAL:-}" = only ] || ginkgo "${PROCS:-8}" "${labels:+$labels && }!Serial" "${extra[@]}"
-  [ "${SERIAL:-}" = no ] || ginkgo 1 "${labels:+$labels && }Serial" "${extra[@]}"
+  [ "${KNOWN:-}" = 1 ] || extra+=(--skip="($(names test/conformance/fails-upstream.txt | pattern | sed -E 's/ \\\*(\||$)/ .*\1/g'))$")
 fi
+[ $parallel = no ] || ginkgo "${PROCS:-8}" "${labels:+$labels && }!Serial" "${extra[@]}"
+[ $serial = no ] || ginkgo 1 "${labels:+$labels && }Serial" "${extra[@]}"
 (cd test/conformance && GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0 go run ./report "$cache/results" "$cache/results.md" "${lists[@]}")
 exit $status

@@ -1,6 +1,7 @@
 // Report DIR OUT [LIST]... reads the JUnit files of the suite in DIR. It writes a table of passed,
-// failed and not run tests by SIG to OUT (Markdown), and prints one line. Every test named in a
-// LIST must have run and passed.
+// failed and not run tests by SIG to OUT (Markdown), the full names of the passed tests to
+// passed.txt beside OUT, ready for a list, and prints one line. Every test named in a LIST must
+// have run and passed.
 package main
 
 import (
@@ -30,8 +31,10 @@ type row struct{ passed, failed, notRun int }
 
 var (
 	prefix = regexp.MustCompile(`^\[It\] `)
-	labels = regexp.MustCompile(`\s*\[(Conformance|NodeConformance|Slow|Serial|Disruptive|sig-[a-z-]+|Feature:[^\]]+|FeatureGate:[^\]]+|MinimumKubeletVersion:[^\]]+|LinuxOnly|Alpha|Beta)\]`)
-	sig    = regexp.MustCompile(`\[(sig-[a-z-]+)\]`)
+	// JUnit names end in version constraints, which are no part of a test's name.
+	constraint = regexp.MustCompile(` \[kubelet: \[[^\]]*\]\]$`)
+	labels     = regexp.MustCompile(`\s*\[(Conformance|NodeConformance|Slow|Serial|Disruptive|sig-[a-z-]+|Feature:[^\]]+|FeatureGate:[^\]]+|MinimumKubeletVersion:[^\]]+|LinuxOnly|Alpha|Beta)\]`)
+	sig        = regexp.MustCompile(`\[(sig-[a-z-]+)\]`)
 )
 
 func main() {
@@ -82,6 +85,10 @@ func run(dir, out string, lists []string) error {
 	if err := os.WriteFile(out, []byte(markdown(table, failed, passed)), 0o644); err != nil {
 		return err
 	}
+	names := filepath.Join(filepath.Dir(out), "passed.txt")
+	if err := os.WriteFile(names, []byte(strings.Join(append(passed, ""), "\n")), 0o644); err != nil {
+		return err
+	}
 	for _, name := range failed {
 		fmt.Println("[FAIL]", name)
 	}
@@ -115,7 +122,7 @@ func read(dir string) (map[string]string, error) {
 				if !prefix.MatchString(c.Name) {
 					continue
 				}
-				name := prefix.ReplaceAllString(c.Name, "")
+				name := constraint.ReplaceAllString(prefix.ReplaceAllString(c.Name, ""), "")
 				if old := status[name]; old == "" || old == "skipped" {
 					status[name] = c.Status
 				}
