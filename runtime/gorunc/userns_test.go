@@ -43,7 +43,7 @@ func TestTheReaperLeavesTheHelperOfAUserNamespaceAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = sandbox.Process.Kill(); _ = sandbox.Wait() }()
-	for range 50 {
+	for i := 0; i < 50; i++ {
 		spec := &specs.Spec{Root: &specs.Root{Path: "/"}, Linux: &specs.Linux{
 			CgroupsPath: "/knarr-test/x",
 			Namespaces:  []specs.LinuxNamespace{{Type: specs.UserNamespace, Path: fmt.Sprintf("/proc/%d/ns/user", sandbox.Process.Pid)}},
