@@ -81,6 +81,12 @@ critest: build ## the validation suite of container runtimes, against the includ
 #  PARALLEL=4                how many tests at a time
 	./test/critest/run.sh
 
+node-suite: build ## upstream's node suite, with our node agent in place of the kubelet
+#  FOCUS=regexp SKIP=regexp  tests whose names match, or do not
+#  LABELS=filter             the default is 'NodeConformance && !Serial'
+#  PROCS=4                   how many tests at a time
+	./test/conformance/node.sh
+
 chaos: build ## servers killed, restarted and compacted under load, against a model
 #  HISTORIES=2000  how many to make
 #  SEED=n          the same choices as in another run
