@@ -7,6 +7,11 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/knarr-project/knarr/internal/kubelet/fake"
 )
 
 func TestAStaticPodSurvivesARestartOfTheNodeAgent(t *testing.T) {
@@ -50,5 +55,50 @@ func TestTheFolderOfARemovedPodGoesAtTheNextStart(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(b.cfg.RootDir, "pods", string(one.UID))); err != nil {
 		t.Errorf("the folder of a pod that runs: %v", err)
+	}
+}
+
+// TestAnInterruptedStartDoesNotFailAPod: containerd gives up the start of a container when the node
+// agent is killed meanwhile, and shows the container as ended.
+func TestAnInterruptedStartDoesNotFailAPod(t *testing.T) {
+	broken := true
+	b := newBench(t, func(b *bench) {
+		b.cri.Behave = func(*runtimeapi.ContainerConfig) fake.Behavior {
+			if broken {
+				return fake.Behavior{StartErr: errors.New("context canceled")}
+			}
+			return fake.Behavior{}
+		}
+	})
+	b.stop()
+	one := b.create(pod("one", never))
+	labels := map[string]string{
+		"io.kubernetes.pod.name": one.Name, "io.kubernetes.pod.namespace": one.Namespace, "io.kubernetes.pod.uid": string(one.UID),
+		"io.kubernetes.container.name": "main",
+	}
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: one.Name, Namespace: one.Namespace, Uid: string(one.UID)}, Labels: labels,
+	}
+	sandbox, err := b.cri.RunPodSandbox(t.Context(), config, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := b.cri.CreateContainer(t.Context(), sandbox, &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: &runtimeapi.ImageSpec{Image: "image"}, Labels: labels,
+	}, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.cri.StartContainer(t.Context(), id); err == nil {
+		t.Fatal("the container has started")
+	}
+	broken = false
+	b.start()
+	p := b.await("one", "ready or failed", func(p *corev1.Pod) bool { return ready(p) || p.Status.Phase == corev1.PodFailed })
+	if c := p.Status.ContainerStatuses; !ready(p) || c[0].RestartCount != 0 {
+		t.Errorf("pod: %s", summary(p))
+	}
+	if _, containers := b.cri.Counts(); containers != 1 {
+		t.Errorf("%d containers, want only the new one", containers)
 	}
 }

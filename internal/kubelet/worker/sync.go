@@ -28,6 +28,7 @@ func (w *Worker) sync(ctx context.Context) time.Time {
 		w.stage = Terminating
 		return time.Time{}
 	}
+	w.removeInterrupted(ctx)
 	w.watchProbes(ctx)
 	if look, busy := w.restartAllStep(ctx); busy {
 		return look

@@ -94,6 +94,7 @@ type Worker struct {
 	ending        ending
 	plan          *plan
 	deleted       bool // the API has confirmed the deletion
+	interrupted   []*pleg.Container
 	// unpublished is the time since when the API's status is out of date on purpose.
 	unpublished time.Time
 	// overwritten means that another writer has changed the API's status. republished is the time
@@ -135,6 +136,7 @@ func New(d *Deps, pod *corev1.Pod, observed *pleg.Observed) *Worker {
 	w.probes = &probe.Set{
 		Prober: d.Prober, Changed: func() { w.post(func() {}) }, Unhealthy: w.unhealthy, Count: d.Metrics.Probed,
 	}
+	w.adoptStarts()
 	w.adoptResources()
 	w.adoptRestart()
 	w.updateView()
