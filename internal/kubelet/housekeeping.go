@@ -43,6 +43,7 @@ func (k *Kubelet) sourcesReady() {
 	}
 	if first {
 		k.sweep(k.ctx, 0) // every folder is of an earlier run
+		k.linkLogs()
 	}
 	k.devices.retain()
 }
