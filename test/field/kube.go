@@ -46,7 +46,21 @@ func (c *cluster) kubectlWith(stdin string, args ...string) (string, error) {
 	cmd := c.server.space.command(knarr, append([]string{"kubectl"}, args...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &complaint
-	if err := cmd.Run(); err != nil {
+	cmd.WaitDelay = time.Second // nsenter's child has the pipes, too
+	err := cmd.Start()
+	if err == nil {
+		ended := make(chan struct{})
+		go func() {
+			select {
+			case <-stopped:
+				_ = cmd.Process.Kill()
+			case <-ended:
+			}
+		}()
+		err = cmd.Wait()
+		close(ended)
+	}
+	if err != nil {
 		return out.String(), fmt.Errorf("kubectl %s: %w: %s%s", strings.Join(args, " "), err, out.String(), complaint.String())
 	}
 	return strings.TrimSpace(out.String()), nil
