@@ -280,6 +280,16 @@ func killAndWait(container *libcontainer.Container) error {
 	return errors.New("container init still running")
 }
 
+// Ps lists the processes of a container. containerd asks when it starts, for every container.
+func (r *Runc) Ps(_ context.Context, id string) ([]int, error) {
+	container, err := r.find(id)
+	if err != nil {
+		return nil, r.logged(err)
+	}
+	pids, err := container.Processes()
+	return pids, r.logged(err)
+}
+
 func (r *Runc) status(id string) (*libcontainer.Container, libcontainer.Status, error) {
 	container, err := r.find(id)
 	if err != nil {
@@ -317,8 +327,6 @@ func (r *Runc) Update(ctx context.Context, id string, resources *specs.LinuxReso
 func (r *Runc) Pause(ctx context.Context, id string) error { return r.program().Pause(ctx, id) }
 
 func (r *Runc) Resume(ctx context.Context, id string) error { return r.program().Resume(ctx, id) }
-
-func (r *Runc) Ps(ctx context.Context, id string) ([]int, error) { return r.program().Ps(ctx, id) }
 
 func (r *Runc) Checkpoint(ctx context.Context, id string, opts *CheckpointOpts, actions ...CheckpointAction) error {
 	return r.program().Checkpoint(ctx, id, opts, actions...)
