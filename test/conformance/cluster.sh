@@ -72,7 +72,7 @@ fill() {
   for archive in "$images"/*.tar; do
     "${enter[@]}" "$knarr" image load --data-dir "$state/$1" "$archive" >/dev/null
   done
-  for image in e2e-test-images/kitten:1.8 pause:3.10.2; do
+  for image in e2e-test-images/kitten:1.8 pause:3.10.2 ${csi:+sig-storage/csi-snapshotter:v8.5.0}; do
     "${enter[@]}" "$knarr" image push --data-dir "$state/$1" "registry.k8s.io/$image" "127.0.0.1:5999/$image"
   done
 }

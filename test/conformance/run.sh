@@ -38,6 +38,16 @@ echo "progress: compiling upstream's suite"
 test/conformance/build.sh "$bin"
 echo "progress: making the suite's images"
 test/conformance/images/images.sh "$images" "$bin" "$knarr"
+csi= # whether CSI drivers and the snapshot controller are needed
+if [ ${#lists[@]} -gt 0 ]; then
+  ! grep -qE 'csi-hostpath|CSI Mock' "${lists[@]}" || csi=1
+elif [[ $labels = *storage* ]]; then
+  csi=1
+fi
+if [ -n "$csi" ]; then
+  test/csi/build.sh "$bin"
+  test/csi/images.sh "$images" "$bin" "$knarr"
+fi
 echo "progress: starting a cluster"
 
 state=$(mktemp -d "${TMPDIR:-/tmp}/kc-XXXXXX")
@@ -50,6 +60,7 @@ trap 'exit 130' INT TERM HUP
 cluster_start
 
 export KUBECONFIG=$state/a/kubeconfig
+[ -z "$csi" ] || "${enter_net[@]}" test/csi/snapshots.sh "$bin/kubectl"
 args=(--provider=skeleton --kubeconfig="$KUBECONFIG" --kubectl-path="$bin/kubectl" --report-dir="$cache/results" --node-os-distro=debian)
 status=0
 total= # number of tests to run, if known
