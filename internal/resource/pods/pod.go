@@ -180,22 +180,24 @@ func prepareEphemeralContainers(p, old *corev1.Pod) {
 	bumpPod(p, old)
 }
 
-// prepareResize keeps everything but the resources of the containers and of the pod.
+// prepareResize keeps everything but the resources of the containers and of the pod. It keeps other
+// lists of containers as they are: validateResize refuses them.
 func prepareResize(p, old *corev1.Pod) {
 	wanted := p.Spec
 	rest(p, old)
 	p.Spec.Resources = wanted.Resources
-	resize := func(containers, wanted []corev1.Container) {
-		places := containerPlaces(wanted)
-		for i := range containers {
-			if j, ok := places[containers[i].Name]; ok {
-				containers[i].Resources = wanted[j].Resources
-				containers[i].ResizePolicy = wanted[j].ResizePolicy
-			}
+	resize := func(containers, wanted []corev1.Container) []corev1.Container {
+		if !sameNames(containers, wanted) {
+			return wanted
 		}
+		for i := range containers {
+			containers[i].Resources = wanted[i].Resources
+			containers[i].ResizePolicy = wanted[i].ResizePolicy
+		}
+		return containers
 	}
-	resize(p.Spec.Containers, wanted.Containers)
-	resize(p.Spec.InitContainers, wanted.InitContainers)
+	p.Spec.Containers = resize(p.Spec.Containers, wanted.Containers)
+	p.Spec.InitContainers = resize(p.Spec.InitContainers, wanted.InitContainers)
 	bumpPod(p, old)
 }
 

@@ -3,6 +3,7 @@ package pods_test
 import (
 	"fmt"
 	"math/rand"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -271,6 +272,31 @@ func TestResizeChangesCPUAndMemoryOnly(t *testing.T) {
 	pod := old.DeepCopy()
 	pod.Spec.InitContainers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "cpu", RestartPolicy: corev1.RestartContainer}}
 	resourcetest.Expect(t, resize(pod, old), "must not be set to 'RestartContainer'", onlyInit, "non-sidecar init containers with a resize policy of RestartContainer cannot be resized")
+}
+
+func TestResizeKeepsTheContainersAndTheirOrder(t *testing.T) {
+	resize := rules.For(schema.GroupResource{Resource: "pods"}).Subresource["resize"]
+	old := podFrom(t, `{metadata: {name: a, namespace: b}, spec: {restartPolicy: Always, dnsPolicy: Default, terminationGracePeriodSeconds: 1,
+		initContainers: [{name: i, image: i}], containers: [{name: c, image: i}, {name: d, image: i}]}}`)
+	for name, c := range map[string]struct {
+		change func(*corev1.PodSpec)
+		want   []string
+	}{
+		"the same": {func(*corev1.PodSpec) {}, nil},
+		"renamed": {func(s *corev1.PodSpec) { s.Containers[0].Name, s.Containers[1].Name = "e", "f" }, []string{
+			"spec.containers[0].name: Forbidden: containers may not be renamed or reordered on resize", "spec.containers[1].name: Forbidden: containers may not be renamed or reordered on resize"}},
+		"reordered": {func(s *corev1.PodSpec) { slices.Reverse(s.Containers) }, []string{"spec.containers[0].name: Forbidden", "spec.containers[1].name: Forbidden"}},
+		"removed":   {func(s *corev1.PodSpec) { s.Containers = s.Containers[:1] }, []string{"spec.containers: Forbidden: containers may not be added or removed on resize"}},
+		"an init container renamed": {func(s *corev1.PodSpec) { s.InitContainers[0].Name = "j" }, []string{
+			"spec.initContainers[0].name: Forbidden: containers may not be renamed or reordered on resize"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := old.DeepCopy()
+			c.change(&pod.Spec)
+			resize.Prepare(pod, old)
+			resourcetest.Expect(t, resize.Validate(pod, old), c.want...)
+		})
+	}
 }
 
 // Pods with random content are valid or invalid, but never make validation panic.

@@ -337,6 +337,9 @@ func validateResize(p, old *corev1.Pod) field.ErrorList {
 	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support in-place resize")}
 	}
+	if errs := validateSameContainers(p, old); len(errs) > 0 {
+		return errs // the checks below compare containers by their place
+	}
 	errs := validatePod(p)
 	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
 		return append(errs, field.Forbidden(field.NewPath(""), "windows pods do not support in-place resize"))
@@ -365,6 +368,32 @@ func validateResize(p, old *corev1.Pod) field.ErrorList {
 		}
 	}
 	return errs
+}
+
+// validateSameContainers refuses a resize that adds, removes, renames or moves containers.
+func validateSameContainers(p, old *corev1.Pod) field.ErrorList {
+	var errs field.ErrorList
+	for _, list := range []struct {
+		name    string
+		is, was []corev1.Container
+	}{{"containers", p.Spec.Containers, old.Spec.Containers}, {"initContainers", p.Spec.InitContainers, old.Spec.InitContainers}} {
+		at := field.NewPath("spec", list.name)
+		if len(list.is) != len(list.was) {
+			errs = append(errs, field.Forbidden(at, "containers may not be added or removed on resize"))
+			continue
+		}
+		for i := range list.is {
+			if list.is[i].Name != list.was[i].Name {
+				errs = append(errs, field.Forbidden(at.Index(i).Child("name"), "containers may not be renamed or reordered on resize"))
+			}
+		}
+	}
+	return errs
+}
+
+// sameNames reports whether two lists have containers of the same names in the same order.
+func sameNames(a, b []corev1.Container) bool {
+	return slices.EqualFunc(a, b, func(a, b corev1.Container) bool { return a.Name == b.Name })
 }
 
 // validateNotRemoved refuses to remove a CPU or memory amount; it may only change.
