@@ -43,16 +43,16 @@ func makeEmpty(dir string, group *int64) error {
 	if err != nil {
 		return err
 	}
-	if err := setRootMode(fresh, group); err != nil {
+	if err := setRootMode(fresh, 0, group); err != nil {
 		return errors.Join(err, os.Remove(fresh))
 	}
 	return os.Rename(fresh, dir)
 }
 
-// setRootMode sets the mode of a volume's root folder: 0777, and with an fsGroup also its group and
-// setgid.
-func setRootMode(dir string, group *int64) error {
-	if err := os.Chmod(dir, 0o777); err != nil {
+// setRootMode sets the mode of a volume's root folder: 0777 and bits, and with an fsGroup also its
+// group and setgid.
+func setRootMode(dir string, bits fs.FileMode, group *int64) error {
+	if err := os.Chmod(dir, 0o777|bits); err != nil {
 		return err
 	}
 	if group == nil {
@@ -75,7 +75,7 @@ func (m *Manager) memoryDir(pod *corev1.Pod, limit *resource.Quantity, dir strin
 		return err
 	}
 	failpoint.Here("tmpfs-mounted")
-	return setRootMode(dir, fsGroup(pod))
+	return setRootMode(dir, fs.ModeSticky, fsGroup(pod))
 }
 
 func (m *Manager) memorySize(pod *corev1.Pod, limit *resource.Quantity) int64 {
@@ -140,8 +140,8 @@ func hugePages(pod *corev1.Pod, medium corev1.StorageMedium, dir string) error {
 	if mounted, err := isMountPoint(dir); err != nil || mounted {
 		return err
 	}
-	if err := unix.Mount("nodev", dir, "hugetlbfs", 0, fmt.Sprintf("pagesize=%d,%s", bytes.Value(), rootOptions(fsGroup(pod)))); err != nil {
+	if err := unix.Mount("nodev", dir, "hugetlbfs", 0, fmt.Sprintf("pagesize=%d,%s", bytes.Value(), rootOptions(0, fsGroup(pod)))); err != nil {
 		return fmt.Errorf("mount hugetlbfs with pages of %s: %w", size, err)
 	}
-	return setRootMode(dir, fsGroup(pod))
+	return setRootMode(dir, 0, fsGroup(pod))
 }

@@ -72,10 +72,11 @@ func unmountBelow(dir string) error {
 }
 
 // mountTmpfs mounts a tmpfs of at most size bytes; 0 selects the kernel's default, half of the
-// memory. If the kernel supports it, the pages do not go to swap. The root folder has its group from
-// the start: after a crash, a mounted tmpfs counts as complete.
+// memory. If the kernel supports it, the pages do not go to swap. The root folder has its group
+// from the start: after a crash, a mounted tmpfs counts as complete. As with upstream it is sticky:
+// a user cannot remove another user's files.
 func mountTmpfs(dir string, size int64, group *int64) error {
-	options := rootOptions(group)
+	options := rootOptions(unix.S_ISVTX, group)
 	if size > 0 {
 		options += ",size=" + strconv.FormatInt(size, 10)
 	}
@@ -89,12 +90,13 @@ func mountTmpfs(dir string, size int64, group *int64) error {
 	return nil
 }
 
-// rootOptions are the mount options for a volume's root folder, as setRootMode makes it.
-func rootOptions(group *int64) string {
+// rootOptions are the mount options for a volume's root folder, as setRootMode makes it. bits are
+// added to the mode.
+func rootOptions(bits uint32, group *int64) string {
 	if group == nil {
-		return "mode=0777"
+		return fmt.Sprintf("mode=%#o", 0o777|bits)
 	}
-	return "mode=02777,gid=" + strconv.FormatInt(*group, 10)
+	return fmt.Sprintf("mode=%#o,gid=%d", 0o777|unix.S_ISGID|bits, *group)
 }
 
 // bind bind-mounts source to target, including the mounts below it. The new mount is a slave: it

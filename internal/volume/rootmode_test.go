@@ -19,8 +19,8 @@ func TestAMountedTmpfsHasItsGroupAtOnce(t *testing.T) {
 		gid   uint32
 		mode  uint32
 	}{
-		"with an fsGroup": {&group, 4711, 0o2777},
-		"without":         {nil, 0, 0o777},
+		"with an fsGroup": {&group, 4711, 0o3777},
+		"without":         {nil, 0, 0o1777},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

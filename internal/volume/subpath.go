@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -38,7 +39,7 @@ func (m *Manager) SubPath(_ context.Context, podDir string, mount corev1.VolumeM
 	return target, nil
 }
 
-// makeBeneath makes missing folders with the permissions of the volume's root folder.
+// makeBeneath makes missing folders. The last one has the mode of the volume's root folder.
 func makeBeneath(root, path string) error {
 	info, err := os.Stat(root)
 	if err != nil {
@@ -55,7 +56,8 @@ func makeBeneath(root, path string) error {
 	if err := confined.MkdirAll(path, info.Mode().Perm()); err != nil {
 		return err
 	}
-	return confined.Chmod(path, info.Mode().Perm()) // the umask may have removed bits
+	// The umask may have removed bits, and new folders have neither setgid nor the sticky bit.
+	return confined.Chmod(path, info.Mode()&(fs.ModePerm|fs.ModeSetgid|fs.ModeSticky))
 }
 
 // bindDescriptor bind-mounts an open file or folder. It does nothing if target already shows the

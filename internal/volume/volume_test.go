@@ -266,8 +266,19 @@ func TestEmptyDirsKeepTheirContentAndMemoryOnesAreLimited(t *testing.T) {
 	points := b.mount(p)
 	for name, point := range points {
 		mode, stat := perm(t, point.HostPath)
-		if mode != 0o777|fs.ModeSetgid || stat.Gid != 2000 {
-			t.Errorf("%s is %v of group %d, want drwxrwsrwx of 2000", name, mode, stat.Gid)
+		want := map[string]fs.FileMode{"disk": 0o777 | fs.ModeSetgid, "memory": 0o777 | fs.ModeSetgid | fs.ModeSticky}[name]
+		if mode != want || stat.Gid != 2000 {
+			t.Errorf("%s is %v of group %d, want %v of 2000", name, mode, stat.Gid, want)
+		}
+		part, err := b.SubPath(t.Context(), b.dir, corev1.VolumeMount{Name: name}, "main", 0, point, "new")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mode, stat := perm(t, part); mode != want || stat.Gid != 2000 {
+			t.Errorf("a new folder in %s is %v of group %d, want %v of 2000", name, mode, stat.Gid, want)
+		}
+		if err := errors.Join(unmountBelow(part), os.Remove(filepath.Join(point.HostPath, "new"))); err != nil {
+			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(point.HostPath, "kept"), []byte("kept"), 0o600); err != nil {
 			t.Fatal(err)
