@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -107,8 +108,14 @@ func (m *Manager) mountLocalVolume(ctx context.Context, pod *corev1.Pod, podDir,
 		return MountPoint{HostPath: device, ReadOnly: readOnly, Block: true}, err
 	}
 	dir := filepath.Join(podDir, volumesDir, localPluginDir, persistent.Name)
-	if err := mountLocal(pod, path, dir, readOnly); err != nil {
-		return MountPoint{}, err
+	mounts, err := mountsBelow(dir)
+	if err == nil && len(mounts) == 0 {
+		if err = m.mountLocalSource(ctx, persistent, path, dir); err == nil {
+			err = giveClaim(dir, pod, readOnly)
+		}
+	}
+	if err != nil {
+		return MountPoint{}, fmt.Errorf("local volume: %w", err)
 	}
 	if err := rememberClaimDir(podDir, name, dir); err != nil {
 		return MountPoint{}, err
@@ -116,24 +123,19 @@ func (m *Manager) mountLocalVolume(ctx context.Context, pod *corev1.Pod, podDir,
 	return MountPoint{HostPath: dir, ReadOnly: readOnly, SELinuxRelabel: true}, nil
 }
 
-// mountLocal bind-mounts a folder of the node into the pod's folder.
-func mountLocal(pod *corev1.Pod, path, dir string, readOnly bool) error {
+// mountLocalSource mounts a folder of the node, or the file system of a block device.
+func (m *Manager) mountLocalSource(ctx context.Context, persistent *corev1.PersistentVolume, path, dir string) error {
 	info, err := os.Stat(path)
-	if err != nil {
-		return fmt.Errorf("local volume: %w", err)
-	}
-	if !info.IsDir() {
-		return fmt.Errorf("local volume: %s is not a directory: a block device must be formatted and mounted on the node first, or be claimed with volumeMode Block", path)
-	}
-	mounts, err := mountsBelow(dir)
-	if err != nil || len(mounts) > 0 {
+	switch {
+	case err != nil:
 		return err
+	case info.Mode().Type() == fs.ModeDevice:
+		return m.mountLocalDisk(ctx, persistent, path, dir)
+	case !info.IsDir():
+		return fmt.Errorf("%s is neither a folder nor a block device", path)
 	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	if err := bind(path, dir); err != nil {
-		return err
-	}
-	return giveClaim(dir, pod, readOnly)
+	return bind(path, dir)
 }
