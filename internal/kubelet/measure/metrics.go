@@ -25,7 +25,7 @@ type Metrics struct {
 	workerSeconds, cgroupSeconds, storage *prometheus.HistogramVec
 	podStart, podStartTotal, statusSync   prometheus.Histogram
 	startedPods, startedPodErrors         prometheus.Counter
-	mappedPods, mappedPodErrors           prometheus.Counter // pods with a user namespace of their own
+	mappedPods, mappedPodErrors           prometheus.Counter // with user namespaces
 	startedContainers, containerErrors    *prometheus.CounterVec
 	evictions, preemptions                *prometheus.CounterVec
 	requests                              *prometheus.CounterVec
