@@ -24,14 +24,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// cluster is a cluster of one node, named "one", in a network namespace of its own.
+// cluster is a cluster of one node, named "one", in namespaces of its own: of the network, and of
+// mounts, where / is shared as on a machine with systemd. node-exporter needs that.
 type cluster struct {
-	t       *testing.T
-	binary  string
-	dir     string
-	keeper  *exec.Cmd // of the namespace
-	network int       // pid of a process inside
-	client  *http.Client
+	t      *testing.T
+	binary string
+	dir    string
+	keeper *exec.Cmd // of the namespaces
+	pid    int       // of a process inside
+	client *http.Client
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -58,10 +59,10 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// boot makes the network namespace, with an ordinary address.
+// boot makes the namespaces, with an ordinary address.
 func (c *cluster) boot() {
 	c.t.Helper()
-	c.keeper = exec.Command("unshare", "--fork", "--kill-child", "--net", "sleep", "infinity")
+	c.keeper = exec.Command("unshare", "--fork", "--kill-child", "--net", "--mount", "--propagation", "shared", "sleep", "infinity")
 	c.keeper.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.keeper.Start(); err != nil {
 		c.t.Fatal(err)
@@ -71,12 +72,12 @@ func (c *cluster) boot() {
 		_ = c.keeper.Wait()
 	})
 	pid := c.keeper.Process.Pid
-	c.eventually("the namespace exists", func() error {
+	c.eventually("the namespaces exist", func() error {
 		child, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", pid))
 		if err != nil {
 			return err
 		}
-		c.network, err = strconv.Atoi(strings.TrimSpace(string(child)))
+		c.pid, err = strconv.Atoi(strings.TrimSpace(string(child)))
 		return err
 	})
 	for _, args := range []string{
@@ -99,6 +100,10 @@ func (c *cluster) up() {
 	done := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(done) }()
 	c.t.Cleanup(func() {
+		if c.t.Failed() {
+			pods, _ := c.inside(c.binary, "kubectl", "get", "pods,events", "-A", "-o", "wide").CombinedOutput()
+			c.t.Logf("pods and events:\n%s", pods)
+		}
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-done:
@@ -127,9 +132,9 @@ func (c *cluster) up() {
 	})
 }
 
-// inside returns a command that runs in the cluster's network.
+// inside returns a command that runs in the cluster's namespaces.
 func (c *cluster) inside(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command("nsenter", append([]string{"--target", strconv.Itoa(c.network), "--net", "--", name}, args...)...)
+	cmd := exec.Command("nsenter", append([]string{"--target", strconv.Itoa(c.pid), "--net", "--mount", "--", name}, args...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig())
 	return cmd
 }
@@ -222,7 +227,7 @@ func (c *cluster) dial(ctx context.Context, network, address string) (net.Conn, 
 	done := make(chan result, 1)
 	go func() {
 		runtime.LockOSThread()
-		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", c.network))
+		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", c.pid))
 		if err != nil {
 			done <- result{err: err}
 			return

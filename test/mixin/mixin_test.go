@@ -55,6 +55,36 @@ spec:
   volumes: [{name: data, persistentVolumeClaim: {claimName: data}}, {name: scratch, emptyDir: {}}]
 `
 
+// exporter runs node-exporter as kube-prometheus does.
+const exporter = `apiVersion: v1
+kind: Namespace
+metadata: {name: monitoring}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: node-exporter, namespace: monitoring}
+spec:
+  selector: {matchLabels: {app: node-exporter}}
+  template:
+    metadata: {labels: {app: node-exporter}}
+    spec:
+      hostNetwork: true
+      hostPID: true
+      terminationGracePeriodSeconds: 1
+      securityContext: {runAsNonRoot: true, runAsUser: 65534, runAsGroup: 65534}
+      containers:
+      - name: node-exporter
+        image: test/node-exporter:v1
+        args: ["--web.listen-address=192.168.88.1:9100", --path.sysfs=/host/sys, --path.rootfs=/host/root, --no-collector.wifi, --no-collector.hwmon, --no-collector.btrfs]
+        resources: {requests: {cpu: 10m, memory: 20Mi}, limits: {cpu: 250m, memory: 180Mi}}
+        securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {add: [SYS_TIME], drop: [ALL]}}
+        readinessProbe: {httpGet: {host: 192.168.88.1, port: 9100, path: /}, periodSeconds: 1, timeoutSeconds: 10}
+        volumeMounts:
+        - {name: sys, mountPath: /host/sys, mountPropagation: HostToContainer, readOnly: true}
+        - {name: root, mountPath: /host/root, mountPropagation: HostToContainer, readOnly: true}
+      volumes: [{name: sys, hostPath: {path: /sys}}, {name: root, hostPath: {path: /}}]
+`
+
 // another is a pod that starts between two scrapes.
 const another = `apiVersion: v1
 kind: Pod
@@ -90,7 +120,10 @@ func TestNoQueryOfTheMixinIsEmpty(t *testing.T) {
 	c.loadImage("test/load:v1", "./load")
 	now := time.Now()
 	s := &scraper{c, db, now.Add(-2 * interval)}
+	c.loadImage("test/node-exporter:v1", "github.com/prometheus/node_exporter")
 	c.apply(manifest)
+	c.apply(exporter)
+	c.kubectl("-n", "monitoring", "rollout", "status", "daemonset/node-exporter", "--timeout=100s")
 	c.kubectl("-n", "apps", "wait", "--for=condition=Ready", "pods", "--all", "--timeout=100s")
 	c.kubectl("-n", "apps", "rollout", "status", "deployment/web", "--timeout=100s")
 	c.eventually("the volume is measured", func() error { return c.measured() })
@@ -137,6 +170,7 @@ var pages = []struct{ job, address, path string }{
 	{"kubelet", "192.168.88.1:10250", "/metrics/probes"},
 	{"kubelet", "192.168.88.1:10250", "/metrics/resource"},
 	{"kubelet", "192.168.88.1:10250", "/metrics/slis"},
+	{"node-exporter", "192.168.88.1:9100", "/metrics"},
 	{"apiserver", "192.168.88.1:6443", "/metrics"},
 	{"kube-controller-manager", "192.168.88.1:6443", "/metrics"},
 	{"kube-scheduler", "192.168.88.1:6443", "/metrics"},
@@ -154,11 +188,19 @@ func (s *scraper) scrape() {
 	s.get("https://192.168.88.1:10250/healthz")
 	for _, p := range pages {
 		began := time.Now()
-		page := s.get("https://" + p.address + p.path)
+		scheme := "https://"
+		if p.job == "node-exporter" {
+			scheme = "http://"
+		}
+		page := s.get(scheme + p.address + p.path)
 		took := time.Since(began)
 		target := map[string]string{"job": p.job, "instance": p.address, "metrics_path": p.path}
 		if p.job == "kubelet" {
 			target["node"] = "one"
+		}
+		if p.job == "node-exporter" {
+			pod := s.kubectl("-n", "monitoring", "get", "pods", "-o", "jsonpath={.items[0].metadata.name}")
+			target["instance"], target["namespace"], target["pod"], target["node"] = "one", "monitoring", string(pod), "one"
 		}
 		samples, err := s.db.scraped(s.t.Context(), page, target, s.next)
 		if err != nil {

@@ -15,6 +15,7 @@ var selectors = map[string]string{
 	"KUBELET":     `job="kubelet", metrics_path="/metrics"`,
 	"CADVISOR":    `job="kubelet", metrics_path="/metrics/cadvisor"`,
 	"KSM":         `job="kube-state-metrics"`,
+	"EXPORTER":    `job="node-exporter"`,
 	"APISERVER":   `job="apiserver"`,
 	"CONTROLLERS": `job="kube-controller-manager"`,
 	"SCHEDULER":   `job="kube-scheduler"`,
