@@ -83,11 +83,17 @@ func BenchmarkCadvisorOf110Pods(b *testing.B) {
 		},
 	})
 	defer c.disk.cancel()
-	size := 0
-	for b.Loop() {
-		w := httptest.NewRecorder()
-		c.ServeCadvisor(w, httptest.NewRequest(http.MethodGet, "/metrics/cadvisor", nil))
-		size = w.Body.Len()
+	for _, coding := range []string{"identity", "gzip"} {
+		b.Run(coding, func(b *testing.B) {
+			r := httptest.NewRequest(http.MethodGet, "/metrics/cadvisor", nil)
+			r.Header.Set("Accept-Encoding", coding)
+			size := 0
+			for b.Loop() {
+				w := httptest.NewRecorder()
+				c.ServeCadvisor(w, r)
+				size = w.Body.Len()
+			}
+			b.ReportMetric(float64(size), "bytes/scrape")
+		})
 	}
-	b.ReportMetric(float64(size), "bytes/scrape")
 }
