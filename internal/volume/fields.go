@@ -54,19 +54,22 @@ func containerResource(pod *corev1.Pod, ref *corev1.ResourceFieldSelector, alloc
 	if !found {
 		return "", fmt.Errorf("container %s not found", ref.ContainerName)
 	}
-	return ResourceField(resources, ref, allocatable)
+	return ResourceField(pod, resources, ref, allocatable)
 }
 
 // ResourceField reads a container's request or limit in units of the divisor, rounded up. A missing
-// limit defaults to the node's allocatable amount, a missing request to the limit (API reference,
-// ResourceFieldSelector).
-func ResourceField(resources corev1.ResourceRequirements, ref *corev1.ResourceFieldSelector, allocatable corev1.ResourceList) (string, error) {
+// limit defaults to that of the whole pod (KEP-2837) or else to the node's allocatable amount, a
+// missing request to the limit (API reference, ResourceFieldSelector).
+func ResourceField(pod *corev1.Pod, resources corev1.ResourceRequirements, ref *corev1.ResourceFieldSelector, allocatable corev1.ResourceList) (string, error) {
 	kind, resourceName, _ := strings.Cut(ref.Resource, ".")
 	name := corev1.ResourceName(resourceName)
 	var quantity resource.Quantity
 	switch kind {
 	case "limits":
 		quantity = resources.Limits[name]
+		if quantity.IsZero() && pod.Spec.Resources != nil {
+			quantity = pod.Spec.Resources.Limits[name]
+		}
 		if quantity.IsZero() {
 			quantity = allocatable[name]
 		}

@@ -45,7 +45,7 @@ func ResourceValue(pod *corev1.Pod, self *corev1.Container, ref *corev1.Resource
 			return "", fmt.Errorf("container %s not found", ref.ContainerName)
 		}
 	}
-	return volume.ResourceField(c.Resources, ref, allocatable)
+	return volume.ResourceField(pod, c.Resources, ref, allocatable)
 }
 
 // FindContainer returns the container of that name from the pod's spec, of any kind, or nil.
