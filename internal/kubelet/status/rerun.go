@@ -1,6 +1,9 @@
 package status
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
 
 // ReasonContainerExited is the reason of the condition AllContainersRestarting (KEP-5532).
 const ReasonContainerExited = "ContainerExited"
@@ -51,10 +54,12 @@ func (in *Input) restartCondition() *corev1.PodCondition {
 	return nil
 }
 
-// reruns reports whether a regular container is still due after a restart of all containers.
+// reruns reports whether a regular container has still to run after a restart of all containers.
 func (in *Input) reruns() bool {
 	for i := range in.Pod.Spec.Containers {
-		if name := in.Pod.Spec.Containers[i].Name; in.Observed.Latest(name) == nil && Rerun(in.Old, name) {
+		name := in.Pod.Spec.Containers[i].Name
+		l := in.Observed.Latest(name)
+		if (l == nil || l.State == runtimeapi.ContainerState_CONTAINER_CREATED) && Rerun(in.Old, name) {
 			return true
 		}
 	}
