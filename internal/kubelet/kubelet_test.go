@@ -191,6 +191,9 @@ func TestStaticPodsHaveMirrorsAndFollowTheirManifests(t *testing.T) {
 	if mirror.Annotations["kubernetes.io/config.mirror"] == "" || len(mirror.OwnerReferences) != 1 || mirror.OwnerReferences[0].Kind != "Node" {
 		t.Errorf("mirror: %+v", mirror.ObjectMeta)
 	}
+	if s := mirror.Status; s.ObservedGeneration != 0 || s.Conditions[0].ObservedGeneration != 0 {
+		t.Errorf("the generation of the mirror is shown as that of the static pod: %d, %d", s.ObservedGeneration, s.Conditions[0].ObservedGeneration)
+	}
 	// Deleting the mirror pod does not end the static pod.
 	b.delete("web-node")
 	second := b.await("web-node", "mirrored again", func(p *corev1.Pod) bool { return p.UID != mirror.UID && ready(p) })

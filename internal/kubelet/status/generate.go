@@ -26,7 +26,7 @@ const (
 func Generate(in Input) corev1.PodStatus {
 	pod := in.Pod
 	s := *in.Old.DeepCopy()
-	s.ObservedGeneration = pod.Generation
+	s.ObservedGeneration = in.observedGeneration()
 	s.QOSClass = spec.QOS(pod)
 	in.addresses(&s)
 	in.containers(&s)
@@ -275,9 +275,17 @@ func has(list []corev1.PodCondition, t corev1.PodConditionType) bool {
 	return false
 }
 
+// observedGeneration is zero for a static pod: the generation in the API is of its mirror.
+func (in *Input) observedGeneration() int64 {
+	if IsStatic(in.Pod) {
+		return 0
+	}
+	return in.Pod.Generation
+}
+
 // stamp sets a condition's times. The transition time only changes with the status.
 func (in *Input) stamp(c corev1.PodCondition) corev1.PodCondition {
-	c.ObservedGeneration = in.Pod.Generation
+	c.ObservedGeneration = in.observedGeneration()
 	c.LastTransitionTime = metav1.NewTime(in.Now).Rfc3339Copy()
 	for _, o := range in.Old.Conditions {
 		if o.Type == c.Type && o.Status == c.Status {
