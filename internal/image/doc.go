@@ -6,8 +6,8 @@
 // save`) or an OCI layout. A build puts files together without a daemon. It refuses Containerfile
 // instructions that need a running container (RUN).
 //
-// An archive can come from anywhere, and a small one can unpack to more than a disk holds. So a load
-// measures each layer before containerd has all of it (docs/adr/0063).
+// An archive can come from anywhere, and a small one can unpack to more than a disk holds. So a
+// load measures each layer before containerd has all of it (docs/adr/0063).
 //
 // containerd's client library is not imported, because it requires k8s.io v0.37
 // (docs/adr/0010-containerd-included.md). Its API module with the gRPC services is small and

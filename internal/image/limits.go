@@ -5,8 +5,8 @@ import "fmt"
 // Limits bound what an archive may make of a node's disk. A layer of a few kilobytes can unpack to
 // petabytes, or to more files than a file system holds.
 type Limits struct {
-	// UnpackedBytes is the sum of all layers, unpacked. The archive's own content must not be larger
-	// either.
+	// UnpackedBytes is the sum of all layers, unpacked. The archive's own content must not be
+	// larger either.
 	UnpackedBytes int64
 	// Entries is the number of files, folders and links of all layers.
 	Entries int64
@@ -23,7 +23,7 @@ var DefaultLimits = Limits{UnpackedBytes: 64 << 30, Entries: 1_000_000, Ratio: 1
 // Limits without a setting.
 const (
 	maxPath      = 4096      // PATH_MAX of Linux
-	maxDocument  = 4 << 20   // of a manifest, an index or a configuration; registries have the same limit
+	maxDocument  = 4 << 20   // of a manifest, an index or a configuration, as in registries
 	maxDocuments = 64 << 20  // of all manifests and indexes
 	maxManifests = 1000      // of an archive
 	maxBlobs     = 10_000    // files of an archive

@@ -53,8 +53,8 @@ func zstdOf(content string) string {
 	return string(w.EncodeAll([]byte(content), nil))
 }
 
-// sparse is a tar with one file of the size, of which only holes are in the tar: GNU's format, whose
-// header ends with the list of the file's parts (octal) and its real size.
+// sparse is a tar with one file of the size, of which only holes are in the tar: GNU's format,
+// whose header ends with the list of the file's parts and its real size.
 func sparse(size int64) string {
 	header := make([]byte, 512)
 	copy(header, "hole")
@@ -254,7 +254,7 @@ func TestWithinTheLimitsAnArchiveIsCopied(t *testing.T) {
 	if !strings.Contains(files["index.json"], "docker.io/library/app:1") {
 		t.Errorf("index: %s", files["index.json"])
 	}
-	// The layers are unpacked three times, on top of one another: each is two headers, a block and an end.
+	// Three layers are unpacked on top of one another.
 	if r.plan.total.entries != 6 || r.plan.total.bytes != 3*int64(len(layer)) {
 		t.Errorf("counted %+v", r.plan.total)
 	}

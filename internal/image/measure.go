@@ -170,7 +170,7 @@ func decompressor(from *bufio.Reader) (plain io.ReadCloser, packed bool, err err
 		plain, err = gzip.NewReader(from)
 		return plain, true, err
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}),
-		len(magic) == 4 && magic[0]&0xf0 == 0x50 && bytes.Equal(magic[1:], []byte{0x2a, 0x4d, 0x18}): // a skippable frame
+		isSkippable(magic):
 		decoder, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return nil, false, err
@@ -201,4 +201,9 @@ func (r *countingReader) Read(buffer []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// isSkippable tells a frame of zstd that decompressors skip. Content can begin with one.
+func isSkippable(magic []byte) bool {
+	return len(magic) == 4 && magic[0]&0xf0 == 0x50 && bytes.Equal(magic[1:], []byte{0x2a, 0x4d, 0x18})
 }

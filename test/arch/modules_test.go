@@ -8,8 +8,8 @@ import (
 )
 
 // apart lists the modules of which a harness needs another version than the product, with the
-// reason. test/upstream, test/field and test/critest are excluded: they have the versions of upstream's
-// and of an operator's releases.
+// reason. test/upstream, test/field and test/critest are excluded: they have the versions of
+// upstream's and of an operator's releases.
 var apart = map[string]string{
 	"github.com/containerd/ttrpc":                 "a module of conformance requires a newer one",
 	"github.com/container-storage-interface/spec": "csi-test requires a newer one",

@@ -10,8 +10,8 @@ import (
 	"github.com/knarr-project/knarr/internal/durable"
 )
 
-// LoadState reads the state of a manager in upstream's layout, which decode knows. It returns nil if
-// there is no file. The manager's name begins the error, whose end says how to go on.
+// LoadState reads the state of a manager in upstream's layout, which decode knows. It returns nil
+// if there is no file. The manager's name begins the error, whose end says how to go on.
 func LoadState[S any](path, manager string, decode func(raw []byte) (*S, error)) (*S, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

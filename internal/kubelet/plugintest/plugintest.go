@@ -1,5 +1,5 @@
-// Package plugintest has what tests with plugins of the node agent share: folders for sockets, loops
-// that end with the test, and conditions to wait for.
+// Package plugintest has what tests with plugins of the node agent share: folders for sockets,
+// loops that end with the test, and conditions to wait for.
 package plugintest
 
 import (
