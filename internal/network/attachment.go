@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/knarr-project/knarr/internal/network/policy"
 )
@@ -29,6 +32,8 @@ type attachment struct {
 	PodName      string        `json:"podName,omitempty"`
 	PodUID       string        `json:"podUID,omitempty"`
 	PortMappings []portMapping `json:"portMappings,omitempty"`
+
+	saved time.Time // of the file, when it was read
 }
 
 // portMapping is one host port, in the format of the CNI convention "portMappings".
@@ -94,9 +99,17 @@ func (f attachmentFiles) load() (map[string]*attachment, error) {
 			os.Remove(name)
 			continue
 		}
+		if info, err := e.Info(); err == nil {
+			a.saved = info.ModTime()
+		}
 		all[a.key()] = &a
 	}
 	return all, nil
+}
+
+// byAge sorts attachments, the oldest first.
+func byAge(all map[string]*attachment) []*attachment {
+	return slices.SortedFunc(maps.Values(all), func(a, b *attachment) int { return a.saved.Compare(b.saved) })
 }
 
 // save replaces the file atomically. It does not call fsync, because a power cut ends the

@@ -112,7 +112,7 @@ func (f *firewall) install(podCIDRs, clusterCIDRs []netip.Prefix) error {
 		return err
 	}
 	for port, target := range f.hostPorts {
-		if err := f.queue(c, port, target, c.SetAddElements); err != nil {
+		if err := f.queueAdd(c, port, target); err != nil {
 			return err
 		}
 	}
@@ -273,7 +273,7 @@ func (f *firewall) add(a *attachment) error {
 				return err
 			}
 		}
-		if err := f.queue(c, port, target, c.SetAddElements); err != nil {
+		if err := f.queueAdd(c, port, target); err != nil {
 			return err
 		}
 	}
@@ -305,6 +305,9 @@ func (f *firewall) remove(a *attachment) error {
 		}
 		gone[port] = target
 	}
+	if err := f.queueNoHairpin(c, a.IPs, gone); err != nil {
+		return err
+	}
 	if err := c.Flush(); err != nil && !nft.Absent(err) {
 		return fmt.Errorf("nftables: host ports of %s/%s: %w", a.PodNamespace, a.PodName, err)
 	}
@@ -315,17 +318,46 @@ func (f *firewall) remove(a *attachment) error {
 	return nil
 }
 
-// queue queues the elements of one host port with SetAddElements or SetDeleteElements. All ports of
-// a pod share the hairpin element. It stays until another pod gets the address, which is harmless.
+// queue queues the element of one host port with SetAddElements or SetDeleteElements.
 func (f *firewall) queue(c *nftables.Conn, p hostPort, t hostPortTarget, op func(*nftables.Set, []nftables.SetElement) error) error {
-	fam := nft.Of(t.addr)
-	addr := t.addr.AsSlice()
-	element := nftables.SetElement{Key: nft.Key(p.addr.AsSlice(), []byte{p.proto}, nft.Port(p.port)), Val: nft.Key(addr, nft.Port(t.port))}
-	sets := f.sets[fam.Name]
-	if err := op(sets.hostPorts, []nftables.SetElement{element}); err != nil {
+	element := nftables.SetElement{Key: nft.Key(p.addr.AsSlice(), []byte{p.proto}, nft.Port(p.port)), Val: nft.Key(t.addr.AsSlice(), nft.Port(t.port))}
+	return op(f.sets[nft.Of(t.addr).Name].hostPorts, []nftables.SetElement{element})
+}
+
+// queueAdd queues the elements for one host port. All ports of a pod share the hairpin element.
+func (f *firewall) queueAdd(c *nftables.Conn, p hostPort, t hostPortTarget) error {
+	if err := f.queue(c, p, t, c.SetAddElements); err != nil {
 		return err
 	}
-	return c.SetAddElements(sets.hairpin, []nftables.SetElement{{Key: nft.Key(addr, addr)}})
+	return c.SetAddElements(f.sets[nft.Of(t.addr).Name].hairpin, hairpinOf(t.addr))
+}
+
+// queueNoHairpin removes the hairpin elements of addresses without a host port, apart from those that
+// are gone. It adds an element first, because the kernel refuses to remove a missing one.
+func (f *firewall) queueNoHairpin(c *nftables.Conn, addrs []netip.Addr, gone map[hostPort]hostPortTarget) error {
+	used := map[netip.Addr]bool{}
+	for port, target := range f.hostPorts {
+		if _, ok := gone[port]; !ok {
+			used[target.addr] = true
+		}
+	}
+	for _, addr := range addrs {
+		if used[addr] {
+			continue
+		}
+		set := f.sets[nft.Of(addr).Name].hairpin
+		if err := c.SetAddElements(set, hairpinOf(addr)); err != nil {
+			return err
+		}
+		if err := c.SetDeleteElements(set, hairpinOf(addr)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func hairpinOf(addr netip.Addr) []nftables.SetElement {
+	return []nftables.SetElement{{Key: nft.Key(addr.AsSlice(), addr.AsSlice())}}
 }
 
 // forgetFlows deletes the kernel's UDP flows to the host ports. Otherwise a client that keeps

@@ -166,7 +166,9 @@ func (n *Network) restore() error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for key, a := range all {
+	// A pod may hold a host port of an older one, whose link is about to go.
+	for _, a := range byAge(all) {
+		key := a.key()
 		if len(a.IPs) == 0 || !linkExists(a.HostLink) {
 			if err := n.files.remove(key); err != nil {
 				return fmt.Errorf("network: %w", err)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -251,6 +252,45 @@ func TestHostPortsWithTheSamePortAndDifferentAddresses(t *testing.T) {
 	cni(t, n, "DEL", "any", wildcard.NS, "")
 	if answer, err := ask("127.0.0.1:80"); err == nil {
 		t.Errorf("host port answers %q after DEL", answer)
+	}
+
+	for name, p := range map[string]pod{"local": local, "gateway": gateway, "udp": udp} {
+		cni(t, n, "DEL", name, p.NS, "")
+	}
+	n.firewall.mu.Lock()
+	defer n.firewall.mu.Unlock()
+	conn, err := n.firewall.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range []*nftables.Set{n.firewall.sets["4"].hostPorts, n.firewall.sets["4"].hairpin} {
+		if left, err := conn.GetSetElements(set); err != nil || len(left) > 0 {
+			t.Errorf("after all DELs the set %s has %d elements; %v", set.Name, len(left), err)
+		}
+	}
+}
+
+func TestTheNewestAttachmentKeepsAHostPortAfterARestart(t *testing.T) {
+	files := attachmentFiles{t.TempDir()}
+	for i, id := range []string{"b-old", "a-new", "c-old"} {
+		a := &attachment{ContainerID: id, IfName: "eth0"}
+		if err := files.save(a); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Unix(1000, 0)
+		if id == "a-new" {
+			at = at.Add(time.Duration(i) * time.Hour)
+		}
+		if err := os.Chtimes(files.path(a.key()), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := files.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if order := byAge(all); len(order) != 3 || order[2].ContainerID != "a-new" {
+		t.Errorf("the order is %v, want the newest last", order)
 	}
 }
 
