@@ -87,10 +87,15 @@ node-suite: build ## upstream's node suite, with our node agent in place of the 
 #  PROCS=4                   how many tests at a time
 	./test/conformance/node.sh
 
-chaos: build ## servers killed, restarted and compacted under load, against a model
-#  HISTORIES=2000  how many to make
+chaos: build ## servers killed under load, against a model; or with ROUNDS, a node killed under pods
+#  HISTORIES=2000  how many histories of a server to make
+#  ROUNDS=1000     instead of histories, how many faults of a node under pod churn
 #  SEED=n          the same choices as in another run
+ifdef ROUNDS
+	KNARR_NODE_CHAOS_ROUNDS=$(ROUNDS) KNARR_NODE_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 12h -v -run NodeChaos ./test/e2e/
+else
 	KNARR_CHAOS_HISTORIES=$(or $(HISTORIES),2000) KNARR_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 12h -v -run Histories ./test/chaos/
+endif
 
 bench: build ## the table of budgets, knarr's side
 	./test/compare/run.sh --only knarr

@@ -21,14 +21,16 @@ import (
 // data folder, and at most one knarr. It is always purged when the test ends, and nothing of it may
 // be left.
 type machine struct {
-	t     *testing.T
-	name  string    // of its node
-	dir   string    // data folder
-	space *space    // its namespaces
-	kinds []string  // options of unshare for namespaces besides the network
-	cmd   *exec.Cmd // knarr
-	log   *output
-	done  chan struct{}
+	t            *testing.T
+	name         string    // of its node
+	dir          string    // data folder
+	space        *space    // its namespaces
+	kinds        []string  // options of unshare for namespaces besides the network
+	knarrProgram string    // bin/knarr, or another build of it
+	knarrEnv     []string  // its environment in addition to the test's
+	cmd          *exec.Cmd // knarr
+	log          *output
+	done         chan struct{}
 }
 
 func newMachine(t *testing.T, name string, kinds ...string) *machine {
@@ -38,7 +40,7 @@ func newMachine(t *testing.T, name string, kinds ...string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{t: t, name: name, dir: filepath.Join(dir, "data"), log: &output{}, kinds: kinds}
+	m := &machine{t: t, name: name, dir: filepath.Join(dir, "data"), log: &output{}, kinds: kinds, knarrProgram: binary}
 	m.boot()
 	t.Cleanup(func() {
 		m.stop(syscall.SIGTERM)
@@ -145,7 +147,8 @@ func (m *machine) start(command string, flags ...string) {
 		args = append(args, "--node-name", m.name, "--cgroup-root", m.cgroup())
 		args = append(args, anyDisk...)
 	}
-	m.cmd, m.done = m.inside(binary, args...), make(chan struct{})
+	m.cmd, m.done = m.inside(m.knarrProgram, args...), make(chan struct{})
+	m.cmd.Env = append(os.Environ(), m.knarrEnv...)
 	ready := m.log.await("ready in")
 	m.cmd.Stdout, m.cmd.Stderr = m.log, m.log
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
