@@ -181,7 +181,7 @@ func (m *machine) cut() error {
 	}
 	m.space.end()
 	<-m.ended
-	m.knarr = nil
+	m.knarr, m.space = nil, nil
 	return nil
 }
 
