@@ -8,8 +8,8 @@
 // users does. In all other builds Here is one comparison of a variable that nothing sets, and no
 // environment variable, flag or file changes that (docs/adr/0064).
 //
-// In: the controller's socket, from the environment variable KNARR_FAILPOINTS. Out: the name of each
-// reached point, one line on a connection of its own. The goroutine waits until the controller
+// In: the controller's socket, from the environment variable KNARR_FAILPOINTS. Out: the name of
+// each reached point, one line on a connection of its own. The goroutine waits until the controller
 // closes the connection. Without a controller, it goes on at once.
 package failpoint
 

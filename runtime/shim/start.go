@@ -153,8 +153,8 @@ func linkSocketFolder(socketDir string) error {
 }
 
 // closePipes closes the pipes to containerd. containerd has its answer once the first process ends
-// and no process holds the pipes. The file descriptor of the pipe to the first process stays in use,
-// for the state.
+// and no process holds the pipes. The file descriptor of the pipe to the first process stays in
+// use, for the state.
 func closePipes() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

@@ -89,7 +89,8 @@ func newSystemd(t *testing.T) *systemd {
 		if err := os.Mkdir(group, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // of version 1, where a new group has none
+		// In version 1 a new group has none.
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			if value, err := os.ReadFile(filepath.Join(h, file)); err == nil {
 				_ = os.WriteFile(filepath.Join(group, file), value, 0)
 			}

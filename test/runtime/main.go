@@ -1,7 +1,7 @@
 // Command runtime runs the included container runtime and the pod network on this machine, without
 // a node agent: a suite that judges runtimes makes its own sandboxes, which an agent would remove
-// as unknown. It prints `ready` with the runtime's endpoint. At SIGTERM it removes the containers and
-// all that the runtime has made.
+// as unknown. It prints `ready` with the runtime's endpoint. At SIGTERM it removes the containers
+// and all that the runtime has made.
 //
 //	runtime DATA-DIR
 package main

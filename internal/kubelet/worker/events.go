@@ -102,5 +102,6 @@ func (w *Worker) removeLogs(pod *corev1.Pod, c *pleg.Container) {
 	for _, p := range append(parts, c.LogPath) {
 		_ = os.Remove(p)
 	}
-	_ = w.Logs.Unlink(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, c.Name(), c.Id) // housekeeping tries again
+	// Housekeeping tries again.
+	_ = w.Logs.Unlink(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, c.Name(), c.Id)
 }
