@@ -332,8 +332,8 @@ func (f *firewall) queueAdd(c *nftables.Conn, p hostPort, t hostPortTarget) erro
 	return c.SetAddElements(f.sets[nft.Of(t.addr).Name].hairpin, hairpinOf(t.addr))
 }
 
-// queueNoHairpin removes the hairpin elements of addresses without a host port, apart from those that
-// are gone. It adds an element first, because the kernel refuses to remove a missing one.
+// queueNoHairpin removes the hairpin elements of addresses without a host port, apart from those
+// that are gone. It adds an element first, because the kernel refuses to remove a missing one.
 func (f *firewall) queueNoHairpin(c *nftables.Conn, addrs []netip.Addr, gone map[hostPort]hostPortTarget) error {
 	used := map[netip.Addr]bool{}
 	for port, target := range f.hostPorts {

@@ -48,7 +48,7 @@ type nodeChaos struct {
 	written  map[string]string    // files of the volume
 	claim    string               // of class "image"
 	lossy    bool                 // containerd was killed in some round
-	mayFail  bool                 // the shim of a pod that never restarts may be killed in this round
+	mayFail  bool                 // a fault may hit the shim of a pod that never restarts
 	anchorID string               // the anchor's container
 	shimsHit int                  // rounds in which the anchor may have been restarted
 	failed   error                // of a change of the API

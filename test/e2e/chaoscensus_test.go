@@ -287,7 +287,8 @@ func ours(text string) bool {
 }
 
 // known reports whether a text is of what containerd loses when it is killed while it makes a
-// sandbox: a network namespace or a shim that it has not recorded yet (docs/internals/reliability.md).
+// sandbox: a network namespace or a shim that it has not recorded yet
+// (docs/internals/reliability.md).
 func known(text string) bool {
 	return strings.HasPrefix(text, "process containerd-shim-runc-v2 ") || strings.Contains(text, "/netns/cni-") && !strings.HasPrefix(text, "address ")
 }

@@ -127,8 +127,8 @@ func (n *nodeChaos) ask(address string) error {
 	return nil
 }
 
-// try repeats a change of the API until it succeeds: knarr may be down meanwhile. After a failure it
-// does nothing more.
+// try repeats a change of the API until it succeeds: knarr may be down meanwhile. After a failure
+// it does nothing more.
 func (n *nodeChaos) try(what string, change func(ctx context.Context) error) {
 	if n.failed != nil {
 		return
