@@ -62,8 +62,8 @@ type nodeChaos struct {
 // that should run do so and answer, and no volume has lost content. At the end nothing is left.
 //
 // KNARR_NODE_CHAOS_ROUNDS and KNARR_NODE_CHAOS_SEED choose the number of rounds and the first seed.
-// KNARR_NODE_CHAOS_TIME ends the rounds earlier. KNARR_NODE_CHAOS_PATIENCE is how long leftovers may
-// exist.
+// KNARR_NODE_CHAOS_TIME ends the rounds earlier. KNARR_NODE_CHAOS_PATIENCE is how long leftovers
+// may exist.
 func TestNodeChaos(t *testing.T) {
 	needs(t)
 	text := os.Getenv("KNARR_NODE_CHAOS_ROUNDS")
