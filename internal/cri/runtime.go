@@ -40,6 +40,8 @@ type Runtime struct {
 	fingerprint string
 	lockFile    *os.File // the lock
 	stopped     chan struct{}
+	lost        leftovers // of the containerd before the one that was started last
+	sweeping    sync.WaitGroup
 
 	mu      sync.Mutex // guards running
 	running *process
@@ -68,6 +70,7 @@ func Start(ctx context.Context, config Config) (*Runtime, error) {
 		return nil, fmt.Errorf("start container runtime: %w", err)
 	}
 	runtime.Services = services
+	runtime.sweepLater(ctx)
 	go runtime.supervise(ctx)
 	return runtime, nil
 }
@@ -182,6 +185,7 @@ func (r *Runtime) startProcess(ctx context.Context) error {
 		running.stop(stopTimeout)
 	}
 	r.trimLog()
+	r.lost = findLeftovers(r.config)
 	if running, err = spawn(r.config, r.program, r.configFile, r.fingerprint); err != nil {
 		return err
 	}
@@ -218,6 +222,7 @@ func (r *Runtime) waitReady(ctx context.Context, running *process) error {
 func (r *Runtime) supervise(ctx context.Context) {
 	defer close(r.stopped)
 	defer r.lockFile.Close()
+	defer r.sweeping.Wait()
 	backoff := firstBackoff
 	started := time.Now()
 	trim := time.NewTicker(time.Minute)
@@ -247,7 +252,9 @@ func (r *Runtime) supervise(ctx context.Context) {
 		}
 		backoff = min(2*backoff, maxBackoff)
 		started = time.Now()
-		if err := r.startProcess(ctx); err != nil && ctx.Err() == nil {
+		if err := r.startProcess(ctx); err == nil {
+			r.sweepLater(ctx)
+		} else if ctx.Err() == nil {
 			r.config.Logger.Error("cannot start containerd", "error", err)
 		}
 	}

@@ -47,7 +47,6 @@ type nodeChaos struct {
 	wanted   map[string]bool      // pods by name; true if it runs until it is deleted
 	written  map[string]string    // files of the volume
 	claim    string               // of class "image"
-	lossy    bool                 // containerd was killed in some round
 	mayFail  bool                 // a fault may hit the shim of a pod that never restarts
 	anchorID string               // the anchor's container
 	shimsHit int                  // rounds in which the anchor may have been restarted
@@ -200,7 +199,6 @@ func (n *nodeChaos) until(limit time.Duration, fn func() error) error {
 func (n *nodeChaos) round(i int, seed uint64) (fault, bool, error) {
 	n.random = rand.New(rand.NewPCG(seed, 0))
 	f := draw(n.random)
-	n.lossy = n.lossy || f.victim == containerdVictim && f.stop == 0 || f.point == "containerd-started"
 	n.mayFail = f.victim == shimVictim && f.stop == 0
 	began := time.Now()
 	reached := n.points.arm(f)
@@ -295,7 +293,7 @@ func (n *nodeChaos) clear() {
 		}
 		var left []string
 		for text := range now {
-			if !n.before[text] && !(n.lossy && known(text)) {
+			if !n.before[text] {
 				left = append(left, text)
 			}
 		}

@@ -273,7 +273,7 @@ func (n *nodeChaos) surplus(now census) ([]string, error) {
 	}
 	var left []string
 	for text := range now {
-		if !n.before[text] && !containsAny(text, living) && !ours(text) && !(n.lossy && known(text)) {
+		if !n.before[text] && !containsAny(text, living) && !ours(text) {
 			left = append(left, text)
 		}
 	}
@@ -284,13 +284,6 @@ func (n *nodeChaos) surplus(now census) ([]string, error) {
 // ours reports whether a text is of host ports, whose elements have no pod's name.
 func ours(text string) bool {
 	return strings.HasPrefix(text, "elements of ")
-}
-
-// known reports whether a text is of what containerd loses when it is killed while it makes a
-// sandbox: a network namespace or a shim that it has not recorded yet
-// (docs/internals/reliability.md).
-func known(text string) bool {
-	return strings.HasPrefix(text, "process containerd-shim-runc-v2 ") || strings.Contains(text, "/netns/cni-") && !strings.HasPrefix(text, "address ")
 }
 
 func containsAny(text string, parts []string) bool {
