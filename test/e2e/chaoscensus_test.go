@@ -171,7 +171,7 @@ func (n *nodeChaos) countMounts(c census, owners map[string]string) error {
 func (n *nodeChaos) countRuntime(c census) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	services, err := cri.Connect(ctx, filepath.Join(n.runDir, "containerd.sock"), "")
+	services, err := cri.Connect(ctx, filepath.Join(n.runDir, "containerd.sock"), cri.Options{})
 	if err != nil {
 		return err
 	}
