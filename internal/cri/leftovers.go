@@ -174,7 +174,8 @@ func (s lostShim) end() error {
 		}
 		for _, text := range strings.Fields(string(children)) {
 			if pid, err := strconv.Atoi(text); err == nil {
-				_ = unix.Kill(pid, unix.SIGKILL) // its parent has not reaped it, so the pid is its own
+				// Its parent has not reaped it, so the pid is its own.
+				_ = unix.Kill(pid, unix.SIGKILL)
 			}
 		}
 	}
