@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,7 +27,7 @@ type machine struct {
 	dir          string    // data folder
 	space        *space    // its namespaces
 	kinds        []string  // options of unshare for namespaces besides the network
-	knarrProgram string    // bin/knarr, or another build of it
+	knarrProgram string    // another build than bin/knarr, or empty
 	knarrEnv     []string  // its environment in addition to the test's
 	cmd          *exec.Cmd // knarr
 	log          *output
@@ -40,7 +41,7 @@ func newMachine(t *testing.T, name string, kinds ...string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{t: t, name: name, dir: filepath.Join(dir, "data"), log: &output{}, kinds: kinds, knarrProgram: binary}
+	m := &machine{t: t, name: name, dir: filepath.Join(dir, "data"), log: &output{}, kinds: kinds}
 	m.boot()
 	t.Cleanup(func() {
 		m.stop(syscall.SIGTERM)
@@ -147,7 +148,7 @@ func (m *machine) start(command string, flags ...string) {
 		args = append(args, "--node-name", m.name, "--cgroup-root", m.cgroup())
 		args = append(args, anyDisk...)
 	}
-	m.cmd, m.done = m.inside(m.knarrProgram, args...), make(chan struct{})
+	m.cmd, m.done = m.inside(cmp.Or(m.knarrProgram, binary), args...), make(chan struct{})
 	m.cmd.Env = append(os.Environ(), m.knarrEnv...)
 	ready := m.log.await("ready in")
 	m.cmd.Stdout, m.cmd.Stderr = m.log, m.log
