@@ -142,6 +142,7 @@ func TestAFailedRenewalIsRetriedAndLogsTheRemedy(t *testing.T) {
 		served := &logged{}
 		i := newIdentity(t, by, served)
 		ctx, stop := context.WithCancel(t.Context())
+		by.fail(errors.New("the server is away"))
 		var running sync.WaitGroup
 		running.Go(func() { i.run(ctx) })
 		say := func(wait time.Duration, want string) {
@@ -152,7 +153,6 @@ func TestAFailedRenewalIsRetriedAndLogsTheRemedy(t *testing.T) {
 				t.Errorf("the log lacks %q: %s", want, got)
 			}
 		}
-		by.fail(errors.New("the server is away"))
 		say(time.Minute, "this node has no client certificate of node n1 yet; trying again")
 		by.fail(nil)
 		say(5*time.Minute, "renewed")

@@ -138,8 +138,8 @@ func countRules(c census, ns netns.NsHandle, owners map[string]string) error {
 				continue // of Services
 			}
 			for _, e := range elements {
-				link := string(bytes.TrimRight(e.Key[:min(16, len(e.Key))], "\x00"))
-				c.add("element %x of %s in %s, of %s", e.Key, set.Name, table.Name, owners[link])
+				link := bytes.TrimRight(e.Key[:min(16, len(e.Key))], "\x00")
+				c.add("element %x of %s in %s, of %s", e.Key, set.Name, table.Name, owners[string(link)])
 			}
 		}
 	}
