@@ -46,8 +46,13 @@ upstream_binaries() {
   echo "$version" >"$cache/bin/.version"
   [ -x "$runtime/containerd" ] || CGO_ENABLED=1 runtime/build.sh "$runtime"
   cp -u "$runtime"/{containerd,runc,pause} "$cache/bin/"
-  # containerd's own shim, which executes runc for each container.
-  go build -C runtime -ldflags '-s -w' -o "$cache/bin/" github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
+  # containerd's own shim executes runc for each container. Ours has another library in place of
+  # go-runc.
+  cp runtime/go.mod "$cache/shim.mod"
+  cp runtime/go.sum "$cache/shim.sum"
+  go mod edit -dropreplace github.com/containerd/go-runc -dropreplace github.com/knarr-project/knarr/runtime/go-runc \
+    -droprequire github.com/knarr-project/knarr/runtime/go-runc "$cache/shim.mod"
+  go build -C runtime -mod=mod -modfile "$cache/shim.mod" -ldflags '-s -w' -o "$cache/bin/" github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
 }
 case " $* " in
 *" --only knarr "*) ;;
