@@ -53,8 +53,8 @@ func zstdOf(content string) string {
 	return string(w.EncodeAll([]byte(content), nil))
 }
 
-// sparse is a tar with one file of the size, of which only holes are in the tar: GNU's format,
-// whose header ends with the list of the file's parts and its real size.
+// sparse is a tar with one file of the size, in GNU's format for files with holes. The file is one
+// hole, so the tar has no content of it. The header ends with the file's parts and its real size.
 func sparse(size int64) string {
 	header := make([]byte, 512)
 	copy(header, "hole")
@@ -311,7 +311,7 @@ func TestNothingIsLeftOfARefusedArchive(t *testing.T) {
 			_, err = client.content.Info(inNamespace(t.Context()), &contentapi.InfoRequest{Digest: digestOf(content)})
 			return status.Code(err) != codes.NotFound
 		}
-		// containerd may still be storing what it was sent.
+		// containerd may still be storing the content.
 		for deadline := time.Now().Add(time.Minute); has(); {
 			if time.Now().After(deadline) {
 				t.Fatalf("containerd still has %s", digestOf(content))

@@ -39,7 +39,7 @@ func (r *Runc) adopt(id string) error {
 // state.
 func Adopt(id string) { adopted.Store(id, struct{}{}) }
 
-// files are streams of which a container writes to the files of an Output.
+// files are the streams of a container. Its output goes to the files of an Output.
 type files struct {
 	IO
 	output Output

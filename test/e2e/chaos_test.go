@@ -30,7 +30,7 @@ const (
 	leftoverTime = 3 * time.Minute
 )
 
-// nodeChaos is a cluster of one node of which processes are killed and stopped.
+// nodeChaos is a cluster of one node. The test kills and stops the node's processes.
 type nodeChaos struct {
 	*cluster
 	runDir  string

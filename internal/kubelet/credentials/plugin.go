@@ -59,8 +59,8 @@ func (p *plugin) matches(image string) bool {
 	return false
 }
 
-// ask runs the plugin. said is what it wrote to its standard error. That may have secrets, so it is
-// not in the error, which users of the pod's namespace can read.
+// ask runs the plugin. said is the plugin's standard error. It may have secrets, and users of the
+// pod's namespace can read err, so err is without it.
 func (p *plugin) ask(ctx context.Context, r api.CredentialProviderRequest) (answer *api.CredentialProviderResponse, said string, err error) {
 	r.TypeMeta = metav1.TypeMeta{APIVersion: p.APIVersion, Kind: requestKind}
 	input, err := json.Marshal(r)

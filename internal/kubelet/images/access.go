@@ -103,7 +103,8 @@ func merge(old kubeletconfig.ImagePullCredentials, from source) kubeletconfig.Im
 	return out
 }
 
-// last returns the list with one as its last element, without those that it replaces, and bounded.
+// last appends one to the list. It removes the elements that one replaces, and then the oldest ones
+// until at most maxSecrets are left.
 func last[T any](list []T, one T, replaces func(T) bool) []T {
 	out := slices.DeleteFunc(slices.Clone(list), replaces)
 	if over := len(out) + 1 - maxSecrets; over > 0 {

@@ -270,7 +270,7 @@ func (m *Manager) credentials(ctx context.Context, pod *corev1.Pod, image string
 }
 
 // pullWithCredentials tries each of the pod's credentials for the image. Without one, it pulls
-// without credentials. It returns the source of those that opened the registry.
+// without credentials. It returns the source of the credentials that opened the registry.
 func (m *Manager) pullWithCredentials(ctx context.Context, pod *corev1.Pod, imageSpec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (ref string, from source, err error) {
 	fitting, pluginErr := m.credentials(ctx, pod, imageSpec.Image)
 	if len(fitting) == 0 {

@@ -11,8 +11,8 @@ import (
 // scrape, are looked at for sockets. Pods that open more must not make a scrape slow.
 const descriptorsAtMost, descriptorsOfAll = 10_000, 50_000
 
-// descriptors counts the open files of a cgroup's processes, and the sockets among them. It takes
-// what it looks at from the budget of the scrape. ok is false if not all could be counted.
+// descriptors counts the open files of a cgroup's processes, and the sockets among them. Each file
+// lowers the budget of the scrape by one. ok is false if some files could not be counted.
 func descriptors(proc string, pids []string, budget *int) (files, sockets int, ok bool) {
 	left := min(descriptorsAtMost, *budget)
 	for _, pid := range pids {

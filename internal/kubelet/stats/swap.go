@@ -32,7 +32,7 @@ func swapV2(dir string, now metav1.Time) *statsapi.SwapStats {
 	return out
 }
 
-// swapV1 subtracts memory from memory and swap, of which cgroup v1 counts the sum.
+// swapV1 subtracts the memory from the sum of memory and swap, since cgroup v1 counts only the sum.
 func swapV1(dir string, now metav1.Time) *statsapi.SwapStats {
 	both, ok := counted(dir, "memory.memsw.usage_in_bytes")
 	alone, ok2 := counted(dir, "memory.usage_in_bytes")
