@@ -13,3 +13,5 @@ echo "progress: compiling the programs of e2e"
 mkdir -p .cache/e2e
 go build -C test/interop -v -ldflags '-s -w' -o "$PWD/.cache/e2e/" helm.sh/helm/v4/cmd/helm ./controller
 go build -C test/csi -v -ldflags '-s -w' -o "$PWD/.cache/e2e/" ./csitest
+# internal/failpoint: a knarr whose points tests can interrupt.
+go build -trimpath -ldflags "-s -w -X github.com/knarr-project/knarr/internal/failpoint.enabled=1" -o .cache/e2e/knarr-failpoints ./cmd/knarr
