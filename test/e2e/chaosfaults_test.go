@@ -201,7 +201,7 @@ func (n *nodeChaos) strike(f fault, reached <-chan net.Conn, late <-chan struct{
 	n.points.disarm()
 	time.Sleep(f.delay) // the moment within the runtime's work is the round's choice
 	pids := n.programs(map[victim]string{containerdVictim: "containerd", shimVictim: "containerd-shim-runc-v2"}[f.victim])
-	if f.victim == shimVictim && len(pids) > 1 {
+	if f.victim == shimVictim && len(pids) > 0 {
 		pick := f.pick % len(pids)
 		pids = pids[pick : pick+1]
 		n.shimsHit = 2 // the node may notice it in the next round
