@@ -16,17 +16,51 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// Why reads of this engine are linearizable without a request to raft: the embedded server is the
-// only voter of its cluster. An entry is committed when it is on disk in the server's own log, and
-// only applying committed entries changes the map. A writer gets its answer after its entry was
-// applied. So a read sees everything that was acknowledged before it began, and everything it sees
-// is on disk. Open waits until the log of the last run is applied. A server with other voters would
-// have to ask for a read index instead.
+// Why reads are linearizable. A member of several asks raft for a read index: the leader confirms
+// with a majority that it still leads, and the member waits until it has applied all that was
+// committed before.
+//
+// An only member needs no request to raft. An entry is committed when it is on disk in the member's
+// own log, and only applying committed entries changes the map. A writer gets its answer after its
+// entry was applied. So a read sees everything that was acknowledged before it began, and everything
+// it sees is on disk. Open waits until the log of the last run is applied. AddLearner ends this
+// shortcut before it proposes another member, and checkAlone begins it when this member is the only
+// one and leads.
 
-// Revision returns the newest committed revision that any caller has been told of. That is
-// linearizable: all reads and writes go through the engine, so no caller knows of a newer one.
-// Asking etcd would open a read transaction.
-func (e *Engine) Revision(context.Context) (int64, error) { return e.observed.Load(), nil }
+// readIndex waits until this member has applied all that was committed before the call.
+func (e *Engine) readIndex(ctx context.Context) error {
+	if err := e.server.LinearizableReadNotify(ctx); err != nil {
+		return translate(ctx, err)
+	}
+	return nil
+}
+
+// current waits until a read at the revision sees what it must: everything committed before if the
+// revision is 0, else that revision.
+func (e *Engine) current(ctx context.Context, revision int64) error {
+	if e.alone.Load() || revision > 0 && revision <= e.server.KV().Rev() {
+		return nil
+	}
+	return e.readIndex(ctx)
+}
+
+// Revision returns the newest committed revision (linearizable). The only member returns the newest
+// one that any caller has been told of: all reads and writes go through the engine, so no caller
+// knows of a newer one. Asking etcd would open a read transaction.
+func (e *Engine) Revision(ctx context.Context) (int64, error) {
+	if e.alone.Load() {
+		return e.observed.Load(), nil
+	}
+	done, err := e.read()
+	if err != nil {
+		return 0, fmt.Errorf("read revision: %w", err)
+	}
+	defer done()
+	if err := e.readIndex(ctx); err != nil {
+		return 0, fmt.Errorf("read revision: %w", err)
+	}
+	return e.observe(e.server.KV().Rev()), nil
+}
 
 // observe records a revision that a caller will learn, and returns it.
 func (e *Engine) observe(revision int64) int64 {
@@ -61,6 +95,9 @@ func (e *Engine) Get(ctx context.Context, key string, revision int64) (*store.Ke
 		return nil, 0, fmt.Errorf("get %s: %w", key, err)
 	}
 	defer done()
+	if err := e.current(ctx, revision); err != nil {
+		return nil, 0, fmt.Errorf("get %s at revision %d: %w", key, revision, err)
+	}
 	r, err := e.notBehind(ctx, func() (*mvcc.RangeResult, error) {
 		// For one key, sharing etcd's buffer of recent writes is cheaper than copying it.
 		tx := e.server.KV().Read(mvcc.SharedBufReadTxMode, traceutil.TODO())
@@ -86,6 +123,9 @@ func (e *Engine) Range(ctx context.Context, prefix string, opts store.RangeOptio
 	}
 	size := 0
 	defer func() { done(); e.touch(size) }()
+	if err := e.current(ctx, opts.Revision); err != nil {
+		return store.RangeResult{}, fmt.Errorf("range %s at revision %d: %w", prefix, opts.Revision, err)
+	}
 	from, end := bounds(prefix, opts.From)
 	r, err := e.notBehind(ctx, func() (*mvcc.RangeResult, error) {
 		return e.server.KV().Range(ctx, from, end, mvcc.RangeOptions{Rev: opts.Revision, Limit: opts.Limit, Count: opts.CountOnly})

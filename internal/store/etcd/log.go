@@ -52,8 +52,12 @@ var expected = []string{
 	"failed to apply request", "retrying of unary invoker failed",
 	// The server stopped before it had written its own name into the store.
 	"failed to publish local member to cluster", "stopped publish because server is stopping", "server has stopped; skipping GoAttach",
-	// A single member has no follower to send heartbeats to.
-	"leader failed to send out heartbeat on time",
+	// Members connect again when another one has stopped. Reachable and Members tell its state.
+	"TCP streaming connection with remote peer", "prober detected unhealthy status",
+	// AddLearner and Remove try again.
+	"rejecting member add request", "rejecting member remove request", "rejecting member promote request",
+	// A removed member says goodbye.
+	"skipped attributes update of removed member",
 }
 
 func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {

@@ -2,18 +2,22 @@ package etcd
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/server/v3/config"
 	"go.etcd.io/etcd/server/v3/etcdserver"
@@ -28,7 +32,7 @@ import (
 
 const (
 	memberName = "knarr"
-	// memberURL identifies the only member, whose id is derived from it. There is no listener.
+	// memberURL is the address of an only member, which has no listener.
 	memberURL = "http://127.0.0.1:2380"
 
 	// quota is etcd's backend quota, the largest size of the database in bytes.
@@ -37,14 +41,18 @@ const (
 	// maxRequestBytes is upstream's limit, so that the data can be moved back to upstream's etcd.
 	maxRequestBytes = 1536 * 1024
 
-	// tick is raft's clock. A single member sends no heartbeats and campaigns at once when it
-	// starts, so a slow clock costs nothing. It wakes an idle process twice a second instead of ten
-	// times.
-	tick = 500 * time.Millisecond
+	// tick is raft's clock: a leader sends a heartbeat at each tick.
+	tick = 100 * time.Millisecond
+	// electionTicks is how long followers wait for a heartbeat at least; the longest time is twice
+	// that. The first of two followers starts an election within 1.4 seconds.
+	electionTicks = 7
 
 	// snapshotCount is the number of entries after which etcd stores a snapshot of its membership
 	// and drops the log before it.
 	snapshotCount = 750
+	// catchUpEntries is the number of entries that a member of several keeps in memory for others.
+	// A member that is further behind gets a copy of the whole store.
+	catchUpEntries = 5000
 
 	// batchInterval is the time for which a write may stay in the log, on disk, before it is
 	// written to the database file with others. etcd checks for such writes at this interval, and
@@ -64,6 +72,8 @@ type Options struct {
 	// UnsafeNoSync leaves writes in the page cache: a power failure or a kernel crash loses
 	// acknowledged writes, a crash of the process does not. It is for tests.
 	UnsafeNoSync bool
+	// Peers lets this engine be one member of several. If nil, it is always the only one.
+	Peers *PeerOptions
 	// Log receives etcd's warnings and errors; nil is slog.Default().
 	Log *slog.Logger
 }
@@ -71,6 +81,17 @@ type Options struct {
 // Engine is the embedded engine.
 type Engine struct {
 	server *etcdserver.EtcdServer
+	dir    string
+	log    *slog.Logger
+
+	// alone means that this member is the only one and the leader, so that no other process can
+	// accept a write. Reads then need no read index.
+	alone atomic.Bool
+
+	peers    *PeerOptions
+	changing sync.Mutex   // held while the list of members changes
+	listener net.Listener // for other members; nil until there are any, guarded by changing
+	serving  sync.WaitGroup
 
 	// observed is the newest revision that any caller has been told of.
 	observed atomic.Int64
@@ -100,53 +121,109 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 		return nil, fmt.Errorf("open store in %s: %w", opts.DataDir, err)
 	}
 	setWALSegment()
-	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
-		return nil, fmt.Errorf("open store in %s: %w", opts.DataDir, err)
-	}
-	if err := seed(cfg); err != nil {
-		return nil, fmt.Errorf("open store in %s: %w", opts.DataDir, err)
-	}
-	server, err := etcdserver.NewServer(cfg)
+	e, err := start(ctx, cfg, opts)
 	if err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", opts.DataDir, err)
 	}
-	server.Start()
-	if err := lead(ctx, server); err != nil {
-		server.HardStop()
-		return nil, fmt.Errorf("open store in %s: %w", opts.DataDir, err)
+	return e, nil
+}
+
+func start(ctx context.Context, cfg config.ServerConfig, opts Options) (*Engine, error) {
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return nil, err
 	}
-	e := &Engine{server: server, path: cfg.BackendPath()}
+	switch joins := opts.Peers != nil && len(opts.Peers.Join) > 0; {
+	case joins && !wal.Exist(cfg.WALDir()):
+		if err := markClustered(cfg.DataDir); err != nil {
+			return nil, err
+		}
+		if err := joinExisting(&cfg, opts.Peers); err != nil {
+			return nil, err
+		}
+	default:
+		if err := seed(cfg); err != nil {
+			return nil, err
+		}
+	}
+	server, err := etcdserver.NewServer(cfg)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{server: server, dir: cfg.DataDir, path: cfg.BackendPath(), peers: opts.Peers, log: opts.Log}
+	if e.log == nil {
+		e.log = slog.Default()
+	}
+	if err := e.begin(ctx); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
 	e.observe(server.KV().Rev())
 	e.forgetPages() // etcd has made the kernel read the whole file
 	return e, nil
 }
 
-// lead makes a single member leader without an election timeout, and returns when its whole log has
-// been applied.
-func lead(ctx context.Context, server *etcdserver.EtcdServer) error {
+// begin starts the server and waits until it answers.
+func (e *Engine) begin(ctx context.Context) error {
+	several := !e.onlyMember()
+	if several && e.peers == nil {
+		e.server.Start() // only a started server can be stopped
+		return fmt.Errorf("the store has other members: %s", describeMembers(e.members()))
+	}
+	e.server.Start()
+	if several {
+		if err := e.listen(); err != nil {
+			return err
+		}
+	}
+	if err := e.lead(ctx); err != nil {
+		return err
+	}
+	e.changing.Lock()
+	defer e.changing.Unlock()
+	if e.checkAlone(ctx); e.alone.Load() {
+		return nil
+	}
+	if err := e.listen(); err != nil {
+		return err
+	}
+	return e.publishURL(ctx)
+}
+
+// lead returns when there is a leader and the log of the last run has been applied. An only member
+// becomes the leader without an election timeout.
+func (e *Engine) lead(ctx context.Context) error {
 	// MsgTimeoutNow is raft's request to start an election now, usually sent by a leader that steps
 	// down. Send it when the replay of the log pauses, and again if that was too early.
 	poll := time.NewTicker(time.Millisecond)
 	defer poll.Stop()
+	waiting := time.AfterFunc(5*time.Second, func() {
+		e.log.Warn("waiting for a majority of the store's members", "members", describeMembers(e.members()))
+	})
+	defer waiting.Stop()
 	var applied uint64
-	for server.Leader() == 0 {
+	for e.server.Leader() == 0 {
 		select {
 		case <-poll.C:
-		case <-server.StopNotify():
-			return errors.New("the server stopped during its start")
+		case <-e.server.StopNotify():
+			return fmt.Errorf("the server stopped during its start; was this member removed from %s?", describeMembers(e.members()))
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if now := server.AppliedIndex(); now != applied {
+		if now := e.server.AppliedIndex(); now != applied {
 			applied = now
 			continue
 		}
-		id := uint64(server.MemberID())
-		if err := server.Process(ctx, raftpb.Message{Type: raftpb.MsgTimeoutNow, From: id, To: id}); err != nil {
+		if !e.onlyMember() {
+			continue // an election among several members needs their votes and takes its time
+		}
+		id := uint64(e.server.MemberID())
+		if err := e.server.Process(ctx, raftpb.Message{Type: raftpb.MsgTimeoutNow, From: id, To: id}); err != nil {
 			return fmt.Errorf("campaign: %w", err)
 		}
 	}
-	return barrier(ctx, server)
+	if e.onlyMember() {
+		return barrier(ctx, e.server)
+	}
+	return e.readIndex(ctx)
 }
 
 // barrier returns when all entries that the log held at the start are applied. It proposes a
@@ -183,28 +260,37 @@ func serverConfig(opts Options) (config.ServerConfig, error) {
 	if err != nil {
 		return config.ServerConfig{}, err
 	}
+	name, catchUp := memberName, uint64(2*snapshotCount)
+	if isClustered(dir) || opts.Peers != nil && len(opts.Peers.Join) > 0 {
+		catchUp = catchUpEntries
+	}
+	var info transport.TLSInfo
+	if opts.Peers != nil {
+		name, info = opts.Peers.Name, opts.Peers.tls()
+	}
 	lg := zapToSlog(opts.Log)
 	return config.ServerConfig{
-		Name:                memberName,
+		Name:                name,
 		DataDir:             dir,
 		ClientURLs:          types.URLs{url.URL{Scheme: "http", Host: "127.0.0.1:2379"}},
 		PeerURLs:            peers,
-		InitialPeerURLsMap:  types.URLsMap{memberName: peers},
-		InitialClusterToken: memberName,
+		PeerTLSInfo:         info,
+		InitialPeerURLsMap:  types.URLsMap{name: peers},
+		InitialClusterToken: rand.Text(), // no two clusters have the same id
 		NewCluster:          true,
+		MaxLearners:         1,
 
 		TickMs:                     uint(tick.Milliseconds()),
-		ElectionTicks:              2, // raft's minimum
+		ElectionTicks:              electionTicks,
 		InitialElectionTickAdvance: true,
 		PreVote:                    true,
 		BootstrapTimeout:           10 * time.Second,
 
 		// A restart replays the log since the last snapshot on disk.
 		SnapshotCount: snapshotCount,
-		// The number of entries that etcd keeps in memory for followers. There are none, but raft
-		// panics when asked to campaign if entries not yet recorded as applied have left memory. So
-		// keep all that a restart may have to replay.
-		SnapshotCatchUpEntries: 2 * snapshotCount,
+		// An only member has no followers, but raft panics when asked to campaign if entries not
+		// yet recorded as applied have left memory. So keep all that a restart may have to replay.
+		SnapshotCatchUpEntries: catchUp,
 		MaxSnapFiles:           2,
 		MaxWALFiles:            2,
 
@@ -219,8 +305,8 @@ func serverConfig(opts Options) (config.ServerConfig, error) {
 
 		MaxTxnOps:                   1024,
 		MaxRequestBytes:             maxRequestBytes,
-		StrictReconfigCheck:         true,
-		BcryptCost:                  10, // for etcd's own users, which are not used
+		StrictReconfigCheck:         false, // Remove checks the quorum itself
+		BcryptCost:                  10,    // for etcd's own users, which are not used
 		WarningApplyDuration:        time.Second,
 		WarningUnaryRequestDuration: time.Second,
 		V2Deprecation:               config.V2DeprDefault,
@@ -230,17 +316,61 @@ func serverConfig(opts Options) (config.ServerConfig, error) {
 	}, nil
 }
 
+// joinExisting configures the first start of a member that joins others.
+func joinExisting(cfg *config.ServerConfig, p *PeerOptions) error {
+	cfg.NewCluster = false
+	cfg.InitialPeerURLsMap = types.URLsMap{}
+	for _, m := range p.Join {
+		name := fmt.Sprintf("%x", m.ID) // names do not matter here, and may be the same
+		if m.PeerURL == p.url() {
+			name = cfg.Name
+		}
+		urls, err := types.NewURLs([]string{m.PeerURL})
+		if err != nil {
+			return fmt.Errorf("address of member %x: %w", m.ID, err)
+		}
+		cfg.InitialPeerURLsMap[name] = urls
+	}
+	own, ok := cfg.InitialPeerURLsMap[cfg.Name]
+	if !ok {
+		return fmt.Errorf("this member's address %s is none of the cluster's: %s", p.url(), describeMembers(p.Join))
+	}
+	cfg.PeerURLs = own
+	return nil
+}
+
+func describeMembers(all []Member) string {
+	var out []string
+	for _, m := range all {
+		out = append(out, strings.TrimSpace(m.Name+" "+m.PeerURL))
+	}
+	return strings.Join(out, ", ")
+}
+
 // Close stops the engine. All acknowledged writes are on disk.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	was := e.closed
 	e.closed = true
 	e.mu.Unlock()
-	if !was {
-		e.server.HardStop()
+	if was {
+		return nil
 	}
+	e.changing.Lock()
+	if e.listener != nil {
+		_ = e.listener.Close()
+	}
+	e.changing.Unlock()
+	e.server.HardStop()
+	e.serving.Wait()
 	return nil
 }
+
+// Done is closed when the engine has stopped, by Close or because of an error.
+func (e *Engine) Done() <-chan struct{} { return e.server.StopNotify() }
+
+// Removed reports whether this member was removed from the cluster.
+func (e *Engine) Removed() bool { return e.server.IsIDRemoved(uint64(e.server.MemberID())) }
 
 // read guards an access to the backend. If err is nil, the caller must call done.
 func (e *Engine) read() (done func(), err error) {

@@ -3,6 +3,7 @@ package etcd
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -148,7 +149,7 @@ func restore(opts RestoreOptions, to string) error {
 	}
 	return snapshot.NewV3(zapToSlog(opts.Log)).Restore(snapshot.RestoreConfig{
 		SnapshotPath: opts.Path, OutputDataDir: to, Name: memberName, PeerURLs: []string{memberURL},
-		InitialCluster: memberName + "=" + memberURL, InitialClusterToken: memberName,
+		InitialCluster: memberName + "=" + memberURL, InitialClusterToken: rand.Text(),
 		RevisionBump: opts.Bump, MarkCompacted: opts.Bump > 0,
 	})
 }

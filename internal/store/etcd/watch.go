@@ -25,12 +25,17 @@ type stream struct {
 }
 
 // Watch streams changes below prefix.
-func (e *Engine) Watch(_ context.Context, prefix string, after int64) (store.Stream, error) {
+func (e *Engine) Watch(ctx context.Context, prefix string, after int64) (store.Stream, error) {
 	done, err := e.read()
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", prefix, err)
 	}
 	defer done()
+	if after == 0 {
+		if err := e.current(ctx, 0); err != nil {
+			return nil, fmt.Errorf("watch %s: %w", prefix, err)
+		}
+	}
 	first, end := bounds(prefix, "")
 	var from int64 // 0: the next revision
 	if after > 0 {
