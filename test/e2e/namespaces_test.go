@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -30,8 +32,7 @@ func newSpace(t *testing.T, kinds ...string) *space {
 		keeper = []string{"bash", "-c", "while :; do sleep 1000 & wait; done"}
 	}
 	s.cmd = exec.Command("unshare", slices.Concat([]string{"--fork", "--kill-child"}, kinds, keeper)...)
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
+	if err := startTied(s.cmd); err != nil {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -44,6 +45,28 @@ func newSpace(t *testing.T, kinds ...string) *space {
 			t.Fatal("unshare has started nothing")
 		}
 	}
+}
+
+// tied makes the thread that starts commands for startTied.
+var tied = sync.OnceValue(func() chan func() {
+	starts := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for start := range starts {
+			start()
+		}
+	}()
+	return starts
+})
+
+// startTied starts a command that the kernel kills when this process ends. The kernel ties the death
+// signal to the thread that starts the command, and threads of tests in namespaces end early. So one
+// thread that lives as long as the process starts all such commands.
+func startTied(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	result := make(chan error, 1)
+	tied() <- func() { result <- cmd.Start() }
+	return <-result
 }
 
 func (s *space) end() {

@@ -102,8 +102,7 @@ func newSystemd(t *testing.T) *systemd {
 	}
 	s.cmd = exec.Command("bash", "-c", enter+`exec unshare --cgroup --mount --pid --net --ipc --uts --fork --kill-child bash -c "$1" boot "$2"`, "enter", bootSystemd, program)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
+	if err := startTied(s.cmd); err != nil {
 		t.Fatal(err)
 	}
 	s.eventually("systemd answers", func() error {

@@ -64,12 +64,20 @@ func (c *cluster) boot() {
 	c.t.Helper()
 	c.keeper = exec.Command("unshare", "--fork", "--kill-child", "--net", "--mount", "--propagation", "shared", "sleep", "infinity")
 	c.keeper.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := c.keeper.Start(); err != nil {
+	// The death signal is tied to the thread that starts the command; threads of dial end early.
+	started, ended := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread()
+		started <- c.keeper.Start()
+		_ = c.keeper.Wait()
+	}()
+	if err := <-started; err != nil {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() {
 		_ = c.keeper.Process.Kill()
-		_ = c.keeper.Wait()
+		<-ended
 	})
 	pid := c.keeper.Process.Pid
 	c.eventually("the namespaces exist", func() error {
