@@ -51,7 +51,7 @@ func Connect(ctx context.Context, endpoint string, o Options) (*Services, error)
 		_ = runtime.Close(ctx)
 		return nil, fmt.Errorf("connect to image service at %s: %w", imageEndpoint, err)
 	}
-	return &Services{Endpoint: endpoint, Runtime: runtime, Images: images}, nil
+	return &Services{Endpoint: endpoint, Runtime: withTasks{runtime, endpoint}, Images: images}, nil
 }
 
 // Close closes the connections; the runtime keeps running.
