@@ -54,8 +54,8 @@ var expected = []string{
 	"failed to publish local member to cluster", "stopped publish because server is stopping", "server has stopped; skipping GoAttach",
 	// Members connect again when another one has stopped. Reachable and Members tell its state.
 	"TCP streaming connection with remote peer", "prober detected unhealthy status",
-	// AddLearner and Remove try again.
-	"rejecting member add request", "rejecting member remove request", "rejecting member promote request",
+	// The callers of AddLearner, Promote and Remove get the error.
+	"Validation on configuration change failed", "rejecting promote learner",
 	// A removed member says goodbye.
 	"skipped attributes update of removed member",
 }

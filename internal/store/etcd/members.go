@@ -15,6 +15,7 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/client/pkg/v3/types"
+	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
@@ -321,6 +322,30 @@ func (e *Engine) Reachable(ctx context.Context, m Member) error {
 		return fmt.Errorf("%s answers %s", m.PeerURL, answer.Status)
 	}
 	return nil
+}
+
+// Removed reports whether this member was removed from the cluster. It may be called after Done. A
+// member that stopped before it heard of its removal asks the others.
+func (e *Engine) Removed() bool {
+	self := e.server.MemberID()
+	if e.server.IsIDRemoved(uint64(self)) {
+		return true
+	}
+	if e.peers == nil {
+		return false
+	}
+	var others []string
+	for _, m := range e.server.Cluster().Members() {
+		if m.ID != self {
+			others = append(others, m.PeerURLs...)
+		}
+	}
+	trip, err := rafthttp.NewRoundTripper(e.peers.tls(), reachTimeout)
+	if err != nil || len(others) == 0 {
+		return false
+	}
+	now, err := etcdserver.GetClusterFromRemotePeers(e.server.Logger(), others, trip)
+	return err == nil && now.ID() == e.server.Cluster().ID() && now.Member(self) == nil
 }
 
 func memberError(ctx context.Context, err error) error {
