@@ -41,13 +41,13 @@ const (
 	// maxRequestBytes is upstream's limit, so that the data can be moved back to upstream's etcd.
 	maxRequestBytes = 1536 * 1024
 
-	// tick is raft's clock: a leader sends a heartbeat at each tick. The engine of an only member
-	// has a slower one, which wakes an idle process twice a second instead of ten times. It keeps
-	// the slow one until it starts again; its heartbeats still come in time for the others.
-	tick, slowTick = 100 * time.Millisecond, 500 * time.Millisecond
-	// electionTicks is how long followers wait for a heartbeat at least; the longest time is twice
-	// that. The first of two followers starts an election within 1.4 seconds.
-	electionTicks = 7
+	// tick is raft's clock: a leader sends a heartbeat at each tick. Followers wait for one between
+	// electionTicks and twice that, so the first of two followers starts an election within 1.4 s.
+	tick, electionTicks = 100 * time.Millisecond, 7
+	// An only member has a slower clock, which wakes an idle process twice a second instead of ten
+	// times. It keeps that clock until it starts again as one of several. Its heartbeats still come
+	// in time for the others. etcd extends leases to one and a half election timeouts.
+	slowTick, slowElectionTicks = 500 * time.Millisecond, 2
 
 	// snapshotCount is the number of entries after which etcd stores a snapshot of its membership
 	// and drops the log before it.
@@ -262,9 +262,9 @@ func serverConfig(opts Options) (config.ServerConfig, error) {
 	if err != nil {
 		return config.ServerConfig{}, err
 	}
-	name, catchUp, clock := memberName, uint64(2*snapshotCount), slowTick
+	name, catchUp, clock, ticks := memberName, uint64(2*snapshotCount), slowTick, slowElectionTicks
 	if isClustered(dir) || opts.Peers != nil && len(opts.Peers.Join) > 0 {
-		catchUp, clock = catchUpEntries, tick
+		catchUp, clock, ticks = catchUpEntries, tick, electionTicks
 	}
 	var info transport.TLSInfo
 	if opts.Peers != nil {
@@ -283,7 +283,7 @@ func serverConfig(opts Options) (config.ServerConfig, error) {
 		MaxLearners:         1,
 
 		TickMs:                     uint(clock.Milliseconds()),
-		ElectionTicks:              electionTicks,
+		ElectionTicks:              ticks,
 		InitialElectionTickAdvance: true,
 		PreVote:                    true,
 		BootstrapTimeout:           10 * time.Second,
