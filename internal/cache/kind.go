@@ -115,6 +115,22 @@ func (k *Kind) AddEntryIndex(name string, values func(*Entry) []string) {
 	k.state.Store(&state{entries: s.entries, indexes: indexes, changed: s.changed, begun: s.begun})
 }
 
+// DropIndex removes an index. Earlier snapshots still contain it.
+func (k *Kind) DropIndex(name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.state.Load()
+	if _, ok := s.indexes[name]; !ok {
+		return
+	}
+	indexes := maps.Clone(s.indexes)
+	delete(indexes, name)
+	k.state.Store(&state{entries: s.entries, indexes: indexes, changed: s.changed, begun: s.begun})
+}
+
+// Indexes returns the number of indexes.
+func (k *Kind) Indexes() int { return len(k.state.Load().indexes) }
+
 // open lists the kind and applies the events that arrived meanwhile.
 func (k *Kind) open(ctx context.Context) error {
 	return k.exclusively(ctx, func() error {

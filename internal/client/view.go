@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,7 +38,8 @@ type LocalSource struct {
 
 // NewLocalView opens a View over the cache. It shows the cache's own objects, so it costs no more
 // than its indexes and subscribers. A writer must wait until the cache has reached the write
-// (cache.Reader.WaitFor); then the View shows it. Each View has its own indexes.
+// (cache.Reader.WaitFor); then the View shows it. Each View has its own indexes, which the cache
+// drops when ctx ends: a component that is started again opens new Views.
 func NewLocalView(ctx context.Context, source LocalSource, scope Scope) (View, error) {
 	interest, err := scope.interest()
 	if err != nil {
@@ -64,6 +66,7 @@ func NewLocalView(ctx context.Context, source LocalSource, scope Scope) (View, e
 	if v.byField {
 		v.addFieldIndex(kind)
 	}
+	context.AfterFunc(ctx, v.dropIndexes)
 	return v, nil
 }
 
@@ -79,7 +82,8 @@ type view struct {
 	light    bool
 
 	kind      atomic.Pointer[cache.Kind]
-	reopening sync.Mutex
+	reopening sync.Mutex // guards kind and ended
+	ended     bool       // the indexes are dropped
 	indexes   indexFuncs
 
 	// A selector for one value of a field, such as the pods of a node, uses an index of the entries
@@ -131,6 +135,16 @@ func (v *view) addFieldIndex(k *cache.Kind) {
 		}
 		return nil
 	})
+}
+
+// dropIndexes removes the View's own indexes from the cache. Readers then scan. The index of a
+// field's value stays: other Views use it too.
+func (v *view) dropIndexes() {
+	v.reopening.Lock()
+	defer v.reopening.Unlock()
+	v.ended = true
+	kind := v.kind.Load()
+	v.indexes.each(func(name string, _ func(*cache.Entry) []string) { kind.DropIndex(v.indexName(name)) })
 }
 
 func (v *view) fieldIndex() string { return "field " + v.field + "=" + v.value }
@@ -218,8 +232,14 @@ func (v *view) AddIndex(name string, values func(runtime.Object) []string) {
 		}
 		return values(obj)
 	}
-	if v.indexes.add(name, of) {
-		v.current().AddEntryIndex(v.indexName(name), of)
+	if !v.indexes.add(name, of) {
+		return
+	}
+	kind := v.current()
+	v.reopening.Lock()
+	defer v.reopening.Unlock()
+	if !v.ended {
+		kind.AddEntryIndex(v.indexName(name), of)
 	}
 }
 
@@ -227,15 +247,27 @@ func (v *view) indexName(name string) string { return fmt.Sprintf("view %d %s", 
 
 func (v *view) ByIndex(name, value string) []runtime.Object {
 	var out []runtime.Object
-	found := v.current().Snapshot().ByIndex(v.indexName(name), value, func(e *cache.Entry) bool {
+	take := func(e *cache.Entry) bool {
 		if obj, ok := v.shown(e); ok {
 			out = append(out, obj)
 		}
 		return true
-	})
-	if !found && !v.indexes.has(name) {
+	}
+	snap := v.current().Snapshot()
+	if snap.ByIndex(v.indexName(name), value, take) {
+		return out
+	}
+	of, ok := v.indexes.get(name)
+	if !ok {
 		panic(fmt.Sprintf("client: a view of %s has no index %q", v.source.Prefix, name))
 	}
+	// The View has ended, or another goroutine is just adding the index.
+	snap.Ascend(v.source.Prefix+"/", "", func(e *cache.Entry) bool {
+		if slices.Contains(of(e), value) {
+			take(e)
+		}
+		return true
+	})
 	return out
 }
 
@@ -357,7 +389,9 @@ func (v *view) reopen(ctx context.Context) error {
 	if v.byField {
 		v.addFieldIndex(kind)
 	}
-	v.indexes.each(func(name string, of func(*cache.Entry) []string) { kind.AddEntryIndex(v.indexName(name), of) })
+	if !v.ended {
+		v.indexes.each(func(name string, of func(*cache.Entry) []string) { kind.AddEntryIndex(v.indexName(name), of) })
+	}
 	v.kind.Store(kind)
 	return nil
 }

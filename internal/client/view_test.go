@@ -457,3 +457,33 @@ func (w *localFixture) lose(*testing.T) { w.cache.Forget(pods) }
 func TestViewsInProcess(t *testing.T) {
 	testViews(t, func(t *testing.T) fixture { return newLocalFixture(t) })
 }
+
+// A component that is started again opens new Views, whose indexes each write would pay for.
+func TestAViewThatEndsLeavesNoIndexes(t *testing.T) {
+	w := newLocalFixture(t)
+	w.put(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p"}, Spec: corev1.PodSpec{NodeName: "sea"}})
+	ctx, cancel := context.WithCancel(t.Context())
+	v := w.view(t, ctx, client.Scope{})
+	byNode := func(obj runtime.Object) []string { return []string{obj.(*corev1.Pod).Spec.NodeName} }
+	v.AddIndex("node", byNode)
+	kind, err := w.cache.Kind(podSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := kind.Indexes(); got != 1 {
+		t.Fatalf("an open view has %d indexes", got)
+	}
+	cancel()
+	for deadline := time.Now().Add(time.Minute); kind.Indexes() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d indexes are left", kind.Indexes())
+		}
+	}
+	if got := v.ByIndex("node", "sea"); len(got) != 1 {
+		t.Errorf("a reader of the ended view finds %d pods", len(got))
+	}
+	v.AddIndex("again", byNode)
+	if got := kind.Indexes(); got != 0 {
+		t.Errorf("the ended view has made %d indexes", got)
+	}
+}

@@ -31,11 +31,11 @@ func (x *indexFuncs) add(name string, of func(*cache.Entry) []string) bool {
 	return true
 }
 
-func (x *indexFuncs) has(name string) bool {
+func (x *indexFuncs) get(name string) (of func(*cache.Entry) []string, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	_, ok := x.fns[name]
-	return ok
+	of, ok = x.fns[name]
+	return of, ok
 }
 
 func (x *indexFuncs) each(fn func(string, func(*cache.Entry) []string)) {
