@@ -292,7 +292,16 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) Use(security Security) { s.access.current.Store(&security) }
 
 // Client returns a client for a component, which acts as the given user.
-func (s *Server) Client(user auth.User) client.Interface { return s.clients.Of(user) }
+func (s *Server) Client(user auth.User) client.Interface { return s.clients.Of(user, nil) }
+
+// FencedClient returns a client whose writes are refused once the fence's term has ended. Errors of
+// refused writes are store.ErrFenced.
+func (s *Server) FencedClient(user auth.User, fence *store.Fence) client.Interface {
+	return s.clients.Of(user, fence)
+}
+
+// CatchUp waits until Views show everything that was committed before the call, on any server.
+func (s *Server) CatchUp(ctx context.Context) error { return s.shared.CatchUp(ctx) }
 
 // Register adds collectors of other packages to the server's metrics.
 func (s *Server) Register(collectors ...prometheus.Collector) {

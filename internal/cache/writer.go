@@ -291,6 +291,19 @@ func (c *Cache) trim(now time.Time) {
 	}
 }
 
+// WaitFor waits until all kinds contain the changes up to the revision. It returns ErrFuture if
+// ctx's deadline comes first. A cache without kinds need not wait: a kind is listed as it is when
+// it is opened.
+func (c *Cache) WaitFor(ctx context.Context, revision int64) error {
+	c.mu.Lock()
+	none := !c.started
+	c.mu.Unlock()
+	if none || c.clock.reached.Load() >= revision {
+		return nil
+	}
+	return c.clock.waitFor(ctx, revision)
+}
+
 // Reached returns the revision up to which the cache contains all changes.
 func (c *Cache) Reached() int64 { return c.clock.reached.Load() }
 

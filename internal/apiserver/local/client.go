@@ -19,6 +19,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/store"
 )
 
 // localClient is the API for a component of this process: the same pipeline as over HTTP, by
@@ -26,6 +27,7 @@ import (
 type localClient struct {
 	from  *Clients
 	user  auth.User
+	fence *store.Fence // of all writes; nil means none
 	views client.Views
 }
 

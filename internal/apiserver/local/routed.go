@@ -19,6 +19,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/store"
 )
 
 // Clients makes clients for components of this process.
@@ -29,9 +30,10 @@ type Clients struct {
 	Audit     *audit.Log              // nil records nothing
 }
 
-// Of returns a client for a component, which acts as the given user.
-func (s *Clients) Of(user auth.User) client.Interface {
-	local := &localClient{from: s, user: user}
+// Of returns a client for a component, which acts as the given user. Its writes carry the fence,
+// unless it is nil.
+func (s *Clients) Of(user auth.User, fence *store.Fence) client.Interface {
+	local := &localClient{from: s, user: user, fence: fence}
 	return &routedClient{localClient: local, extension: sync.OnceValues(func() (client.Interface, error) {
 		return client.Remote(&rest.Config{Host: "https://extension.invalid", QPS: -1, Transport: extensionTransport{s, user}})
 	})}
@@ -42,6 +44,19 @@ func (s *Clients) Of(user auth.User) client.Interface {
 type routedClient struct {
 	*localClient
 	extension func() (client.Interface, error)
+}
+
+// writer is of for a write. The context carries the fence to the commit. An extension server keeps
+// its objects in a store of its own, so the fence is checked before it is called.
+func (c *routedClient) writer(ctx context.Context, res schema.GroupVersionResource) (context.Context, client.Interface, error) {
+	to, err := c.of(res)
+	if err != nil || c.fence == nil {
+		return ctx, to, err
+	}
+	if to != client.Interface(c.localClient) {
+		return ctx, to, wire.AsStatusError(wire.StoreError(c.fence.Check(ctx, c.from.Engine.Kinds.Shared.Home.Store, 0)))
+	}
+	return store.WithFence(ctx, c.fence), to, nil
 }
 
 // of returns the client for a group version.
@@ -107,7 +122,7 @@ func (c *routedClient) List(ctx context.Context, res schema.GroupVersionResource
 }
 
 func (c *routedClient) Create(ctx context.Context, res schema.GroupVersionResource, namespace string, obj runtime.Object, opts metav1.CreateOptions, subresource ...string) (runtime.Object, error) {
-	to, err := c.of(res)
+	ctx, to, err := c.writer(ctx, res)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +136,7 @@ func (c *routedClient) Create(ctx context.Context, res schema.GroupVersionResour
 }
 
 func (c *routedClient) CreateSub(ctx context.Context, res schema.GroupVersionResource, namespace, name, subresource string, obj runtime.Object, opts metav1.CreateOptions) (runtime.Object, error) {
-	to, err := c.of(res)
+	ctx, to, err := c.writer(ctx, res)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +150,7 @@ func (c *routedClient) CreateSub(ctx context.Context, res schema.GroupVersionRes
 }
 
 func (c *routedClient) Update(ctx context.Context, res schema.GroupVersionResource, obj runtime.Object, opts metav1.UpdateOptions, subresource ...string) (runtime.Object, error) {
-	to, err := c.of(res)
+	ctx, to, err := c.writer(ctx, res)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +164,7 @@ func (c *routedClient) Update(ctx context.Context, res schema.GroupVersionResour
 }
 
 func (c *routedClient) Patch(ctx context.Context, res schema.GroupVersionResource, namespace, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresource ...string) (runtime.Object, error) {
-	to, err := c.of(res)
+	ctx, to, err := c.writer(ctx, res)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +179,7 @@ func (c *routedClient) Patch(ctx context.Context, res schema.GroupVersionResourc
 }
 
 func (c *routedClient) Delete(ctx context.Context, res schema.GroupVersionResource, namespace, name string, opts metav1.DeleteOptions) error {
-	to, err := c.of(res)
+	ctx, to, err := c.writer(ctx, res)
 	if err != nil {
 		return err
 	}
@@ -178,7 +193,7 @@ func (c *routedClient) Delete(ctx context.Context, res schema.GroupVersionResour
 }
 
 func (c *routedClient) DeleteCollection(ctx context.Context, res schema.GroupVersionResource, namespace string, opts metav1.DeleteOptions, list metav1.ListOptions) error {
-	to, err := c.of(res)
+	ctx, to, err := c.writer(ctx, res)
 	if err != nil {
 		return err
 	}

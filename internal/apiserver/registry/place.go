@@ -35,13 +35,14 @@ type Override struct {
 // Place is a store with its cache and leases. Revisions of different places cannot be compared.
 type Place struct {
 	Raw    store.Store
-	Store  store.Store // Raw with metrics
+	Store  store.Store // Raw with metrics; it honours the fences of leaders
 	Cache  *cache.Cache
 	leases leases
 }
 
-func newPlace(under store.Store, m *telemetry.StoreMetrics) *Place {
-	counted := telemetry.Instrument(under, m)
+// newPlace opens a place. Its number is its index in Shared.Places.
+func newPlace(under store.Store, number int, m *telemetry.StoreMetrics) *Place {
+	counted := telemetry.Instrument(store.Fenced(under, number), m)
 	return &Place{Raw: under, Store: counted, Cache: cache.New(counted)}
 }
 
@@ -51,11 +52,11 @@ var storedTogether = []schema.GroupResource{{Resource: "services"}, {Group: "net
 
 // Open creates the places. The first is the home of all kinds that no other place names.
 func (s *Shared) Open(home store.Store, others []Override) error {
-	s.Home = newPlace(home, s.Store)
+	s.Home = newPlace(home, 0, s.Store)
 	s.Places, s.placesByPrefix = []*Place{s.Home}, map[string]*Place{}
 	named := map[schema.GroupResource]*Place{}
 	for _, given := range others {
-		at := newPlace(given.Store, s.Store)
+		at := newPlace(given.Store, len(s.Places), s.Store)
 		s.Places = append(s.Places, at)
 		for _, resource := range given.Resources {
 			if err := checkOverride(resource); err != nil {
@@ -104,4 +105,18 @@ func (s *Shared) placeFor(prefix string) *Place {
 // Relist reads the objects below a prefix again.
 func (s *Shared) Relist(ctx context.Context, prefix string) error {
 	return s.placeFor(prefix).Cache.Relist(ctx, prefix)
+}
+
+// CatchUp waits until the caches contain everything that was committed before the call.
+func (s *Shared) CatchUp(ctx context.Context) error {
+	for _, at := range s.Places {
+		revision, err := at.Store.Revision(ctx)
+		if err != nil {
+			return err
+		}
+		if err := at.Cache.WaitFor(ctx, revision); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -115,11 +115,23 @@ func StoreError(err error) error {
 		return apierrors.NewTimeoutError("request did not complete within requested timeout - context deadline exceeded", 0)
 	case errors.Is(err, store.ErrCompacted):
 		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
+	case errors.Is(err, store.ErrFenced):
+		return fencedError{apierrors.NewForbidden(schema.GroupResource{}, "", err), err}
 	case errors.Is(err, store.ErrTooLarge):
 		return InternalServerError(store.ErrTooLarge) // without the key, as upstream
 	}
 	return err
 }
+
+// fencedError is the answer to a component of this process that leads no more. It is not a conflict,
+// so no loop reads the object again and retries.
+type fencedError struct {
+	*apierrors.StatusError
+	cause error // a store.ErrFenced
+}
+
+// Unwrap implements errors.Is and errors.As.
+func (e fencedError) Unwrap() []error { return []error{e.StatusError, e.cause} }
 
 // ErrPathNotFound is a 404 of the path, not of the object.
 var ErrPathNotFound = apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "the server could not find the requested resource", 0, false)
