@@ -24,8 +24,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// bootstrapper creates the objects that every cluster has, and keeps those that lead to this
-// server.
+// bootstrapper creates the objects that every cluster has, and keeps them.
 type bootstrapper struct {
 	cfg    *Config
 	kinds  *registry.Kinds
@@ -34,8 +33,8 @@ type bootstrapper struct {
 	log    *slog.Logger
 	clock  func() time.Time
 	// These steps of the start are also kept up to date afterwards: the trust for extension
-	// servers, the date since which tokens are tracked, and the endpoints of this server.
-	trustPublished, tokensTracked, endpointsKept milestone
+	// servers, and the date since which tokens are tracked.
+	trustPublished, tokensTracked milestone
 }
 
 // objects returns the objects that every cluster has from the start, namespaces first.

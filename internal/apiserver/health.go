@@ -119,7 +119,7 @@ func (s *Server) checks(kind string) []zpages.Check {
 	if s.flow.gate != nil {
 		started("priority-and-fairness-config-producer")
 	}
-	hook(s.boot.endpointsKept.ch, "bootstrap-controller")
+	hook(s.living.kept.ch, "bootstrap-controller")
 	started("start-kubernetes-service-cidr-controller")
 	aggregated("poststarthook/start-kube-aggregator-informers", "poststarthook/apiservice-status-local-available-controller",
 		"poststarthook/apiservice-status-remote-available-controller", "poststarthook/apiservice-registration-controller", "poststarthook/apiservice-discovery-controller",

@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,24 +16,20 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
-	"github.com/knarr-project/knarr/internal/client"
 )
 
-// reconcileEvery is the interval of checks of the Service "kubernetes" and its endpoints, as
-// upstream.
+// reconcileEvery is the interval of checks of the objects that every cluster has, and of the
+// endpoints of the Service "kubernetes", as upstream.
 const reconcileEvery = 10 * time.Second
 
-// keep restores the objects that lead to this server when they are changed or deleted.
+// keep restores the objects that every cluster has when they are changed or deleted.
 func (b *bootstrapper) keep(ctx context.Context) {
-	if at := b.cfg.Advertise.Addr(); at.IsValid() && !isEndpoint(at) && !b.cfg.ExternalEndpoints {
-		b.log.Warn("the Service kubernetes has no endpoints: pods cannot reach this server at its advertised address", "address", at)
-	}
 	for {
 		again := reconcileEvery
 		if err := b.reconcile(ctx); err != nil && ctx.Err() == nil {
-			b.log.Warn("the Service kubernetes was not reconciled", "err", err)
+			b.log.Warn("the objects that every cluster has were not reconciled", "err", err)
 		}
-		if !b.trustPublished.reached() || !b.tokensTracked.reached() || !b.endpointsKept.reached() {
+		if !b.trustPublished.reached() || !b.tokensTracked.reached() {
 			again = time.Second // the server is not ready without them
 		}
 		select {
@@ -53,8 +47,7 @@ func (b *bootstrapper) reconcile(ctx context.Context) error {
 	return errors.Join(
 		b.widenServiceCIDR(ctx),
 		b.trustPublished.complete(b.publishTrust(ctx)),
-		b.tokensTracked.complete(b.trackTokens(ctx)),
-		b.endpointsKept.complete(b.keepEndpoints(ctx)))
+		b.tokensTracked.complete(b.trackTokens(ctx)))
 }
 
 // widenServiceCIDR adds the second family to the default ranges if the cluster has gained one. All
@@ -69,36 +62,6 @@ func (b *bootstrapper) widenServiceCIDR(ctx context.Context) error {
 			cidr.Spec.CIDRs = wanted.Spec.CIDRs
 		}
 	})
-}
-
-// keepEndpoints keeps the endpoints of the Service "kubernetes".
-func (b *bootstrapper) keepEndpoints(ctx context.Context) error {
-	if b.cfg.ExternalEndpoints || !isEndpoint(b.cfg.Advertise.Addr()) || len(b.cfg.ServiceCIDRs) == 0 {
-		return nil
-	}
-	if err := b.createOrUpdate(ctx, b.kubernetesEndpoints(), func(obj, want runtime.Object) {
-		obj.(*corev1.Endpoints).Subsets = want.(*corev1.Endpoints).Subsets
-	}); err != nil {
-		return err
-	}
-	slice := b.kubernetesSlice()
-	have, err := client.Get[*discoveryv1.EndpointSlice](ctx, b.client, slice.Namespace, slice.Name)
-	if err == nil && have.AddressType != slice.AddressType { // which cannot be updated
-		err = client.Delete[*discoveryv1.EndpointSlice](ctx, b.client, slice.Namespace, slice.Name, metav1.DeleteOptions{})
-	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		return err
-	}
-	return b.createOrUpdate(ctx, slice, func(obj, want runtime.Object) {
-		slice, wanted := obj.(*discoveryv1.EndpointSlice), want.(*discoveryv1.EndpointSlice)
-		slice.Endpoints, slice.Ports = wanted.Endpoints, wanted.Ports
-	})
-}
-
-// isEndpoint reports whether the API accepts the address in endpoints. Other machines cannot reach
-// a loopback or link-local address.
-func isEndpoint(at netip.Addr) bool {
-	return at.IsValid() && !at.IsLoopback() && !at.IsUnspecified() && !at.IsLinkLocalUnicast() && !at.IsLinkLocalMulticast()
 }
 
 // The ConfigMap with the date since which the use of tokens in Secrets is tracked
@@ -124,31 +87,6 @@ func (b *bootstrapper) trackTokens(ctx context.Context) error {
 			m.Data[trackingSince] = want.(*corev1.ConfigMap).Data[trackingSince]
 		}
 	})
-}
-
-func (b *bootstrapper) kubernetesEndpoints() *corev1.Endpoints {
-	at := b.cfg.Advertise
-	return &corev1.Endpoints{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
-		Subsets: []corev1.EndpointSubset{{
-			Addresses: []corev1.EndpointAddress{{IP: at.Addr().String()}},
-			Ports:     []corev1.EndpointPort{{Name: "https", Port: int32(at.Port()), Protocol: corev1.ProtocolTCP}},
-		}},
-	}
-}
-
-func (b *bootstrapper) kubernetesSlice() *discoveryv1.EndpointSlice {
-	at, ready, name, port, protocol := b.cfg.Advertise, true, "https", int32(b.cfg.Advertise.Port()), corev1.ProtocolTCP
-	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
-		AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{at.Addr().String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
-		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
-	}
-	if at.Addr().Is6() {
-		slice.AddressType = discoveryv1.AddressTypeIPv6
-	}
-	return slice
 }
 
 // createOrUpdate creates the object, or lets take copy the wanted state into the existing one.

@@ -59,6 +59,11 @@ type Config struct {
 	// Advertise is this server's address in the endpoints of the Service "kubernetes". If it is not
 	// set, no endpoints are kept.
 	Advertise netip.AddrPort
+	// Identity names this server among those of the store, such as by its host's name. If it is not
+	// set, the server has no identity Lease.
+	Identity string
+	// Alone reports that no other server uses the store now. nil means that none ever does.
+	Alone func() bool
 
 	// KubeletAddresses are the types of node addresses to reach kubelets at, in order of
 	// preference; nil prefers addresses to names.
@@ -162,6 +167,8 @@ type Server struct {
 	routes       *client.Routes // to the Services of conversion webhooks
 	flow         *flowControl
 	boot         *bootstrapper
+	living       *endpointKeeper
+	identity     *identity
 	impersonator *impersonator
 	metrics      *telemetry.Metrics
 
@@ -210,6 +217,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
+	}
+	if cfg.Alone == nil {
+		cfg.Alone = func() bool { return true }
 	}
 	if cfg.EventTTL == 0 {
 		cfg.EventTTL = time.Hour
@@ -275,7 +285,9 @@ func New(cfg Config) (*Server, error) {
 		encrypted.OnRepair(s.shared.Relist)
 	}
 	s.boot = &bootstrapper{cfg: &s.cfg, kinds: s.endpoints, engine: s.engine, client: s.ownClient(), log: s.log, clock: s.clock,
-		trustPublished: newMilestone(), tokensTracked: newMilestone(), endpointsKept: newMilestone()}
+		trustPublished: newMilestone(), tokensTracked: newMilestone()}
+	s.living = &endpointKeeper{boot: s.boot, place: s.shared.Home, self: cfg.Advertise, alone: cfg.Alone, log: s.log, kept: newMilestone()}
+	s.identity = newIdentity(s.boot, cfg.Identity, s.log)
 	s.flow = &flowControl{kinds: s.endpoints, client: s.ownClient(), metrics: m, log: s.log, clock: s.clock}
 	if cfg.MaxRequests >= 0 {
 		s.flow.gate = flow.New(flow.Config{Seats: cfg.MaxRequests, MaxWait: cfg.RequestTimeout / 4, Logger: cfg.Logger})
@@ -390,6 +402,10 @@ func (s *Server) startBackground() {
 		if s.flow.gate != nil {
 			s.runInBackground(s.flow.follow)
 			s.runInBackground(s.flow.gate.Run)
+		}
+		s.runInBackground(s.living.run)
+		if s.cfg.Identity != "" {
+			s.runInBackground(s.identity.run)
 		}
 		s.boot.keep(ctx)
 	})

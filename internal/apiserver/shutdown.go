@@ -15,7 +15,8 @@ import (
 
 // shutDown ends the server without losing a request:
 //
-//  1. Report that the server is not ready, so that load balancers stop using it.
+//  1. Report that the server is not ready, and leave the endpoints of the Service kubernetes, so
+//     that clients and load balancers use other servers.
 //  2. Accept no new connections, and end watches and streams; with ShutdownWatches, watches end
 //     one after the other. Every answer is now the last on its connection. HTTP/2 clients get a
 //     GOAWAY and repeat later requests elsewhere.
@@ -25,6 +26,7 @@ import (
 // refuses new requests with Retry-After.
 func (s *Server) shutDown(server *http.Server, listener net.Listener, connections *openConnections) {
 	s.stopping.Store(true)
+	s.living.leave(s.ctx)
 	if s.cfg.ShutdownDelay > 0 {
 		time.Sleep(s.cfg.ShutdownDelay)
 	}

@@ -97,6 +97,7 @@ type Server struct {
 	tracer *trace.Tracer    // nil disables tracing
 	egress *egress.Selector // nil dials directly
 	db     store.Store
+	alone  func() bool         // no other server uses db now
 	places []registry.Override // stores of kinds that are not in the main store
 	api    *apiserver.Server
 	tokens *token.Service
@@ -223,6 +224,8 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		ServiceCIDRs: s.cfg.ServiceRanges(),
 		NodePorts:    service.PortRange{Base: first, Size: last - first + 1},
 		Advertise:    netip.AddrPortFrom(netip.MustParseAddr(s.cfg.AdvertiseAddress), uint16(port)),
+		Identity:     identity(s.cfg.NodeName, port),
+		Alone:        s.alone,
 
 		KubeletTLS:         outward.kubelets,
 		KubeletAddresses:   s.cfg.APIServer.Kubelets.Order(),
@@ -279,6 +282,15 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	return s.serve(ctx, listener, secure, policy, life, end)
+}
+
+// identity names the API server of a machine: as upstream by the host's name, and by its port if
+// that is not the usual one, since a machine may have several.
+func identity(node string, port int) string {
+	if port == 6443 {
+		return node
+	}
+	return fmt.Sprintf("%s-%d", node, port)
 }
 
 // own returns the API server's client for its own needs.

@@ -37,6 +37,7 @@ func (s *Server) openStores(ctx context.Context) error {
 		s.db = nil // a nil interface, not an interface with a nil store
 		return err
 	}
+	s.alone = alone(s.db)
 	s.db = store.Reroot(s.db, root, s.cfg.StoreRoot())
 	beside := func(under store.Store) store.Store { return under }
 	if file := s.cfg.APIServer.EncryptionConfig; file != "" {
@@ -59,6 +60,18 @@ func (s *Server) openStores(ctx context.Context) error {
 		s.places = append(s.places, place)
 	}
 	return nil
+}
+
+// alone returns a function that reports whether no other server uses the store now. An embedded
+// store knows its members. An outside etcd may have other users at any time.
+func alone(db store.Store) func() bool {
+	switch db := db.(type) {
+	case interface{ Alone() bool }:
+		return db.Alone
+	case *etcd.Remote:
+		return func() bool { return false }
+	}
+	return func() bool { return true }
 }
 
 // closeStores closes the open stores, the main one last.
