@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/knarr-project/knarr/internal/admission/measure"
@@ -54,6 +55,14 @@ type Attributes struct {
 	AnnotateRequest func(key, value string)
 	// Stopwatch receives the time that the write waits for other servers; may be nil.
 	Stopwatch Stopwatch
+
+	// NamespaceVersion is the resourceVersion of the namespace in which a new object was admitted. The
+	// write is refused if the namespace is deleted before the object is stored. "" if no plugin
+	// checked the namespace.
+	NamespaceVersion string
+	// Charged are the quotas that have counted this write already, in an earlier attempt; nil for a
+	// write that is not tried again. The quota plugin adds to it.
+	Charged map[types.UID]bool
 
 	// Rounds is the state that mutators share during one write; Chain.Admit sets it.
 	Rounds *Rounds

@@ -41,9 +41,18 @@ func (p namespaceLifecycle) Admit(ctx context.Context, a *Attributes) error {
 	if err != nil {
 		return err
 	}
-	if a.Operation != Create || namespace.Status.Phase != corev1.NamespaceTerminating {
+	if a.Operation != Create {
 		return nil
 	}
+	if namespace.Status.Phase != corev1.NamespaceTerminating {
+		a.NamespaceVersion = namespace.ResourceVersion
+		return nil
+	}
+	return a.NamespaceTerminates()
+}
+
+// NamespaceTerminates refuses a new object in a namespace that is being deleted.
+func (a *Attributes) NamespaceTerminates() error {
 	forbidden := a.Forbidden(fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.Namespace))
 	forbidden.ErrStatus.Details.Causes = append(forbidden.ErrStatus.Details.Causes, metav1.StatusCause{
 		Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", a.Namespace), Field: "metadata.namespace",

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -26,14 +27,41 @@ type resourceQuota struct {
 	quotas  *client.Lazy[*corev1.ResourceQuota]
 	limited []LimitedResource
 	now     func() time.Time
+	turns   *quotaTurns
 }
 
 func newResourceQuota(c client.Interface, quotas *client.Lazy[*corev1.ResourceQuota], limited []LimitedResource, now func() time.Time) Plugin {
-	return resourceQuota{base{"ResourceQuota", []Operation{Create, Update}}, c, quotas, limited, now}
+	return resourceQuota{base{"ResourceQuota", []Operation{Create, Update}}, c, quotas, limited, now, newQuotaTurns()}
 }
 
-// quotaAttempts limits the retries after conflicts.
-const quotaAttempts = 10
+// quotaAttempts limits the retries after conflicts. Writes of one server take turns, so the others
+// of a conflict are other servers and the quota controller.
+const quotaAttempts = 100
+
+// quotaTurns lets the writes of this server that charge the same quota go one after the other. Only
+// one of them could succeed at a time anyway. Quotas share a few turns.
+type quotaTurns [64]chan struct{}
+
+func newQuotaTurns() *quotaTurns {
+	t := new(quotaTurns)
+	for i := range t {
+		t[i] = make(chan struct{}, 1)
+	}
+	return t
+}
+
+// wait waits for the quota's turn.
+func (t *quotaTurns) wait(ctx context.Context, quota *corev1.ResourceQuota) (done func(), err error) {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(quota.UID))
+	turn := t[sum.Sum32()%uint32(len(t))]
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
 
 // Validate implements Validator.
 func (p resourceQuota) Validate(ctx context.Context, a *Attributes) error {
@@ -54,8 +82,14 @@ func (p resourceQuota) Validate(ctx context.Context, a *Attributes) error {
 		return err
 	}
 	for _, quota := range quotas {
+		if a.Charged[quota.UID] {
+			continue
+		}
 		if err := p.charge(ctx, a, quota, delta); err != nil {
 			return err
+		}
+		if a.Charged != nil && !a.DryRun {
+			a.Charged[quota.UID] = true
 		}
 	}
 	return nil
@@ -88,6 +122,20 @@ func (p resourceQuota) delta(a *Attributes) corev1.ResourceList {
 
 // charge adds the delta to one quota, or returns the error why it does not fit.
 func (p resourceQuota) charge(ctx context.Context, a *Attributes, quota *corev1.ResourceQuota, delta corev1.ResourceList) error {
+	// First without the turn: most writes of a namespace are not limited by each of its quotas.
+	if next, err := p.next(a, quota, delta); next == nil && err == nil || a.DryRun {
+		return err
+	}
+	done, err := p.turns.wait(ctx, quota)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if view, err := p.quotas.View(); err == nil { // the write before this one has changed it
+		if newer, ok := view.Get(quota.Namespace, quota.Name); ok {
+			quota = newer
+		}
+	}
 	for range quotaAttempts {
 		next, err := p.next(a, quota, delta)
 		if next == nil || err != nil || a.DryRun {

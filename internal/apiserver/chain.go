@@ -60,6 +60,7 @@ func (s *Server) newHandler() http.Handler {
 		{run: c.audit, name: "audit", took: m.Record},
 		{run: c.impersonate, name: "constrainedimpersonation", took: m.Impersonation},
 		{run: c.waitForSeats, name: "priorityandfairness", took: m.Flow},
+		{run: c.catchUp},
 		{run: c.authorize, name: "authorization", took: m.Authorization},
 		{run: c.serve},
 	}

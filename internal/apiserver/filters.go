@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
@@ -40,6 +41,9 @@ func (c *chain) authenticate(x *exchange) bool {
 	m := c.metrics.Security
 	var err error
 	x.user, err = c.access.authenticate(x.r)
+	if err != nil && !errors.Is(err, wire.ErrNoCredentials) && c.catchUpWithin(x.r.Context(), secondLook) {
+		x.user, err = c.access.authenticate(x.r)
+	}
 	x.authenticating = time.Since(x.began)
 	m.AuthenticatedAs(x.r, &x.user, err, x.authenticating)
 	if err != nil {
@@ -91,6 +95,42 @@ func (c *chain) waitForSeats(x *exchange) bool {
 	}
 	x.w.Audit.AddLatency(audit.Queue, x.w.Queued)
 	return true
+}
+
+// catchUp lets a write see what was written through other servers before it. Reads ask the store
+// themselves for its newest revision, unless they accept an older state.
+func (c *chain) catchUp(x *exchange) bool {
+	if !isWrite(x.info.Verb) {
+		return true
+	}
+	if err := c.shared.CatchUp(x.ctx); err != nil {
+		wire.RespondError(x.w, wire.ErrorFormat(x.r), err)
+		return false
+	}
+	return true
+}
+
+// isWrite reports whether requests with the verb depend on admission.
+func isWrite(verb string) bool {
+	switch verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+		return true
+	}
+	return false
+}
+
+// secondLook limits how long a refused request waits for the caches.
+const secondLook = time.Second
+
+// catchUpWithin reports whether the caches may have changed since a refusal: the credentials or the
+// role may just have been written through another server.
+func (c *chain) catchUpWithin(ctx context.Context, limit time.Duration) bool {
+	if c.cfg.Alone() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return c.shared.CatchUp(ctx) == nil
 }
 
 // authorize asks whether the user may make the request.
@@ -193,6 +233,9 @@ func failedCredentials(r *http.Request) string {
 func (c *chain) authorizeRequest(ctx context.Context, a auth.Attributes) (refusal *apierrors.StatusError, failure error) {
 	since := time.Now()
 	decision, reason, err := c.access.Authorizer().Authorize(ctx, a)
+	if decision != auth.Allow && !isWrite(a.Verb) && c.catchUpWithin(ctx, secondLook) {
+		decision, reason, err = c.access.Authorizer().Authorize(ctx, a)
+	}
 	took := time.Since(since)
 	rec := audit.From(ctx)
 	rec.AddLatency(audit.Authorization, took)

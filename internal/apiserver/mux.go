@@ -108,6 +108,10 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 		wire.RespondError(w, wire.ErrorFormat(r), err)
 		return
 	}
+	// Clients read these documents rarely, and right after they have defined a kind.
+	if err := s.shared.CatchUp(r.Context()); err != nil {
+		s.log.Debug("discovery may be out of date", "err", err)
+	}
 	s.discovery.ServeHTTP(w, r)
 }
 

@@ -252,7 +252,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
-	s.shared = &registry.Shared{Log: cfg.Logger, Clock: cfg.Clock, Store: m.Store, Writes: m.Writes, Lanes: s.transport.Lanes(), EventTTL: cfg.EventTTL, LeaseReuse: cfg.LeaseReuse}
+	s.shared = &registry.Shared{Log: cfg.Logger, Clock: cfg.Clock, Store: m.Store, Writes: m.Writes, Lanes: s.transport.Lanes(), Alone: cfg.Alone, EventTTL: cfg.EventTTL, LeaseReuse: cfg.LeaseReuse}
 	if err := s.shared.Open(cfg.Store, cfg.Places); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}

@@ -3,6 +3,7 @@ package custom
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,7 @@ type Definition struct {
 	converter *Kept[func() (managedfields.TypeConverter, error)]
 
 	terminates atomic.Bool
+	revision   atomic.Int64
 }
 
 // Outline returns the CustomResourceDefinition without managed fields, and without its schemas,
@@ -125,13 +127,20 @@ func Prefix(crd *apiextensionsv1.CustomResourceDefinition) string {
 // Terminating reports whether the definition is being deleted. If so, no objects are created.
 func (d *Definition) Terminating() bool { return d.terminates.Load() }
 
+// Revision returns the revision of the CustomResourceDefinition that Follow got last.
+func (d *Definition) Revision() int64 { return d.revision.Load() }
+
 // Follow updates the parts of a definition that may change while it Serves the same: whether it is
 // being deleted. Watchers of its objects are told so.
 func (d *Definition) Follow(crd *apiextensionsv1.CustomResourceDefinition) {
-	d.terminates.Store(terminating(crd))
+	d.terminates.Store(Terminating(crd))
+	if revision, err := strconv.ParseInt(crd.ResourceVersion, 10, 64); err == nil {
+		d.revision.Store(revision)
+	}
 }
 
-func terminating(crd *apiextensionsv1.CustomResourceDefinition) bool {
+// Terminating reports whether a definition is being deleted.
+func Terminating(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating)
 }
 

@@ -46,7 +46,7 @@ func Discovery(all []*apiextensionsv1.CustomResourceDefinition) []discovery.Grou
 func resourcesOf(c *crd, v *apiextensionsv1.CustomResourceDefinitionVersion) []metav1.APIResource {
 	names, namespaced := &c.Status.AcceptedNames, c.Spec.Scope == apiextensionsv1.NamespaceScoped
 	verbs := allVerbs
-	if terminating(c) {
+	if Terminating(c) {
 		verbs = terminatingVerbs
 	}
 	r := metav1.APIResource{Name: names.Plural, SingularName: names.Singular, Namespaced: namespaced, Kind: names.Kind, Verbs: verbs,

@@ -33,18 +33,36 @@ type localClient struct {
 
 // operation starts an operation if the user is authorized for it.
 func (c *localClient) operation(ctx context.Context, action string, res schema.GroupVersionResource, namespace, name string, subresource []string) (*verb.Operation, error) {
-	op, a, err := c.request(action, res, namespace, name, subresource)
+	if err := c.catchUp(ctx, action); err != nil {
+		return nil, err
+	}
+	op, a, err := c.request(ctx, action, res, namespace, name, subresource)
 	if err != nil {
 		return nil, err
 	}
 	return op, c.from.Engine.Authorize(ctx, a)
 }
 
+// catchUp lets a component's write see what was written through other servers before it. The
+// server's own writes belong to a request that has caught up, or need no admission.
+func (c *localClient) catchUp(ctx context.Context, action string) error {
+	switch action {
+	case "create", "update", "patch", "delete", "deletecollection":
+		if c.user.Name != auth.UserAPIServer {
+			return c.from.Engine.Kinds.Shared.CatchUp(ctx)
+		}
+	}
+	return nil
+}
+
 // selecting is operation for a list, watch or deletecollection. The selectors are part of the
 // authorization: a user may be allowed a single object, or only the objects that a selector
 // matches.
 func (c *localClient) selecting(ctx context.Context, action string, res schema.GroupVersionResource, namespace, fieldSelector, labelSelector string) (*verb.Operation, error) {
-	op, a, err := c.request(action, res, namespace, wire.NameFromSelector(fieldSelector), nil)
+	if err := c.catchUp(ctx, action); err != nil {
+		return nil, err
+	}
+	op, a, err := c.request(ctx, action, res, namespace, wire.NameFromSelector(fieldSelector), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +70,11 @@ func (c *localClient) selecting(ctx context.Context, action string, res schema.G
 	return op, c.from.Engine.Authorize(ctx, a)
 }
 
-func (c *localClient) request(action string, res schema.GroupVersionResource, namespace, name string, subresource []string) (*verb.Operation, auth.Attributes, error) {
+func (c *localClient) request(ctx context.Context, action string, res schema.GroupVersionResource, namespace, name string, subresource []string) (*verb.Operation, auth.Attributes, error) {
 	e, ok := c.from.Engine.Kinds.Find(res)
+	if !ok && c.from.Engine.Kinds.Shared.CatchUp(ctx) == nil {
+		e, ok = c.from.Engine.Kinds.Find(res) // defined through another server
+	}
 	if !ok {
 		return nil, auth.Attributes{}, apierrors.NewNotFound(res.GroupResource(), name)
 	}

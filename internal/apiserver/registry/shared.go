@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/apiserver/taskpool"
 	"github.com/knarr-project/knarr/internal/apiserver/telemetry"
+	"github.com/knarr-project/knarr/internal/apiserver/wire"
 )
 
 // Shared is what all kinds of one server have in common: their places in stores, the clock, the
@@ -22,6 +24,8 @@ type Shared struct {
 	Store          *telemetry.StoreMetrics
 	Writes         *telemetry.WriteMetrics
 	Lanes          *taskpool.Lanes
+	// Alone reports that no other server uses the stores now; nil means that none ever does.
+	Alone func() bool
 	// EventTTL is how long Events are kept; a negative one is for ever. Events that are written
 	// within LeaseReuse expire together; 0 is one minute.
 	EventTTL, LeaseReuse time.Duration
@@ -30,4 +34,20 @@ type Shared struct {
 // Now returns the current time, truncated to seconds as in metadata.
 func (s *Shared) Now() metav1.Time {
 	return metav1.NewTime(s.Clock().Truncate(time.Second))
+}
+
+// CatchUp waits until the caches of the home store show everything that any server of the store
+// has acknowledged before the call. So authorization and admission, which read the caches, know the
+// roles, quotas, webhooks and definitions that a client has just written through another server.
+//
+// A server that is alone on its store has nothing to wait for: each of its own writes has waited.
+func (s *Shared) CatchUp(ctx context.Context) error {
+	if s.Alone == nil || s.Alone() {
+		return nil
+	}
+	newest, err := s.Home.Store.Revision(ctx)
+	if err != nil {
+		return wire.StoreError(err)
+	}
+	return wire.StoreError(s.Home.Cache.WaitFor(ctx, newest))
 }

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -23,10 +24,23 @@ type Transaction struct {
 	Refresh    func(ctx context.Context, revision int64)
 	Conditions []store.Condition
 	Ops        []store.Op
+	// Guards are the objects that the write depends on and does not change.
+	Guards []Guard
 	// object is the object that the last operation writes; nil if the transaction removes it.
 	object runtime.Object
 	// DryRunErr is an error that a dry run reports only if there is no other.
 	DryRunErr error
+}
+
+// Guard is an object that a write depends on, such as its namespace. If the object has changed since
+// it was read, through this server or another, the write is committed only if the new state allows
+// it.
+type Guard struct {
+	Key      string
+	Revision int64
+	// Allows returns why a write is refused in the object's new state; kv is nil if the object is
+	// gone.
+	Allows func(kv *store.KeyValue) error
 }
 
 // Add adds an operation with its condition.
@@ -37,17 +51,69 @@ func (t *Transaction) Add(c store.Condition, op store.Op) {
 
 // Commit applies the transaction. res.Succeeded is false if a condition did not hold.
 func (t *Transaction) Commit(ctx context.Context) (res store.TxnResult, err error) {
-	res, err = t.Place.Store.Commit(ctx, t.Conditions, t.Ops...)
-	if errors.Is(err, store.ErrTooLarge) && t.dropManagedFields() {
-		res, err = t.Place.Store.Commit(ctx, t.Conditions, t.Ops...)
+	for {
+		res, err = t.commitGuarded(ctx)
+		if errors.Is(err, store.ErrTooLarge) && t.dropManagedFields() {
+			res, err = t.commitGuarded(ctx)
+		}
+		if err != nil {
+			return res, wire.CommitError(err)
+		}
+		if res.Succeeded {
+			return res, nil
+		}
+		again, err := t.checkGuards(&res)
+		if err != nil {
+			return res, err
+		}
+		if !again {
+			break
+		}
 	}
-	if err != nil {
-		return res, wire.StoreError(err)
-	}
-	if !res.Succeeded && t.Refresh != nil && len(t.Conditions) > 1 {
+	if t.Refresh != nil && len(t.Conditions) > 1 {
 		t.Refresh(ctx, res.Revision) // before the write is tried again
 	}
 	return res, nil
+}
+
+// commitGuarded commits on condition that the guards have not changed.
+func (t *Transaction) commitGuarded(ctx context.Context) (store.TxnResult, error) {
+	conditions := t.Conditions
+	for _, g := range t.Guards {
+		conditions = append(slices.Clip(conditions), store.Condition{Key: g.Key, ModRevision: g.Revision})
+	}
+	return t.Place.Store.Commit(ctx, conditions, t.Ops...)
+}
+
+// checkGuards looks at the outcome of a transaction that was not committed. It reports whether only
+// guards have changed and all of them still allow the write. It removes them from the outcome.
+func (t *Transaction) checkGuards(res *store.TxnResult) (again bool, err error) {
+	n := len(t.Conditions)
+	guards := res.Current[n:]
+	res.Current = res.Current[:n:n]
+	for i, c := range t.Conditions {
+		if modRevision(res.Current[i]) != c.ModRevision {
+			return false, nil
+		}
+	}
+	for i := range t.Guards {
+		g, now := &t.Guards[i], modRevision(guards[i])
+		if now == g.Revision {
+			continue
+		}
+		if err := g.Allows(guards[i]); err != nil {
+			return false, err
+		}
+		g.Revision, again = now, true
+	}
+	return again, nil
+}
+
+func modRevision(kv *store.KeyValue) int64 {
+	if kv == nil {
+		return 0
+	}
+	return kv.ModRevision
 }
 
 // Put adds the object to the transaction.

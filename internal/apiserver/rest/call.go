@@ -48,6 +48,9 @@ type Handler struct {
 // Serve carries out an authorized request for a resource.
 func (rs *Handler) Serve(w *telemetry.ResponseRecorder, r *http.Request, info *wire.RequestInfo, user auth.User) {
 	e, ok := rs.Engine.Kinds.FindServed(info.GVR)
+	if !ok && rs.Engine.Kinds.Shared.CatchUp(r.Context()) == nil {
+		e, ok = rs.Engine.Kinds.FindServed(info.GVR) // defined through another server
+	}
 	if !ok {
 		if rs.Engine.Kinds.HasGroup(info.GVR.Group) {
 			wire.RespondError(w, wire.ErrorFormat(r), wire.ErrPathNotFound)

@@ -93,6 +93,7 @@ func (op *Operation) createWithRetries(ctx context.Context, obj runtime.Object) 
 	if op.Endpoint.Hooks.Create == nil {
 		return op.createOnce(ctx, obj)
 	}
+	op.charged = map[types.UID]bool{}
 	for {
 		out, err := op.createOnce(ctx, obj.DeepCopyObject())
 		if !errors.Is(err, errDependencyChanged) {
@@ -136,6 +137,7 @@ func (op *Operation) createOnce(ctx context.Context, obj runtime.Object) (runtim
 		return nil, err
 	}
 	t.Put(store.Condition{Key: key}, obj, stored, lease)
+	op.guard(t, meta.GetNamespace(), obj)
 	res, err := t.Commit(ctx)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -88,6 +89,10 @@ type Operation struct {
 	Warn func(text string)
 	// Stopwatch measures the time spent in webhooks.
 	Stopwatch admission.Stopwatch
+	// namespaceVersion is the state of the namespace in which the object was admitted.
+	namespaceVersion string
+	// charged are the quotas that have counted a create that is tried again.
+	charged map[types.UID]bool
 }
 
 // Attributes describes the operation to admission.
@@ -95,7 +100,7 @@ func (op *Operation) Attributes(what admission.Operation, obj, old runtime.Objec
 	a := &admission.Attributes{
 		User: op.User, Operation: what, Verb: op.Verb, Kind: op.GVK, Resource: op.Endpoint.GVR, Subresource: op.Subresource,
 		Namespace: op.Namespace, Name: op.Name, Object: obj, OldObject: old, Options: op.Options, DryRun: op.DryRun,
-		Warn: op.Warn, Annotate: func(string, string) {}, Stopwatch: op.Stopwatch,
+		Warn: op.Warn, Annotate: func(string, string) {}, Stopwatch: op.Stopwatch, Charged: op.charged,
 	}
 	if u, ok := op.Options.(*metav1.UpdateOptions); ok && what == admission.Create {
 		a.Options = &metav1.CreateOptions{DryRun: u.DryRun, FieldManager: u.FieldManager, FieldValidation: u.FieldValidation}
@@ -139,6 +144,7 @@ func (op *Operation) mutate(ctx context.Context, a *admission.Attributes) error 
 		// The object has no metadata: it is nil, or options of a connection.
 		return op.asForbidden(op.Engine.Access.Admission().Admit(ctx, a))
 	}
+	defer func() { op.namespaceVersion = a.NamespaceVersion }()
 	before := acc.GetManagedFields()
 	ctx, span := trace.Start(ctx, "Mutating admission")
 	err = op.asForbidden(op.Engine.Access.Admission().Admit(ctx, a))

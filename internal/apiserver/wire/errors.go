@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -109,7 +110,7 @@ func IsStatus(err error) bool {
 func StoreError(err error) error {
 	switch {
 	case errors.Is(err, store.ErrUnavailable):
-		return apierrors.NewServiceUnavailable(err.Error())
+		return TryAgain(err)
 	// ErrFuture: the deadline passed, too
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, cache.ErrFuture):
 		return apierrors.NewTimeoutError("request did not complete within requested timeout - context deadline exceeded", 0)
@@ -132,6 +133,24 @@ type fencedError struct {
 
 // Unwrap implements errors.Is and errors.As.
 func (e fencedError) Unwrap() []error { return []error{e.StatusError, e.cause} }
+
+// CommitError is StoreError for a failed commit. Its outcome may be unknown: then the answer is a
+// timeout, which clients do not repeat by themselves. A repeated write could be made twice, or could
+// undo a write that came between.
+func CommitError(err error) error {
+	if errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrNotBegun) {
+		return apierrors.NewTimeoutError(fmt.Sprintf("the store did not confirm the write, which may have been made or not; read the object before trying again: %v", err), 0)
+	}
+	return StoreError(err)
+}
+
+// TryAgain answers a request that has changed nothing and may succeed soon. Clients repeat it by
+// themselves.
+func TryAgain(err error) error {
+	refusal := apierrors.NewServiceUnavailable(err.Error())
+	refusal.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return refusal
+}
 
 // ErrPathNotFound is a 404 of the path, not of the object.
 var ErrPathNotFound = apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "the server could not find the requested resource", 0, false)

@@ -131,11 +131,13 @@ var contractErrors = []struct{ etcd, contract error }{
 	{etcderrors.ErrTimeoutDueToConnectionLost, store.ErrUnavailable},
 	{etcderrors.ErrTimeoutWaitAppliedIndex, store.ErrUnavailable},
 	{etcderrors.ErrLeaderChanged, store.ErrUnavailable},
-	{etcderrors.ErrNoLeader, store.ErrUnavailable},
-	{etcderrors.ErrTooManyRequests, store.ErrUnavailable},
+	{etcderrors.ErrNoLeader, store.ErrNotBegun},
+	{etcderrors.ErrTooManyRequests, store.ErrNotBegun},
+	{rpctypes.ErrNoLeader, store.ErrNotBegun},
+	{rpctypes.ErrTooManyRequests, store.ErrNotBegun},
 	{lease.ErrNotPrimary, store.ErrUnavailable},
 	{raft.ErrStopped, store.ErrUnavailable},
-	{raft.ErrProposalDropped, store.ErrUnavailable},
+	{raft.ErrProposalDropped, store.ErrNotBegun},
 }
 
 // translate turns an etcd error into one of the contract's and keeps its text. If ctx has ended, it
