@@ -12,14 +12,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/big"
-	"os"
 	"time"
 
 	"k8s.io/client-go/util/keyutil"
-
-	"github.com/knarr-project/knarr/internal/durable"
 )
 
 const (
@@ -70,35 +66,6 @@ func (a *Authority) Sign(template *x509.Certificate, public crypto.PublicKey) (c
 	return encodeCert(der), nil
 }
 
-// openAuthority reads certFile and keyFile, or creates them if neither exists.
-func openAuthority(certFile, keyFile, commonName string, now time.Time) (*Authority, error) {
-	certPEM, certErr := os.ReadFile(certFile)
-	keyPEM, keyErr := os.ReadFile(keyFile)
-	if errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist) {
-		a, err := newAuthority(commonName, now)
-		if err != nil {
-			return nil, err
-		}
-		// Write the key first: a key without a certificate is reported as an error, but a
-		// certificate without a key looks usable.
-		if err := durable.WriteFile(keyFile, a.KeyPEM); err != nil {
-			return nil, err
-		}
-		return a, durable.WriteFile(certFile, a.CertPEM)
-	}
-	if err := errors.Join(certErr, keyErr); err != nil {
-		return nil, fmt.Errorf("read CA %s: %w", commonName, err)
-	}
-	a, err := ParseAuthority(certPEM, keyPEM)
-	if err != nil {
-		return nil, fmt.Errorf("CA in %s: %w", certFile, err)
-	}
-	if now.After(a.Certificate.NotAfter) {
-		return nil, fmt.Errorf("CA in %s expired on %s", certFile, a.Certificate.NotAfter.Format(time.RFC3339))
-	}
-	return a, nil
-}
-
 // ParseAuthority returns the Authority of a certificate and its key in PEM.
 func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	cert, err := parseCert(certPEM)
@@ -118,18 +85,28 @@ func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	return &Authority{Certificate: cert, Key: key, CertPEM: certPEM, KeyPEM: keyPEM}, nil
 }
 
-func newAuthority(commonName string, now time.Time) (*Authority, error) {
+// newAuthority makes a CA with the subject in DER, or, without one, with the common name. A CA that
+// replaces another has its subject, because clients choose their certificates by it.
+func newAuthority(commonName string, subject []byte, now time.Time) (*Authority, error) {
 	key, keyPEM, err := newKey()
 	if err != nil {
 		return nil, err
 	}
-	serial, err := serialNumber()
-	if err != nil {
+	template := authorityTemplate(commonName, subject, now)
+	if template.SerialNumber, err = serialNumber(); err != nil {
 		return nil, err
 	}
-	template := &x509.Certificate{
-		SerialNumber:          serial,
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("make CA %q: %w", commonName, err)
+	}
+	return ParseAuthority(encodeCert(der), keyPEM)
+}
+
+func authorityTemplate(commonName string, subject []byte, now time.Time) *x509.Certificate {
+	return &x509.Certificate{
 		Subject:               pkix.Name{CommonName: commonName},
+		RawSubject:            subject,
 		DNSNames:              []string{commonName},
 		NotBefore:             now.Add(-clockSkew),
 		NotAfter:              now.Add(authorityLifetime),
@@ -137,11 +114,19 @@ func newAuthority(commonName string, now time.Time) (*Authority, error) {
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, fmt.Errorf("make CA %q: %w", commonName, err)
+}
+
+// Successor makes the CA that replaces this one. cross is the successor's certificate signed by
+// this CA: with it, clients that know only this CA accept what the successor signs.
+func (a *Authority) Successor(now time.Time) (next *Authority, cross []byte, err error) {
+	name := a.Certificate.Subject.CommonName
+	if next, err = newAuthority(name, a.Certificate.RawSubject, now); err != nil {
+		return nil, nil, err
 	}
-	return ParseAuthority(encodeCert(der), keyPEM)
+	template := authorityTemplate(name, a.Certificate.RawSubject, now)
+	template.SubjectKeyId = next.Certificate.SubjectKeyId
+	cross, err = a.Sign(template, next.Key.Public())
+	return next, cross, err
 }
 
 func newKey() (*ecdsa.PrivateKey, []byte, error) {

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,12 +32,15 @@ func (p *PKI) writeKubeconfig(k kubeconfig) error {
 	if err != nil {
 		return fmt.Errorf("write kubeconfig %s: %w", k.path, err)
 	}
-	data, err := Kubeconfig(k.server, p.CA.CertPEM, k.leaf.spec.CommonName, &clientcmdapi.AuthInfo{ClientCertificateData: certPEM, ClientKeyData: keyPEM})
+	data, err := Kubeconfig(k.server, p.CA.Bundle(), k.leaf.spec.CommonName, &clientcmdapi.AuthInfo{ClientCertificateData: certPEM, ClientKeyData: keyPEM})
 	if err != nil {
 		return fmt.Errorf("write kubeconfig %s: %w", k.path, err)
 	}
 	if err := os.MkdirAll(filepath.Dir(k.path), 0o755); err != nil {
 		return fmt.Errorf("write kubeconfig %s: %w", k.path, err)
+	}
+	if have, err := os.ReadFile(k.path); err == nil && bytes.Equal(have, data) {
+		return nil
 	}
 	return durable.Replace(k.path, data)
 }

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -33,7 +34,7 @@ type Spec struct {
 type Leaf struct {
 	spec    Spec
 	base    string // path without extension
-	ca      *Authority
+	ca      *CA
 	current atomic.Pointer[tls.Certificate]
 }
 
@@ -75,14 +76,41 @@ func renewAt(c *x509.Certificate) time.Time {
 func (l *Leaf) open(now time.Time) error {
 	if cert, err := tls.LoadX509KeyPair(l.CertFile(), l.KeyFile()); err == nil && l.usable(cert.Leaf, now) {
 		l.current.Store(&cert)
-		return nil
+		return l.rechain()
 	}
 	return l.renew(now)
 }
 
+// rechain makes the certificates after the Leaf those of its CA: the CA's certificate by its
+// predecessor during a rotation, else none.
+func (l *Leaf) rechain() error {
+	have, want := l.current.Load(), l.ca.Cross()
+	var rest []byte
+	for _, der := range have.Certificate[1:] {
+		rest = append(rest, encodeCert(der)...)
+	}
+	if bytes.Equal(rest, want) {
+		return nil
+	}
+	certPEM := append(encodeCert(have.Certificate[0]), want...)
+	keyPEM, err := marshalKey(have.PrivateKey)
+	if err != nil {
+		return err
+	}
+	cert, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return err
+	}
+	if err := durable.Replace(l.CertFile(), certPEM); err != nil {
+		return err
+	}
+	l.current.Store(&cert)
+	return nil
+}
+
 // usable reports whether a certificate from disk can still be used.
 func (l *Leaf) usable(c *x509.Certificate, now time.Time) bool {
-	if c.CheckSignatureFrom(l.ca.Certificate) != nil || c.Subject.CommonName != l.spec.CommonName || !now.Before(renewAt(c)) {
+	if c.CheckSignatureFrom(l.ca.Signer().Certificate) != nil || c.Subject.CommonName != l.spec.CommonName || !now.Before(renewAt(c)) {
 		return false
 	}
 	for _, g := range l.spec.Groups {
@@ -123,10 +151,11 @@ func (l *Leaf) renew(now time.Time) error {
 			template.DNSNames = append(template.DNSNames, name)
 		}
 	}
-	certPEM, err := l.ca.Sign(template, key.Public())
+	certPEM, err := l.ca.Signer().Sign(template, key.Public())
 	if err != nil {
 		return err
 	}
+	certPEM = append(certPEM, l.ca.Cross()...)
 	cert, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
 		return fmt.Errorf("certificate %q: %w", l.spec.CommonName, err)

@@ -11,10 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
 )
 
 // Config describes the wanted certificates.
@@ -32,17 +34,19 @@ type Config struct {
 	NodeName string
 	// NodeAddresses are the node's addresses, for its serving certificate.
 	NodeAddresses []string
-	// Now defaults to time.Now.
-	Now func() time.Time
+	// Clock defaults to the machine's.
+	Clock clock.WithTicker
 }
 
 // PKI is the content of the folder. Open sets its fields, which do not change afterwards. Run
 // renews the Leaves.
 type PKI struct {
-	CA           *Authority
-	FrontProxyCA *Authority
+	CA           *CA
+	FrontProxyCA *CA
 	// ServiceAccount signs service account tokens.
-	ServiceAccount *SigningKeys
+	ServiceAccount *TokenKeys
+	// Seal encrypts keys that servers pass to each other through the store.
+	Seal *Seal
 
 	APIServer *Leaf // the API server's serving certificate
 	// The API server as a client of kubelets (kube-apiserver-kubelet-client)
@@ -63,8 +67,8 @@ type PKI struct {
 
 // Open reads the folder and creates what is missing, all in parallel.
 func Open(config Config) (*PKI, error) {
-	if config.Now == nil {
-		config.Now = time.Now
+	if config.Clock == nil {
+		config.Clock = clock.RealClock{}
 	}
 	if config.ClusterDomain == "" {
 		config.ClusterDomain = "cluster.local"
@@ -73,18 +77,22 @@ func Open(config Config) (*PKI, error) {
 		return nil, fmt.Errorf("pki: %w", err)
 	}
 	p := &PKI{config: config}
-	now := config.Now()
+	now := config.Clock.Now()
 	var g errgroup.Group
 	g.Go(func() (err error) {
-		p.CA, err = openAuthority(p.path("ca.crt"), p.path("ca.key"), "kubernetes", now)
+		p.CA, err = openCA(config.Dir, "ca", "kubernetes", now)
 		return err
 	})
 	g.Go(func() (err error) {
-		p.FrontProxyCA, err = openAuthority(p.path("front-proxy-ca.crt"), p.path("front-proxy-ca.key"), "front-proxy-ca", now)
+		p.FrontProxyCA, err = openCA(config.Dir, "front-proxy-ca", "front-proxy-ca", now)
 		return err
 	})
 	g.Go(func() (err error) {
-		p.ServiceAccount, err = openSigningKeys(config.Dir)
+		p.ServiceAccount, err = openTokenKeys(config.Dir)
+		return err
+	})
+	g.Go(func() (err error) {
+		p.Seal, err = openSeal(config.Dir)
 		return err
 	})
 	if err := g.Wait(); err != nil {
@@ -147,7 +155,7 @@ func (p *PKI) serverNames() []string {
 
 func (p *PKI) path(name string) string { return filepath.Join(p.config.Dir, name) }
 
-func (p *PKI) leaf(ca *Authority, spec Spec) *Leaf {
+func (p *PKI) leaf(ca *CA, spec Spec) *Leaf {
 	l := &Leaf{spec: spec, base: p.path(spec.File), ca: ca}
 	p.leaves = append(p.leaves, l)
 	return l
@@ -156,7 +164,7 @@ func (p *PKI) leaf(ca *Authority, spec Spec) *Leaf {
 // Issue creates or loads another certificate signed by the cluster's CA; Run renews it too.
 func (p *PKI) Issue(spec Spec) (*Leaf, error) {
 	l := &Leaf{spec: spec, base: p.path(spec.File), ca: p.CA}
-	if err := l.open(p.config.Now()); err != nil {
+	if err := l.open(p.config.Clock.Now()); err != nil {
 		return nil, fmt.Errorf("pki: issue %s: %w", spec.File, err)
 	}
 	p.mu.Lock()
@@ -182,7 +190,7 @@ func (p *PKI) ServerTLS() *tls.Config {
 }
 
 // ClientTLS returns the configuration of a client with the identity of leaf, for servers with a
-// certificate of the cluster's CA.
+// certificate of the cluster's CA. Its roots are those of this moment.
 func (p *PKI) ClientTLS(leaf *Leaf) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: p.CA.Pool(), GetClientCertificate: leaf.GetClientCertificate}
 }
@@ -200,15 +208,41 @@ func (p *PKI) RenewAt() time.Time {
 	return next
 }
 
-// Renew renews the certificates that are due, and rewrites the kubeconfig files with renewed ones.
-// A failure does not stop the others.
+// Renew renews the certificates that are due or that another CA than the present signer has signed,
+// and rewrites the kubeconfig files that differ. A failure does not stop the others.
 func (p *PKI) Renew() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.config.Now()
+	now := p.config.Clock.Now()
+	return p.renew(func(l *Leaf) bool { return !l.usable(l.Certificate().Leaf, now) })
+}
+
+// Replace renews the named certificates now, or all without names. A name is that of the file
+// without extension, such as apiserver.
+func (p *PKI) Replace(names ...string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var known []string
+	for _, l := range p.leaves {
+		known = append(known, l.spec.File)
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("certificate %q is not one of this server's: %s", name, strings.Join(known, ", "))
+		}
+	}
+	return p.renew(func(l *Leaf) bool { return len(names) == 0 || slices.Contains(names, l.spec.File) })
+}
+
+// renew renews the due certificates; mu is held.
+func (p *PKI) renew(due func(*Leaf) bool) error {
+	now := p.config.Clock.Now()
 	var errs []error
 	for _, l := range p.leaves {
-		if now.Before(l.RenewAt()) {
+		if !due(l) {
+			if err := l.rechain(); err != nil {
+				errs = append(errs, fmt.Errorf("pki: write %s: %w", l.spec.File, err))
+			}
 			continue
 		}
 		if err := l.renew(now); err != nil {
@@ -216,11 +250,9 @@ func (p *PKI) Renew() error {
 			continue
 		}
 		slog.Info("certificate renewed", "file", l.CertFile(), "until", l.Certificate().Leaf.NotAfter)
-		for _, k := range p.kubeconfigs {
-			if k.leaf == l {
-				errs = append(errs, p.writeKubeconfig(k))
-			}
-		}
+	}
+	for _, k := range p.kubeconfigs {
+		errs = append(errs, p.writeKubeconfig(k))
 	}
 	return errors.Join(errs...)
 }
@@ -229,13 +261,13 @@ func (p *PKI) Renew() error {
 // jump and sleep.
 func (p *PKI) Run(ctx context.Context) error {
 	for {
-		wait := min(max(p.RenewAt().Sub(p.config.Now()), time.Minute), 24*time.Hour)
-		timer := time.NewTimer(wait)
+		wait := min(max(p.RenewAt().Sub(p.config.Clock.Now()), time.Minute), 24*time.Hour)
+		timer := p.config.Clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
-		case <-timer.C:
+		case <-timer.C():
 		}
 		if err := p.Renew(); err != nil {
 			slog.Error("cannot renew certificates; trying again in a minute", "error", err)
@@ -246,13 +278,15 @@ func (p *PKI) Run(ctx context.Context) error {
 // clientCAs returns the authorities named in the server's certificate request, so that clients
 // choose a fitting certificate.
 func (p *PKI) clientCAs() *x509.CertPool {
-	pool := p.CA.Pool()
-	pool.AddCert(p.FrontProxyCA.Certificate)
+	pool := p.CA.Pool().Clone()
+	for _, c := range p.FrontProxyCA.Certificates() {
+		pool.AddCert(c)
+	}
 	return pool
 }
 
-// withCA sends the CA after the leaf, so that a joining machine can compare it with its token's
-// hash.
+// withCA sends the trusted CAs after the leaf, so that a joining machine can compare them with its
+// token's hash.
 func (p *PKI) withCA(leaf *Leaf) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		own, err := leaf.GetCertificate(hello)
@@ -260,7 +294,10 @@ func (p *PKI) withCA(leaf *Leaf) func(*tls.ClientHelloInfo) (*tls.Certificate, e
 			return nil, err
 		}
 		chain := *own
-		chain.Certificate = append(append([][]byte(nil), own.Certificate...), p.CA.Certificate.Raw)
+		chain.Certificate = slices.Clone(own.Certificate)
+		for _, c := range p.CA.Certificates() {
+			chain.Certificate = append(chain.Certificate, c.Raw)
+		}
 		return &chain, nil
 	}
 }

@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+	testingclock "k8s.io/utils/clock/testing"
 )
 
 func open(t *testing.T, dir string, now time.Time) *PKI {
 	t.Helper()
 	p, err := Open(Config{
 		Dir: dir, NodeName: "n1", NodeAddresses: []string{"192.0.2.7"}, ServiceIPs: []net.IP{net.ParseIP("10.43.0.1")},
-		Now: func() time.Time { return now },
+		Clock: testingclock.NewFakeClock(now),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +33,7 @@ func TestOpenCreatesEverythingOnceAndReadsItAgain(t *testing.T) {
 	first := open(t, dir, now)
 	t.Logf("made everything in %v", time.Since(began))
 	second := open(t, dir, now)
-	if first.CA.Hash() != second.CA.Hash() || !samePublicKey(first.ServiceAccount.Signer.Public(), second.ServiceAccount.Signer.Public()) {
+	if first.CA.Hash() != second.CA.Hash() || !samePublicKey(first.ServiceAccount.Keys().Signer.Public(), second.ServiceAccount.Keys().Signer.Public()) {
 		t.Error("the CA or the service account key changed at the second Open")
 	}
 	for i, l := range first.leaves {
@@ -91,7 +92,8 @@ func TestALeafIsReplacedWhenANameIsMissing(t *testing.T) {
 func TestARenewalReachesTheServerAndTheKubeconfig(t *testing.T) {
 	now := time.Now()
 	p := open(t, t.TempDir(), now)
-	p.config.Now = func() time.Time { return now }
+	at := testingclock.NewFakeClock(now)
+	p.config.Clock = at
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", p.ServerTLS())
 	if err != nil {
 		t.Fatal(err)
@@ -111,6 +113,7 @@ func TestARenewalReachesTheServerAndTheKubeconfig(t *testing.T) {
 		t.Errorf("renewal is due in %v", due.Sub(now))
 	}
 	now = p.RenewAt().Add(time.Second)
+	at.SetTime(now)
 	if err := p.Renew(); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +126,8 @@ func TestARenewalReachesTheServerAndTheKubeconfig(t *testing.T) {
 func TestAFailedRenewalDoesNotStopOtherRenewals(t *testing.T) {
 	now := time.Now()
 	p := open(t, t.TempDir(), now)
-	p.config.Now = func() time.Time { return now }
+	at := testingclock.NewFakeClock(now)
+	p.config.Clock = at
 	admin := p.Admin.Certificate().Leaf
 	if err := os.RemoveAll(filepath.Dir(p.APIServer.CertFile()) + "/nodes"); err != nil {
 		t.Fatal(err)
@@ -133,6 +137,7 @@ func TestAFailedRenewalDoesNotStopOtherRenewals(t *testing.T) {
 	}
 	p.leaves = append([]*Leaf{p.Node}, p.leaves...)
 	now = p.RenewAt().Add(time.Second)
+	at.SetTime(now)
 	if err := p.Renew(); err == nil {
 		t.Error("no error")
 	}
@@ -168,7 +173,7 @@ func TestKeysOfFlagsReplaceTheFoldersKeys(t *testing.T) {
 	now := time.Now()
 	own, other, third := open(t, t.TempDir(), now), open(t, t.TempDir(), now), open(t, t.TempDir(), now)
 	key := func(p *PKI, file string) string { return filepath.Join(p.config.Dir, file) }
-	public := func(p *PKI) crypto.PublicKey { return p.ServiceAccount.Signer.Public() }
+	public := func(p *PKI) crypto.PublicKey { return p.ServiceAccount.Keys().Signer.Public() }
 	for name, tc := range map[string]struct {
 		signer    string
 		verifiers []string
@@ -182,7 +187,7 @@ func TestKeysOfFlagsReplaceTheFoldersKeys(t *testing.T) {
 		"another server's keys are accepted": {"", []string{key(third, "sa.pub")}, own, []*PKI{own, third}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			keys, err := own.ServiceAccount.With(tc.signer, tc.verifiers)
+			keys, err := own.ServiceAccount.Keys().With(tc.signer, tc.verifiers)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -201,7 +206,7 @@ func TestKeysOfFlagsReplaceTheFoldersKeys(t *testing.T) {
 		if files[1] != "" {
 			verifiers = files[1:]
 		}
-		if _, err := own.ServiceAccount.With(files[0], verifiers); err == nil {
+		if _, err := own.ServiceAccount.Keys().With(files[0], verifiers); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
