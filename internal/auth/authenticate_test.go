@@ -35,7 +35,7 @@ func TestRequestsAreAuthenticatedAsUpstreamDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := Requests{ProxyHeaders: RemoteHeaders, Anonymous: Anonymity{Allowed: true}, Authenticators: Authenticators{
-		FrontProxy{Roots: known.FrontProxyCA.Pool(), Names: []string{"front-proxy-client"}, Headers: RemoteHeaders, Now: time.Now},
+		FrontProxy{Roots: known.FrontProxyCA.Pool, Names: []string{"front-proxy-client"}, Headers: RemoteHeaders, Now: time.Now},
 		NewCertificates(known.CA.Pool(), time.Now),
 		Bearer{Tokens: tokens{"good": {Name: "bob"}}},
 	}}
@@ -158,7 +158,7 @@ func FuzzFrontProxyHeaders(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	proxy := FrontProxy{Roots: known.FrontProxyCA.Pool(), Headers: RemoteHeaders, Now: time.Now}
+	proxy := FrontProxy{Roots: known.FrontProxyCA.Pool, Headers: RemoteHeaders, Now: time.Now}
 	tlsState := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{known.FrontProxyClient.Certificate().Leaf}}
 	f.Add("eve", "7", "dev", "Acme.io%2Fx", "y")
 	f.Add("", "", "", "%zz", "\x00")

@@ -24,6 +24,7 @@ var oidUserUID = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}
 // are groups.
 type Certificates struct {
 	now     func() time.Time
+	roots   func() *x509.CertPool // nil if only Trust changes the authorities
 	trusted atomic.Pointer[trusted]
 }
 
@@ -45,6 +46,27 @@ func NewCertificates(roots *x509.CertPool, now func() time.Time) *Certificates {
 	return c
 }
 
+// FollowCertificates trusts the authorities that roots returns at each request. A change returns
+// another pool.
+func FollowCertificates(roots func() *x509.CertPool, now func() time.Time) *Certificates {
+	c := NewCertificates(roots(), now)
+	c.roots = roots
+	return c
+}
+
+// authorities returns the present authorities.
+func (c *Certificates) authorities() *trusted {
+	t := c.trusted.Load()
+	if c.roots == nil {
+		return t
+	}
+	if roots := c.roots(); roots != t.roots {
+		c.Trust(roots)
+		t = c.trusted.Load()
+	}
+	return t
+}
+
 // Trust replaces the authorities. All clients are verified again.
 func (c *Certificates) Trust(roots *x509.CertPool) {
 	t := &trusted{roots: roots}
@@ -58,7 +80,7 @@ func (c *Certificates) Authenticate(r *http.Request) (User, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return User{}, false, nil
 	}
-	leaf, now, trusted := r.TLS.PeerCertificates[0], c.now(), c.trusted.Load()
+	leaf, now, trusted := r.TLS.PeerCertificates[0], c.now(), c.authorities()
 	id := sha256.Sum256(leaf.Raw)
 	if v, ok := trusted.verified.Get(id); ok && now.Before(v.notAfter) {
 		return v.user, true, nil

@@ -25,7 +25,8 @@ var RemoteHeaders = FrontProxyHeaders{
 // FrontProxy authenticates requests that a trusted proxy forwards. The proxy presents a certificate
 // of its own authority, and names the user in headers.
 type FrontProxy struct {
-	Roots *x509.CertPool
+	// Roots returns the proxies' authorities, which may change.
+	Roots func() *x509.CertPool
 	// Names lists the allowed common names; empty means any that the authority signed.
 	Names   []string
 	Headers FrontProxyHeaders
@@ -38,7 +39,7 @@ func (p FrontProxy) Authenticate(r *http.Request) (User, bool, error) {
 	if name == "" || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return User{}, false, nil
 	}
-	if _, err := verifyClient(r.TLS.PeerCertificates, p.Roots, p.Now()); err != nil {
+	if _, err := verifyClient(r.TLS.PeerCertificates, p.Roots(), p.Now()); err != nil {
 		// Another authenticator decides about this certificate. The headers are ignored.
 		return User{}, false, nil
 	}

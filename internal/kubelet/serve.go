@@ -26,7 +26,10 @@ func (k *Kubelet) serve(ctx context.Context) (run func(context.Context), err err
 	}
 	authn, authz := k.Authenticator, k.Authorizer
 	asked := &delegated.Auth{Client: k.Client, Now: k.Now, TTL: k.answersKept()}
-	if k.TLS != nil && k.TLS.ClientCAs != nil {
+	switch {
+	case k.ClientCAs != nil:
+		asked.Certificates = auth.FollowCertificates(k.ClientCAs, k.Now)
+	case k.TLS != nil && k.TLS.ClientCAs != nil:
 		asked.Certificates = auth.NewCertificates(k.TLS.ClientCAs, k.Now)
 	}
 	asked.NoTokens, asked.Anonymous = !*k.Settings.Authentication.Webhook.Enabled, *k.Settings.Authentication.Anonymous.Enabled

@@ -63,6 +63,7 @@ type PKI struct {
 	mu          sync.Mutex // guards leaves and kubeconfigs
 	leaves      []*Leaf
 	kubeconfigs []kubeconfig
+	renewed     chan struct{} // closed after the next renewal; nil without a waiting caller
 }
 
 // Open reads the folder and creates what is missing, all in parallel.
@@ -153,6 +154,11 @@ func (p *PKI) serverNames() []string {
 	return slices.Compact(names)
 }
 
+// Authorities returns the cluster's CAs by name.
+func (p *PKI) Authorities() map[string]*CA {
+	return map[string]*CA{"kubernetes": p.CA, "front-proxy": p.FrontProxyCA}
+}
+
 func (p *PKI) path(name string) string { return filepath.Join(p.config.Dir, name) }
 
 func (p *PKI) leaf(ca *CA, spec Spec) *Leaf {
@@ -238,6 +244,9 @@ func (p *PKI) Replace(names ...string) error {
 func (p *PKI) renew(due func(*Leaf) bool) error {
 	now := p.config.Clock.Now()
 	var errs []error
+	if p.renewed != nil {
+		defer func() { close(p.renewed); p.renewed = nil }()
+	}
 	for _, l := range p.leaves {
 		if !due(l) {
 			if err := l.rechain(); err != nil {
@@ -255,6 +264,16 @@ func (p *PKI) renew(due func(*Leaf) bool) error {
 		errs = append(errs, p.writeKubeconfig(k))
 	}
 	return errors.Join(errs...)
+}
+
+// Renewed returns a channel that is closed after the next renewal of certificates.
+func (p *PKI) Renewed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.renewed == nil {
+		p.renewed = make(chan struct{})
+	}
+	return p.renewed
 }
 
 // Run renews certificates until ctx ends. It checks at least once a day, because clocks of machines
