@@ -85,7 +85,7 @@ func (c *Cluster) as(user string, groups []string) (*rest.Config, error) {
 		return nil, err
 	}
 	now := time.Now()
-	certPEM, err := c.server.Keys().CA.Sign(&x509.Certificate{
+	certPEM, err := c.server.Keys().CA.Signer().Sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: user, Organization: groups}, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(certificateLife),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, key.Public())

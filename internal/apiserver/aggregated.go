@@ -42,33 +42,35 @@ type Trust struct {
 	// ClientCA returns the current authorities of client certificates in PEM; a nil ClientCA means
 	// that there are none.
 	ClientCA func() []byte
-	// FrontProxyCA signs the certificate that this server shows to extension servers, in PEM. The
-	// certificate has one of FrontProxyNames.
-	FrontProxyCA    []byte
+	// FrontProxyCA returns the authorities of the certificate that this server shows to extension
+	// servers, in PEM. The certificate has one of FrontProxyNames.
+	FrontProxyCA    func() []byte
 	FrontProxyNames []string
 	// Headers are the headers with the user's identity; see auth.FrontProxyHeaders.
 	Headers auth.FrontProxyHeaders
+	// Removed reports whether an authority is not trusted any more; nil means none.
+	Removed func(*x509.Certificate) bool
 }
 
 const trustMapName = "extension-apiserver-authentication"
 
 // mergeTrust merges this server's data with those of other servers. It adds certificates, so that
-// servers with several authorities agree, and drops expired ones.
-func mergeTrust(have, want *corev1.ConfigMap, now int64) {
+// servers with several authorities agree, and drops expired and removed ones.
+func mergeTrust(have, want *corev1.ConfigMap, now int64, removed func(*x509.Certificate) bool) {
 	if have.Data == nil {
 		have.Data = map[string]string{}
 	}
 	for key, value := range want.Data {
 		switch key {
 		case "client-ca-file", "requestheader-client-ca-file":
-			have.Data[key] = mergeCertificates(have.Data[key], value, now)
+			have.Data[key] = mergeCertificates(have.Data[key], value, now, removed)
 		default:
 			have.Data[key] = mergeList(have.Data[key], value)
 		}
 	}
 }
 
-func mergeCertificates(have, want string, now int64) string {
+func mergeCertificates(have, want string, now int64, removed func(*x509.Certificate) bool) string {
 	wanted, err := cert.ParseCertsPEM([]byte(want))
 	if err != nil {
 		return want
@@ -84,7 +86,7 @@ func mergeCertificates(have, want string, now int64) string {
 		}
 	}
 	for _, c := range present {
-		if c.NotAfter.Unix() > now || slices.ContainsFunc(wanted, c.Equal) {
+		if c.NotAfter.Unix() > now && (removed == nil || !removed(c)) || slices.ContainsFunc(wanted, c.Equal) {
 			add(c)
 		}
 	}

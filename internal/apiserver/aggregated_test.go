@@ -318,7 +318,7 @@ func TestTrustIsPublishedToExtensionServers(t *testing.T) {
 	}("a")
 	clients := ca
 	s := newTestServer(t, func(c *Config) {
-		c.Trust = Trust{ClientCA: func() []byte { return clients }, FrontProxyCA: ca, FrontProxyNames: []string{"front-proxy-client"}, Headers: auth.RemoteHeaders}
+		c.Trust = Trust{ClientCA: func() []byte { return clients }, FrontProxyCA: func() []byte { return ca }, FrontProxyNames: []string{"front-proxy-client"}, Headers: auth.RemoteHeaders}
 	})
 	if err := s.boot.create(t.Context(), s.boot.objects()); err != nil {
 		t.Fatal(err)

@@ -116,15 +116,15 @@ func (b *bootstrapper) createOrUpdate(ctx context.Context, want runtime.Object, 
 // publishTrust writes the ConfigMap.
 func (b *bootstrapper) publishTrust(ctx context.Context) error {
 	t := b.cfg.Trust
-	if t.ClientCA == nil && len(t.FrontProxyCA) == 0 {
+	if t.ClientCA == nil && t.FrontProxyCA == nil {
 		return nil
 	}
 	want := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: trustMapName}, Data: map[string]string{}}
 	if t.ClientCA != nil {
 		want.Data["client-ca-file"] = string(t.ClientCA())
 	}
-	if len(t.FrontProxyCA) > 0 {
-		want.Data["requestheader-client-ca-file"] = string(t.FrontProxyCA)
+	if t.FrontProxyCA != nil {
+		want.Data["requestheader-client-ca-file"] = string(t.FrontProxyCA())
 		for key, list := range map[string][]string{
 			"requestheader-allowed-names": t.FrontProxyNames, "requestheader-username-headers": t.Headers.User, "requestheader-uid-headers": t.Headers.UID,
 			"requestheader-group-headers": t.Headers.Group, "requestheader-extra-headers-prefix": t.Headers.ExtraPrefix,
@@ -137,6 +137,6 @@ func (b *bootstrapper) publishTrust(ctx context.Context) error {
 		}
 	}
 	return b.createOrUpdate(ctx, want, func(obj, want runtime.Object) {
-		mergeTrust(obj.(*corev1.ConfigMap), want.(*corev1.ConfigMap), b.clock().Unix())
+		mergeTrust(obj.(*corev1.ConfigMap), want.(*corev1.ConfigMap), b.clock().Unix(), t.Removed)
 	})
 }

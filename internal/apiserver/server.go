@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -70,6 +71,9 @@ type Config struct {
 	KubeletAddresses []corev1.NodeAddressType
 	// KubeletTLS is used for HTTPS to the nodes: logs, exec, port-forward, proxy.
 	KubeletTLS *tls.Config
+	// KubeletRoots returns the authorities of kubelets if they change; nil means those of
+	// KubeletTLS. A change returns another pool.
+	KubeletRoots func() *x509.CertPool
 	// ProxyCertificate is the front proxy's client certificate, by which extension servers
 	// (APIServices) recognize this server.
 	ProxyCertificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
@@ -270,7 +274,7 @@ func New(cfg Config) (*Server, error) {
 	m.Registry.MustRegister(s.services.Metrics.Collectors()...)
 	s.hookKinds()
 	s.watches = &watch.Server{Log: s.log, Timeout: cfg.RequestTimeout, MinDuration: cfg.MinWatch, Transport: s.transport, Pace: taskpool.NewPace(), Pool: pool, WaitGroup: &s.wg, Leaving: &s.leaving}
-	s.nodes = &node.Connector{Engine: s.engine, Metrics: m.Writes, Log: s.log, Egress: cfg.Egress, TLS: cfg.KubeletTLS, Addresses: cfg.KubeletAddresses}
+	s.nodes = &node.Connector{Engine: s.engine, Metrics: m.Writes, Log: s.log, Egress: cfg.Egress, TLS: cfg.KubeletTLS, Roots: cfg.KubeletRoots, Addresses: cfg.KubeletAddresses}
 	s.engine.Meter = node.NewMeter(s.nodes, cfg.Clock)
 	s.resources = &rest.Handler{Engine: s.engine, Metrics: m, Watches: s.watches, Connect: s.nodes.Connect}
 	if cfg.Audit != nil {
@@ -313,7 +317,7 @@ func (s *Server) FencedClient(user auth.User, fence *store.Fence) client.Interfa
 }
 
 // CatchUp waits until Views show everything that was committed before the call, on any server.
-func (s *Server) CatchUp(ctx context.Context) error { return s.shared.CatchUp(ctx) }
+func (s *Server) CatchUp(ctx context.Context) error { return s.shared.CatchUpAll(ctx) }
 
 // Register adds collectors of other packages to the server's metrics.
 func (s *Server) Register(collectors ...prometheus.Collector) {

@@ -1,5 +1,6 @@
 // Package clusterinfo tells nodes what their cluster decides: the ranges of pods and Services, the
-// domain and the address of the DNS server. They are in ConfigMap kube-system/knarr-cluster.
+// domain, the address of the DNS server, and the cluster's CAs. They are in ConfigMap
+// kube-system/knarr-cluster. In return, nodes tell their certificates in an annotation.
 //
 // In: the server's configuration. Out: the ConfigMap, which nodes may read (internal/auth/rbac).
 package clusterinfo
@@ -7,6 +8,7 @@ package clusterinfo
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 
@@ -62,7 +64,10 @@ func Publish(ctx context.Context, c client.Interface, info Info) error {
 			}
 		case err == nil && read(have) != info:
 			update := have.DeepCopy()
-			update.Data = info.data()
+			if update.Data == nil {
+				update.Data = map[string]string{}
+			}
+			maps.Copy(update.Data, info.data()) // the rest is the cluster's CAs
 			if _, err = client.Update(ctx, c, update); apierrors.IsConflict(err) {
 				continue
 			}

@@ -133,10 +133,13 @@ type Config struct {
 	// LoadBalancerPool is the flag's value: ranges, nodes, resources or none.
 	LoadBalancerPool []string
 	// NodeListens names the ports where knarr itself listens on nodes' addresses, such as TCP/6443.
-	NodeListens        map[string]string
-	CACert             []byte // PEM, for root-ca-cert-publisher
-	SigningCert        []byte // PEM, the signers' CA
-	SigningKey         []byte // PEM; nil in a process without signers
+	NodeListens map[string]string
+	CACert      []byte // PEM, for root-ca-cert-publisher
+	SigningCert []byte // PEM, the signers' CA
+	SigningKey  []byte // PEM; nil in a process without signers
+	// Live returns the present values of the three fields above if they change while controllers
+	// run; nil means that they do not.
+	Live               func() Authority
 	ClusterSigningTime time.Duration
 	NodeMonitorGrace   time.Duration // default 40 s (upstream --node-monitor-grace-period)
 	TerminatedPodLimit int           // default 12500
@@ -153,4 +156,45 @@ type Config struct {
 	// LegacyToken signs a token that does not expire, bound to a Secret of type
 	// kubernetes.io/service-account-token; nil if the process does not hold the key.
 	LegacyToken func(account *corev1.ServiceAccount, secret *corev1.Secret) (string, error)
+	// LegacyTokenStale reports whether such a token must be signed again because its key is being
+	// replaced; nil means never.
+	LegacyTokenStale func(token string) bool
+}
+
+// Authority is the cluster's CA at one moment.
+type Authority struct {
+	CACert, SigningCert, SigningKey []byte
+	// Chain is in PEM and follows each signed certificate; it is the signer's certificate by its
+	// predecessor during a rotation.
+	Chain []byte
+	// Changed is closed when a field, or the key of LegacyToken, has changed; nil means never.
+	Changed <-chan struct{}
+}
+
+// Authority returns the cluster's CA as it is now.
+func (c *Config) Authority() Authority {
+	if c.Live != nil {
+		return c.Live()
+	}
+	return Authority{CACert: c.CACert, SigningCert: c.SigningCert, SigningKey: c.SigningKey}
+}
+
+// OnAuthority is a Source that adds all keys of an input when the cluster's CA changes.
+func OnAuthority(env Env, in Input) func(ctx context.Context, add func(Key, time.Duration)) {
+	return func(ctx context.Context, add func(Key, time.Duration)) {
+		changed := env.Config.Authority().Changed
+		for changed != nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+			changed = env.Config.Authority().Changed // before the values are read
+			for _, obj := range in.View.List("", nil) {
+				for _, k := range in.Keys(client.Event{Type: client.Modified, Old: obj, Object: obj}) {
+					add(k, 0)
+				}
+			}
+		}
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/oidc"
+	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/auth/signer"
 	"github.com/knarr-project/knarr/internal/auth/token"
 	"github.com/knarr-project/knarr/internal/config"
@@ -47,7 +48,7 @@ func (s *Server) followFiles(ctx context.Context) error {
 // serviceAccountTokens returns the service that issues and checks service account tokens.
 func (s *Server) serviceAccountTokens(ctx context.Context) (*token.Service, error) {
 	c := &s.cfg.APIServer.ServiceAccounts
-	keys, err := s.keys.ServiceAccount.With(c.SigningKeyFile, c.KeyFiles)
+	keys, err := s.keys.ServiceAccount.Keys().With(c.SigningKeyFile, c.KeyFiles)
 	if err != nil {
 		return nil, err
 	}
@@ -167,9 +168,10 @@ const ownProxy = "front-proxy-client"
 // proxies returns the trusted front proxies: the cluster's own servers, and those of the flags.
 func (s *Server) proxies() (auth.Authenticators, apiserver.Trust, error) {
 	trust := apiserver.Trust{
-		ClientCA: func() []byte { return *s.clients.pem.Load() }, FrontProxyCA: s.keys.FrontProxyCA.CertPEM, FrontProxyNames: []string{ownProxy}, Headers: auth.RemoteHeaders,
+		ClientCA: func() []byte { return s.clients.pem() }, FrontProxyCA: s.keys.FrontProxyCA.Bundle, FrontProxyNames: []string{ownProxy}, Headers: auth.RemoteHeaders,
+		Removed: func(c *x509.Certificate) bool { return s.rotation != nil && s.rotation.Removed(pki.CertificateHash(c)) },
 	}
-	all := auth.Authenticators{auth.FrontProxy{Roots: s.keys.FrontProxyCA.Pool(), Names: trust.FrontProxyNames, Headers: trust.Headers, Now: time.Now}}
+	all := auth.Authenticators{auth.FrontProxy{Roots: s.keys.FrontProxyCA.Pool, Names: trust.FrontProxyNames, Headers: trust.Headers, Now: s.keyClock().Now}}
 	h := &s.cfg.APIServer.Authentication.RequestHeader
 	if h.ClientCA == "" {
 		return all, trust, nil
@@ -181,7 +183,7 @@ func (s *Server) proxies() (auth.Authenticators, apiserver.Trust, error) {
 	if s.proxyAuthorities, err = cert.ParseCertsPEM(authorities); err != nil {
 		return nil, trust, fmt.Errorf("requestheader-client-ca-file %s: %w", h.ClientCA, err)
 	}
-	if err := s.disjoint([]*x509.Certificate{s.keys.CA.Certificate}); err != nil {
+	if err := s.disjoint(s.keys.CA.Certificates()); err != nil {
 		return nil, trust, err
 	}
 	roots := x509.NewCertPool()
@@ -189,10 +191,10 @@ func (s *Server) proxies() (auth.Authenticators, apiserver.Trust, error) {
 		roots.AddCert(c)
 	}
 	headers := auth.FrontProxyHeaders{User: h.UsernameHeaders, UID: h.UIDHeaders, Group: h.GroupHeaders, ExtraPrefix: h.ExtraHeaderPrefixes}
-	all = append(all, auth.FrontProxy{Roots: roots, Names: h.AllowedNames, Headers: headers, Now: time.Now})
+	all = append(all, auth.FrontProxy{Roots: func() *x509.CertPool { return roots }, Names: h.AllowedNames, Headers: headers, Now: time.Now})
 
 	// Extension servers must trust this server in addition to the proxies.
-	trust.FrontProxyCA = slices.Concat(authorities, []byte("\n"), trust.FrontProxyCA)
+	trust.FrontProxyCA = func() []byte { return slices.Concat(authorities, []byte("\n"), s.keys.FrontProxyCA.Bundle()) }
 	if len(h.AllowedNames) == 0 {
 		trust.FrontProxyNames = nil // any name
 	} else {

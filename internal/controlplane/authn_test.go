@@ -37,12 +37,12 @@ func TestFrontProxiesOfFlagsAreTrustedBesideTheClustersOwn(t *testing.T) {
 		err     string
 	}{
 		"none":                 {config.RequestHeader{}, 1, []string{"front-proxy-client"}, []string{"X-Remote-User"}, ""},
-		"a proxy of any name":  {config.RequestHeader{ClientCA: write(others.CA.CertPEM), UsernameHeaders: headers}, 2, nil, []string{"X-User", "X-Remote-User"}, ""},
-		"a proxy of a name":    {config.RequestHeader{ClientCA: write(others.CA.CertPEM), AllowedNames: []string{"p"}}, 2, []string{"p", "front-proxy-client"}, []string{"X-Remote-User"}, ""},
+		"a proxy of any name":  {config.RequestHeader{ClientCA: write(others.CA.Bundle()), UsernameHeaders: headers}, 2, nil, []string{"X-User", "X-Remote-User"}, ""},
+		"a proxy of a name":    {config.RequestHeader{ClientCA: write(others.CA.Bundle()), AllowedNames: []string{"p"}}, 2, []string{"p", "front-proxy-client"}, []string{"X-Remote-User"}, ""},
 		"no file":              {config.RequestHeader{ClientCA: "/nope"}, 0, nil, nil, "no such file"},
 		"no certificates":      {config.RequestHeader{ClientCA: write([]byte("x"))}, 0, nil, nil, "requestheader-client-ca-file"},
-		"any of our own users": {config.RequestHeader{ClientCA: write(keys.CA.CertPEM)}, 0, nil, nil, "contain overlapping certificates"},
-		"one of our own users": {config.RequestHeader{ClientCA: write(keys.CA.CertPEM), AllowedNames: []string{"p"}}, 2, []string{"p", "front-proxy-client"}, []string{"X-Remote-User"}, ""},
+		"any of our own users": {config.RequestHeader{ClientCA: write(keys.CA.Bundle())}, 0, nil, nil, "contain overlapping certificates"},
+		"one of our own users": {config.RequestHeader{ClientCA: write(keys.CA.Bundle()), AllowedNames: []string{"p"}}, 2, []string{"p", "front-proxy-client"}, []string{"X-Remote-User"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config.Default()

@@ -35,6 +35,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/oidc"
 	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/auth/rbac"
+	"github.com/knarr-project/knarr/internal/auth/rotation"
 	"github.com/knarr-project/knarr/internal/auth/signer"
 	"github.com/knarr-project/knarr/internal/auth/token"
 	authwebhook "github.com/knarr-project/knarr/internal/auth/webhook"
@@ -63,6 +64,9 @@ type Options struct {
 	// time. Certificates, the store, nodes' heartbeats and the scheduler always follow the
 	// machine's time.
 	Clock clock.WithTicker
+	// KeyClock is the clock of certificates: their renewal, and the verification of clients'. It is
+	// for tests; nil selects the machine's time.
+	KeyClock clock.WithTicker
 	// Controllers selects controllers by name. If nil, all run.
 	Controllers func(name string) bool
 	// Unsynced does not sync the store's writes, so a crash of the machine loses acknowledged
@@ -83,6 +87,7 @@ type Server struct {
 	log             *slog.Logger
 	settings        func() map[string]string
 	clock           clock.WithTicker
+	ticks           clock.WithTicker // of certificates; nil is the machine's
 	choose          func(controller string) bool
 	unsynced        bool
 	shutdownTimeout time.Duration
@@ -92,15 +97,18 @@ type Server struct {
 	controllers *controllers.Metrics
 	calls       *measured.Metrics // of both
 
-	url    string // the API server's URL for this machine
-	keys   *pki.PKI
-	tracer *trace.Tracer    // nil disables tracing
-	egress *egress.Selector // nil dials directly
-	db     store.Store
-	alone  func() bool         // no other server uses db now
-	places []registry.Override // stores of kinds that are not in the main store
-	api    *apiserver.Server
-	tokens *token.Service
+	url  string // the API server's URL for this machine
+	keys *pki.PKI
+	// rotation follows the cluster's decisions about authorities and keys.
+	rotation *rotation.Manager
+	keysNews news             // about the CA and the service account keys, for controllers
+	tracer   *trace.Tracer    // nil disables tracing
+	egress   *egress.Selector // nil dials directly
+	db       store.Store
+	alone    func() bool         // no other server uses db now
+	places   []registry.Override // stores of kinds that are not in the main store
+	api      *apiserver.Server
+	tokens   *token.Service
 
 	// signer signs service account tokens externally. If nil, this process signs them.
 	signer       *signer.Signer
@@ -116,7 +124,7 @@ type Server struct {
 
 // New prepares a Server. Its Start methods are components of a process.
 func New(o Options) *Server {
-	s := &Server{scheduling: scheduler.NewMetrics(), controllers: controllers.NewMetrics(), calls: measured.New(), cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, unsynced: o.Unsynced, shutdownTimeout: o.ShutdownTimeout}
+	s := &Server{scheduling: scheduler.NewMetrics(), controllers: controllers.NewMetrics(), calls: measured.New(), cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, ticks: o.KeyClock, unsynced: o.Unsynced, shutdownTimeout: o.ShutdownTimeout}
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
 	}
@@ -140,6 +148,7 @@ func (s *Server) StartKeys(ctx context.Context) (wait func() error, err error) {
 		Names:         append([]string{s.cfg.NodeName, s.cfg.AdvertiseAddress, localAddress(s.cfg.Listen)}, s.cfg.TLSNames...),
 		NodeName:      s.cfg.NodeName,
 		NodeAddresses: []string{s.cfg.NodeAddress(), "127.0.0.1"},
+		Clock:         s.keyClock(),
 	})
 	if err != nil {
 		return nil, err
@@ -189,6 +198,9 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.openRotation(ctx); err != nil {
+		return nil, err
+	}
 	proxies, trust, err := s.proxies()
 	if err != nil {
 		return nil, err
@@ -228,6 +240,7 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		Alone:        s.alone,
 
 		KubeletTLS:         outward.kubelets,
+		KubeletRoots:       outward.roots,
 		KubeletAddresses:   s.cfg.APIServer.Kubelets.Order(),
 		ProxyCertificate:   outward.proxy,
 		Trust:              trust,
@@ -377,6 +390,7 @@ func (s *Server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 // documents.
 func (s *Server) paths() map[string]http.Handler {
 	paths := map[string]http.Handler{SnapshotPath: serveSnapshot(s.db, s.cfg.SharesStore(), s.log)}
+	s.certificatePaths(paths)
 	if strings.HasPrefix(s.tokens.Issuer, "https://") {
 		paths["/.well-known/openid-configuration"] = http.HandlerFunc(s.tokens.ServeConfiguration)
 		paths["/openid/v1/jwks"] = http.HandlerFunc(s.tokens.ServeKeys)
@@ -469,7 +483,8 @@ func (s *Server) serve(ctx context.Context, listener net.Listener, secure *tls.C
 				s.outside.Close()
 				return err
 			},
-			process.Part(func(ctx context.Context) { s.bootstrapPolicy(ctx, policy) }))
+			process.Part(func(ctx context.Context) { s.bootstrapPolicy(ctx, policy) }),
+			process.Part(s.followKeys))
 	}()
 	return func() error { return <-done }, nil
 }
@@ -519,9 +534,9 @@ func (s *Server) StartControllers(ctx context.Context) (func() error, error) {
 	if s.choose != nil {
 		chosen = slices.DeleteFunc(chosen, func(starter controller.Starter) bool { return !s.choose(starter.Name) })
 	}
-	cfg.CACert, cfg.SigningCert, cfg.SigningKey = s.keys.CA.CertPEM, s.keys.CA.CertPEM, s.keys.CA.KeyPEM
+	cfg.Live = s.authority
 	if s.signer == nil {
-		cfg.LegacyToken = s.tokens.LegacyToken
+		cfg.LegacyToken, cfg.LegacyTokenStale = s.tokens.LegacyToken, s.tokens.Stale
 	}
 	// One View per kind serves all controllers. Each controller writes under its own name.
 	views := s.measured(auth.Component(auth.UserControllers))

@@ -19,13 +19,14 @@ type clientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, er
 // outward holds the API server's identities as a client.
 type outward struct {
 	kubelets *tls.Config
-	proxy    clientCertificate // to extension servers
+	roots    func() *x509.CertPool // of kubelets; nil means those of kubelets
+	proxy    clientCertificate     // to extension servers
 }
 
 // outward returns the cluster's own identities, or those of the flags.
 func (s *Server) outward(ctx context.Context) (o outward, err error) {
 	c := &s.cfg.APIServer
-	o = outward{kubelets: s.keys.ClientTLS(s.keys.KubeletClient), proxy: s.keys.FrontProxyClient.GetClientCertificate}
+	o = outward{kubelets: s.keys.ClientTLS(s.keys.KubeletClient), roots: s.keys.CA.Pool, proxy: s.keys.FrontProxyClient.GetClientCertificate}
 	if file := c.Kubelets.Authority; file != "" {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -35,7 +36,7 @@ func (s *Server) outward(ctx context.Context) (o outward, err error) {
 		if err != nil {
 			return o, fmt.Errorf("--kubelet-certificate-authority: %s: %w", file, err)
 		}
-		o.kubelets.RootCAs = x509.NewCertPool()
+		o.kubelets.RootCAs, o.roots = x509.NewCertPool(), nil
 		for _, a := range authorities {
 			o.kubelets.RootCAs.AddCert(a)
 		}

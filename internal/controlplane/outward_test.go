@@ -41,7 +41,7 @@ func TestNodesAndExtensionServersGetTheCertificatesOfFlags(t *testing.T) {
 	clientPair(t, theirs, "to-kubelets", kubelet)
 	clientPair(t, theirs, "to-extensions", proxy)
 	authority := filepath.Join(dir, "ca.crt")
-	if err := os.WriteFile(authority, theirs.CA.CertPEM, 0o600); err != nil {
+	if err := os.WriteFile(authority, theirs.CA.Bundle(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	node := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

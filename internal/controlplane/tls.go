@@ -9,11 +9,11 @@ import (
 	"log/slog"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/client-go/util/cert"
 
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/auth/serving"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/reload"
@@ -56,20 +56,55 @@ func ServingTLS(ctx context.Context, base *tls.Config, c *config.Serving, log *s
 	return files, nil
 }
 
-// clientAuthorities holds the CAs of client certificates: the cluster's own, and those of a file
-// that may change.
+// clientAuthorities holds the CAs of client certificates: the cluster's own, and those of a file.
+// Both may change.
 type clientAuthorities struct {
+	own          *pki.CA
 	certificates *auth.Certificates
-	pem          atomic.Pointer[[]byte]
-	found        atomic.Pointer[[]*x509.Certificate] // from the file
+	file         atomic.Pointer[[]byte]              // its content
+	found        atomic.Pointer[[]*x509.Certificate] // in the file
+	latest       atomic.Pointer[clientPool]
+}
+
+// clientPool is the pool of one state of both.
+type clientPool struct {
+	own   *x509.CertPool
+	found *[]*x509.Certificate
+	all   *x509.CertPool
+}
+
+// pool returns all CAs. A change returns another pool.
+func (c *clientAuthorities) pool() *x509.CertPool {
+	own, found := c.own.Pool(), c.found.Load()
+	if p := c.latest.Load(); p != nil && p.own == own && p.found == found {
+		return p.all
+	}
+	p := &clientPool{own: own, found: found, all: own}
+	if len(*found) > 0 {
+		p.all = own.Clone()
+		for _, one := range *found {
+			p.all.AddCert(one)
+		}
+	}
+	c.latest.Store(p)
+	return p.all
+}
+
+// pem returns all CAs in PEM.
+func (c *clientAuthorities) pem() []byte {
+	if file := *c.file.Load(); len(file) > 0 {
+		return slices.Concat(c.own.Bundle(), []byte("\n"), file)
+	}
+	return c.own.Bundle()
 }
 
 // openClientAuthorities reads the file of --client-ca-file, if configured, and applies later
 // changes.
 func (s *Server) openClientAuthorities(ctx context.Context) error {
-	s.clients = &clientAuthorities{certificates: auth.NewCertificates(s.keys.CA.Pool(), time.Now)}
-	s.clients.pem.Store(&s.keys.CA.CertPEM)
+	s.clients = &clientAuthorities{own: s.keys.CA}
+	s.clients.file.Store(&[]byte{})
 	s.clients.found.Store(&[]*x509.Certificate{})
+	s.clients.certificates = auth.FollowCertificates(s.clients.pool, s.keyClock().Now)
 	path := s.cfg.APIServer.Authentication.ClientCA
 	if path == "" {
 		return nil
@@ -82,13 +117,7 @@ func (s *Server) openClientAuthorities(ctx context.Context) error {
 		if err := s.disjoint(found); err != nil {
 			return err
 		}
-		roots := s.keys.CA.Pool()
-		for _, c := range found {
-			roots.AddCert(c)
-		}
-		both := slices.Concat(s.keys.CA.CertPEM, []byte("\n"), contents[0])
-		s.clients.certificates.Trust(roots)
-		s.clients.pem.Store(&both)
+		s.clients.file.Store(&contents[0])
 		s.clients.found.Store(&found)
 		return nil
 	})

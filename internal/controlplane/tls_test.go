@@ -86,7 +86,7 @@ func TestClientCAsOfTheFileAreUsedWithoutARestart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(first.CA.CertPEM)
+	write(first.CA.Bundle())
 	s, ts := secured(t, keys, func(c *config.APIServer) { c.Authentication.ClientCA = path })
 	check := func(step string, want ...string) {
 		t.Helper()
@@ -95,20 +95,20 @@ func TestClientCAsOfTheFileAreUsedWithoutARestart(t *testing.T) {
 			t.Errorf("%s: known are %q, want %q", step, got, want)
 		}
 	}
-	published := func(ca *pki.Authority) bool {
-		return strings.Contains(string(*s.clients.pem.Load()), string(ca.CertPEM))
+	published := func(ca *pki.CA) bool {
+		return strings.Contains(string(s.clients.pem()), string(ca.Bundle()))
 	}
 	check("at first", "kubernetes-admin", "system:kube-scheduler", "nobody")
 	write([]byte("broken"))
 	s.look(t)
 	check("with a broken file", "kubernetes-admin", "system:kube-scheduler", "nobody")
-	write(second.CA.CertPEM)
+	write(second.CA.Bundle())
 	s.look(t)
 	check("with another file", "kubernetes-admin", "nobody", "system:kube-proxy")
 	if !published(keys.CA) || !published(second.CA) || published(first.CA) {
 		t.Error("extension servers get other CAs")
 	}
-	write(append(slices.Clone(first.CA.CertPEM), second.CA.CertPEM...))
+	write(append(slices.Clone(first.CA.Bundle()), second.CA.Bundle()...))
 	s.look(t)
 	check("with both", "kubernetes-admin", "system:kube-scheduler", "system:kube-proxy")
 }
@@ -116,7 +116,7 @@ func TestClientCAsOfTheFileAreUsedWithoutARestart(t *testing.T) {
 func TestClientCAsMustNotOverlapWithProxyCAs(t *testing.T) {
 	keys, other := openKeys(t), openKeys(t)
 	path := filepath.Join(t.TempDir(), "ca")
-	if err := os.WriteFile(path, other.CA.CertPEM, 0o600); err != nil {
+	if err := os.WriteFile(path, other.CA.Bundle(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {

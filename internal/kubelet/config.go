@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"os"
@@ -76,6 +77,9 @@ type Config struct {
 	Listen string
 	// TLS serves the node's API and holds the CAs of client certificates (ClientCAs).
 	TLS *tls.Config
+	// ClientCAs returns the CAs of client certificates if they change while the node works; nil
+	// means those of TLS. A change returns another pool.
+	ClientCAs func() *x509.CertPool
 	// Authenticator and Authorizer protect the node's API. If nil, the API server is asked with
 	// TokenReview and SubjectAccessReview.
 	Authenticator auth.Authenticator

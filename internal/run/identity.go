@@ -40,6 +40,8 @@ const (
 	// longestSleep is the maximum interval for checking the clock, because machines sleep and
 	// clocks are set.
 	longestSleep = time.Hour
+	// caSpread is the time over which nodes renew their certificates after a change of the CA.
+	caSpread = 10 * time.Second
 )
 
 // identity is one certificate of a joined node with its key. It is stored on disk and renewed
@@ -58,8 +60,12 @@ type identity struct {
 	storing func(ctx context.Context, fresh, old *tls.Certificate) error
 	// changed is called once a new certificate is in use. May be nil.
 	changed func()
-	log     *slog.Logger
+	// signed reports whether the CA that signs now has signed a certificate; another certificate is
+	// renewed at once. May be nil.
+	signed func(*x509.Certificate) bool
+	log    *slog.Logger
 
+	woken   atomic.Pointer[chan struct{}] // closed by check
 	current atomic.Pointer[tls.Certificate]
 	failed  atomic.Int64 // renewals
 }
@@ -151,11 +157,21 @@ func renewalAt(c *x509.Certificate, spread float64) time.Time {
 // run keeps the certificate valid until ctx ends. It requests the first one if there is none, and
 // later ones in time.
 func (i *identity) run(ctx context.Context) {
-	pause := firstPause
+	pause, spread := firstPause, caSpread
 	for ctx.Err() == nil {
 		if pair := i.current.Load(); pair != nil {
-			if wait := time.Until(renewalAt(pair.Leaf, mathrand.Float64())); wait > 0 {
-				sleep(ctx, min(wait, longestSleep))
+			woken := i.wakes()
+			wait := time.Until(renewalAt(pair.Leaf, mathrand.Float64()))
+			if i.signed == nil || i.signed(pair.Leaf) {
+				spread = caSpread
+			} else if wait > 0 {
+				// Nodes do not renew at the same moment. If the signer has another CA for long, they
+				// do not ask for ever.
+				sleep(ctx, min(wait, mathrand.N(spread)))
+				wait, spread = 0, min(2*spread, longestSleep)
+			}
+			if wait > 0 {
+				i.rest(ctx, woken, min(wait, longestSleep))
 				continue
 			}
 		}
@@ -171,6 +187,34 @@ func (i *identity) run(ctx context.Context) {
 		i.logFailure(err, pause)
 		sleep(ctx, pause)
 		pause = min(2*pause, longestPause)
+	}
+}
+
+// wakes returns a channel that is closed by the next check. Only run calls it.
+func (i *identity) wakes() <-chan struct{} {
+	if ch := i.woken.Load(); ch != nil {
+		return *ch
+	}
+	ch := make(chan struct{})
+	i.woken.Store(&ch)
+	return ch
+}
+
+// rest waits for d, a check, or the end of ctx.
+func (i *identity) rest(ctx context.Context, woken <-chan struct{}, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-woken:
+	case <-timer.C:
+	}
+}
+
+// check makes run look at once whether the certificate must be renewed.
+func (i *identity) check() {
+	if ch := i.woken.Swap(nil); ch != nil {
+		close(*ch)
 	}
 }
 

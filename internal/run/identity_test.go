@@ -54,7 +54,7 @@ func (i *issuer) sign(_ context.Context, der []byte) ([]byte, error) {
 		return nil, err
 	}
 	now := time.Now()
-	return i.keys.CA.Sign(&x509.Certificate{
+	return i.keys.CA.Signer().Sign(&x509.Certificate{
 		Subject: request.Subject, DNSNames: request.DNSNames, IPAddresses: request.IPAddresses,
 		NotBefore: now.Add(-signersBackdate), NotAfter: now.Add(i.life), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, request.PublicKey)

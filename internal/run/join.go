@@ -42,6 +42,8 @@ type joined struct {
 	// node is the client certificate of the node agent, kubelet the serving certificate of its API.
 	node, kubelet *identity
 	reach         *rotating // the transport to the API server as the node
+	trust         *authorities
+	tidings       chan struct{} // has room for one word that a certificate is new
 	fallback      atomic.Pointer[tls.Certificate]
 }
 
@@ -58,14 +60,21 @@ func join(ctx context.Context, cfg *config.Config, log *slog.Logger) (*joined, e
 	j.kubelet = &identity{dir: j.dir, name: "kubelet", what: "serving certificate of node " + cfg.NodeName, log: log, template: &x509.CertificateRequest{
 		Subject: subject, DNSNames: []string{cfg.NodeName}, IPAddresses: []net.IP{net.ParseIP(cfg.NodeAddress())},
 	}}
-	if err := j.load(time.Now()); err != nil {
+	err := j.load(time.Now())
+	if err == nil && j.replaced(ctx) {
+		err = replacedError{}
+	}
+	if err != nil {
 		if err := j.bootstrap(ctx, err); err != nil {
 			return nil, err
 		}
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(j.ca)
-	j.reach = newRotating(roots, j.node.current.Load)
+	if j.trust, err = newAuthorities(j.dir, j.ca); err != nil {
+		return nil, err
+	}
+	j.tidings = make(chan struct{}, 1)
+	j.node.signed, j.kubelet.signed = j.trust.signed, j.trust.signed
+	j.reach = newRotating(j.trust.pool(), j.node.current.Load)
 	return j, j.keep()
 }
 
@@ -83,7 +92,7 @@ func (j *joined) load(now time.Time) (err error) {
 // bootstrap joins with the token. missing is the reason why a join is necessary.
 func (j *joined) bootstrap(ctx context.Context, missing error) error {
 	var expired expiredError
-	again := errors.As(missing, &expired)
+	again := errors.As(missing, &expired) || errors.Is(missing, replacedError{})
 	if again && j.cfg.Token == "" {
 		return fmt.Errorf("%w, so this node cannot renew it any more: make a new token on a server with `knarr token create` and start this node again with --token", missing)
 	}
@@ -127,7 +136,8 @@ func (j *joined) keep() error {
 	}
 	own := func() (client.Interface, error) { return c, nil }
 	j.node.sign = signWith(own, "node", certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.UsageClientAuth)
-	j.node.changed = j.reach.rotate
+	j.node.changed = func() { j.reach.rotate(); j.news() }
+	j.kubelet.changed = j.news
 	j.node.storing = func(ctx context.Context, fresh, old *tls.Certificate) error {
 		return claim(ctx, c, j.cfg.NodeName, keyHash(fresh), keyHash(old))
 	}
@@ -139,7 +149,20 @@ func (j *joined) keep() error {
 // certificate. The cluster approves its addresses once they are in the Node object. Until then the
 // API has a self-signed certificate, which the server does not accept.
 func (j *joined) run(ctx context.Context) error {
-	return process.Alongside(ctx, process.Part(j.node.run), process.Part(j.kubelet.run))
+	c, err := client.Remote(j.config())
+	if err != nil {
+		return err
+	}
+	return process.Alongside(ctx, process.Part(j.node.run), process.Part(j.kubelet.run),
+		process.Part(func(ctx context.Context) { j.followAuthorities(ctx, c) }))
+}
+
+// news wakes followAuthorities.
+func (j *joined) news() {
+	select {
+	case j.tidings <- struct{}{}:
+	default:
+	}
 }
 
 // config returns the node agent's configuration for reaching the server.
@@ -198,14 +221,20 @@ func pinnedCA(ctx context.Context, server, hash string) ([]byte, error) {
 		if !cert.IsCA || pki.CertificateHash(cert) != hash {
 			continue
 		}
-		roots := x509.NewCertPool()
+		if cert.CheckSignatureFrom(cert) != nil {
+			continue // a new CA's certificate by the old one, during a rotation
+		}
+		roots, others := x509.NewCertPool(), x509.NewCertPool()
 		roots.AddCert(cert)
-		if _, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, DNSName: u.Hostname()}); err != nil {
+		for _, other := range chain[1:] {
+			others.AddCert(other)
+		}
+		if _, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: others, DNSName: u.Hostname()}); err != nil {
 			return nil, fmt.Errorf("join %s: %w", server, err)
 		}
 		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}), nil
 	}
-	return nil, fmt.Errorf("join %s: the server's CA is not the one that the token was made for", server)
+	return nil, fmt.Errorf("join %s: the server's CA is not the one that the token was made for; if the cluster's CA was replaced since, make a new token with `knarr token create`", server)
 }
 
 // signTimeout is the time limit for signing a request.

@@ -19,7 +19,7 @@ const rotationGrace = 5 * time.Second
 // has been renewed. The server knows a connection's client by the certificate of the handshake, and
 // refuses requests once it has expired.
 type rotating struct {
-	roots       *x509.CertPool
+	roots       atomic.Pointer[x509.CertPool]
 	certificate func() *tls.Certificate
 	current     atomic.Pointer[connections]
 }
@@ -31,7 +31,8 @@ type connections struct {
 }
 
 func newRotating(roots *x509.CertPool, certificate func() *tls.Certificate) *rotating {
-	r := &rotating{roots: roots, certificate: certificate}
+	r := &rotating{certificate: certificate}
+	r.roots.Store(roots)
 	r.current.Store(r.open())
 	return r
 }
@@ -44,11 +45,14 @@ func (r *rotating) open() *connections {
 		TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 25,
 		TLSClientConfig: &tls.Config{
-			MinVersion: tls.VersionTLS12, RootCAs: r.roots,
+			MinVersion: tls.VersionTLS12, RootCAs: r.roots.Load(),
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return r.certificate(), nil },
 		},
 	})}
 }
+
+// trust replaces the CAs of connections that rotate opens.
+func (r *rotating) trust(roots *x509.CertPool) { r.roots.Store(roots) }
 
 // RoundTrip implements http.RoundTripper.
 func (r *rotating) RoundTrip(request *http.Request) (*http.Response, error) {

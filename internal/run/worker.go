@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -210,7 +211,7 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	serving := w.kubeletTLS
 	if serving == nil {
 		serving = &tls.Config{
-			GetCertificate: w.server.Keys().Kubelet.GetCertificate, ClientCAs: w.server.Keys().CA.Pool(),
+			GetCertificate: w.server.Keys().Kubelet.GetCertificate, ClientCAs: w.server.Keys().CA.Pool().Clone(),
 			ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12,
 		}
 	}
@@ -250,7 +251,8 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 	agent, err = kubelet.New(kubelet.Config{
 		ClientCertificate: certificate, RenewErrors: renewErrors, Server: server,
 		NodeAnnotations: annotations, NodeOwned: owned,
-		NodeName: w.cfg.NodeName, RootDir: root, VolumesInUse: drivers.VolumesInUse, CSI: drivers, Client: c, Events: events,
+		ClientCAs: w.clientCAs(),
+		NodeName:  w.cfg.NodeName, RootDir: root, VolumesInUse: drivers.VolumesInUse, CSI: drivers, Client: c, Events: events,
 		Runtime: w.runtime.Runtime, Images: w.runtime.Images, Tracer: w.tracer, RuntimeEndpoint: w.runtime.Endpoint, Settings: w.settings, Flagz: w.flagz, Volumes: volumes,
 		LogsDir: w.logsDir(), CgroupRoot: w.cfg.CgroupRoot, Listen: w.nodeListen(), TLS: serving,
 		NodeIPs: []string{w.cfg.NodeAddress()}, NodeLabels: w.cfg.NodeLabels, CredentialConfig: w.cfg.CredentialConfig, CredentialDir: w.cfg.CredentialDir,
@@ -264,6 +266,19 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 		defer release()
 		return process.Alongside(ctx, process.Part(events.Run), process.Part(volumes.Run), disks.Run, drivers.Run, agent.Run)
 	})(ctx)
+}
+
+// clientCAs returns the CAs of clients of the node's API if they change while it works, else nil.
+func (w *worker) clientCAs() func() *x509.CertPool {
+	switch {
+	case w.settings.Authentication.X509.ClientCAFile != "":
+		return nil
+	case w.server != nil:
+		return w.server.Keys().CA.Pool
+	case w.joined != nil:
+		return w.joined.trust.pool
+	}
+	return nil
 }
 
 // pids returns the processes whose usage /stats/summary reports.

@@ -3,9 +3,11 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,9 +40,15 @@ type Connector struct {
 	Log     *slog.Logger
 	Egress  *egress.Selector // nil connects directly
 	TLS     *tls.Config      // for kubelets; nil sends no client certificate
+	// Roots returns kubelets' authorities if they change; nil means those of TLS. A change returns
+	// another pool.
+	Roots func() *x509.CertPool
 	// Addresses are the kinds of nodes' addresses that are tried, in order; nil is addressTypes.
 	Addresses []corev1.NodeAddressType
-	out       transports
+
+	mu    sync.Mutex // guards out and roots
+	out   *transports
+	roots *x509.CertPool
 }
 
 // connection is a request that becomes a stream or is proxied.

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,28 +30,46 @@ var addressTypes = []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeEx
 
 // transports are for outgoing connections to nodes, pods and services.
 type transports struct {
-	once       sync.Once
 	Kubelet    *http.Transport // with our client certificate
 	Unverified *http.Transport // the same without verifying the kubelet, for logs on request
 	Proxy      *http.Transport // to pods and services, without a client certificate
 }
 
-// Transports returns the transports, which are created on first use.
+// Transports returns the transports, which are created on first use. When the kubelets' authorities
+// have changed, it creates others; connections of the earlier ones end with their requests.
 func (n *Connector) Transports() *transports {
-	t := &n.out
-	t.once.Do(func() {
-		dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
-		over := func(config *tls.Config) *http.Transport {
-			return &http.Transport{DialContext: n.Egress.Or(egress.Cluster, dialer.DialContext), TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second,
-				IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16}
+	var roots *x509.CertPool
+	if n.Roots != nil {
+		roots = n.Roots()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.out != nil && n.roots == roots {
+		return n.out
+	}
+	if n.out != nil {
+		n.out.Kubelet.CloseIdleConnections()
+	}
+	n.out, n.roots = n.open(roots), roots
+	return n.out
+}
+
+// open creates the transports; without roots, TLS has the authorities.
+func (n *Connector) open(roots *x509.CertPool) *transports {
+	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+	over := func(config *tls.Config) *http.Transport {
+		return &http.Transport{DialContext: n.Egress.Or(egress.Cluster, dialer.DialContext), TLSClientConfig: config, TLSHandshakeTimeout: 10 * time.Second,
+			IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16}
+	}
+	verified, unverified := n.TLS.Clone(), InsecureTLS()
+	if n.TLS != nil {
+		unverified.Certificates, unverified.GetClientCertificate = n.TLS.Certificates, n.TLS.GetClientCertificate
+		if roots != nil {
+			verified.RootCAs = roots
 		}
-		unverified := InsecureTLS()
-		if n.TLS != nil {
-			unverified.Certificates, unverified.GetClientCertificate = n.TLS.Certificates, n.TLS.GetClientCertificate
-		}
-		t.Kubelet, t.Unverified, t.Proxy = over(n.TLS.Clone()), over(unverified), over(InsecureTLS())
-		t.Proxy.DisableCompression = true
-	})
+	}
+	t := &transports{Kubelet: over(verified), Unverified: over(unverified), Proxy: over(InsecureTLS())}
+	t.Proxy.DisableCompression = true
 	return t
 }
 

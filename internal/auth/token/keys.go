@@ -104,7 +104,7 @@ func (s *Service) verifySignature(ctx context.Context, p *jws.Parts) (*keySet, e
 // sign makes a token.
 func (s *Service) sign(ctx context.Context, c *claims) (string, error) {
 	if s.External == nil {
-		return s.signer.sign(c)
+		return s.signer.Load().sign(c)
 	}
 	payload, err := json.Marshal(c)
 	if err != nil {

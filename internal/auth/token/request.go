@@ -56,7 +56,7 @@ func (s *Service) Prepare(request *authenticationv1.TokenRequest) error {
 // Issue answers a create of serviceaccounts/NAME/token. It validates the request, reads the account
 // and the object to bind to, and sets the status. It changes request.
 func (s *Service) Issue(ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
-	if s.signer == nil && s.External == nil {
+	if s.signer.Load() == nil && s.External == nil {
 		return nil, apierrors.NewInternalError(errors.New("this API server has no key to sign service account tokens with"))
 	}
 	account, err := client.Get[*corev1.ServiceAccount](ctx, s.Client, namespace, name)

@@ -49,7 +49,7 @@ type Config struct {
 // Service issues and authenticates service account tokens. Safe for concurrent use.
 type Service struct {
 	Config
-	signer *key
+	signer atomic.Pointer[key]
 	keys   atomic.Pointer[keySet]
 	// failedRecords holds the Secrets whose use could not be written, with the time of the attempt.
 	failedRecords auth.Memo[types.UID, time.Time]
@@ -92,31 +92,49 @@ func New(ctx context.Context, config Config) (*Service, error) {
 	if s.External != nil {
 		return s, nil
 	}
+	return s, s.Use(config.Keys)
+}
+
+// Use replaces the keys of this process. It fails for a key of an unknown type, and changes
+// nothing then. It must not be called with an external signer.
+func (s *Service) Use(keys *pki.SigningKeys) error {
 	set := newKeySet(nil)
-	for _, public := range s.Keys.Verifiers {
+	for _, public := range keys.Verifiers {
 		k, err := newKey(public)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		set.keys = append(set.keys, k)
 	}
+	var signer *key
+	if keys.Signer != nil {
+		var err error
+		if signer, err = newKey(keys.Signer.Public()); err != nil {
+			return err
+		}
+		signer.signer = keys.Signer
+	}
+	// A token of the new key is accepted before the first one is signed.
 	s.keys.Store(set)
-	if s.Keys.Signer == nil {
-		return s, nil
-	}
-	signer, err := newKey(s.Keys.Signer.Public())
-	if err != nil {
-		return nil, err
-	}
-	signer.signer = s.Keys.Signer
-	s.signer = signer
-	return s, nil
+	s.signer.Store(signer)
+	return nil
 }
 
 // LegacyToken returns the token that the token controller writes into a Secret of type
 // kubernetes.io/service-account-token. It has no expiry and is valid as long as its Secret exists.
 func (s *Service) LegacyToken(account *corev1.ServiceAccount, secret *corev1.Secret) (string, error) {
-	return SignLegacy(s.Keys, account, secret)
+	signer := s.signer.Load()
+	if signer == nil {
+		return "", errors.New("no key to sign service account tokens with")
+	}
+	return signer.legacyToken(account, secret)
+}
+
+// Stale reports whether a token of LegacyToken is of another key than the one that signs now.
+func (s *Service) Stale(token string) bool {
+	parts, ok := jws.Split(token)
+	signer := s.signer.Load()
+	return ok && signer != nil && !(parts.Header.Algorithm == signer.alg && parts.SignedBy(signer.public))
 }
 
 // SignLegacy is LegacyToken for a process with the keys but without a Service.
@@ -129,6 +147,10 @@ func SignLegacy(keys *pki.SigningKeys, account *corev1.ServiceAccount, secret *c
 		return "", err
 	}
 	k.signer = keys.Signer
+	return k.legacyToken(account, secret)
+}
+
+func (k *key) legacyToken(account *corev1.ServiceAccount, secret *corev1.Secret) (string, error) {
 	return k.sign(claims{
 		Issuer:  legacyIssuer,
 		Subject: auth.ServiceAccountName(account.Namespace, account.Name),

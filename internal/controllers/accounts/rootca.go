@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,11 +31,11 @@ func runRootCA(ctx context.Context, env controller.Env) error {
 	if err != nil {
 		return fmt.Errorf("open config maps: %w", err)
 	}
-	data := map[string]string{"ca.crt": string(env.Config.CACert)}
 	annotations := map[string]string{"kubernetes.io/description": rootCADescription}
 	loop := controller.Loop{
 		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
-		Name: "root-ca-certificate-publisher-controller",
+		Name:    "root-ca-certificate-publisher-controller",
+		Sources: []func(context.Context, func(controller.Key, time.Duration)){controller.OnAuthority(env, perNamespace(namespaces))},
 		Inputs: []controller.Input{
 			perNamespace(namespaces),
 			{View: configMaps.View, Keys: func(e client.Event) []controller.Key {
@@ -47,6 +48,7 @@ func runRootCA(ctx context.Context, env controller.Env) error {
 			if !ok || ns.Status.Phase == corev1.NamespaceTerminating || ns.DeletionTimestamp != nil {
 				return controller.Result{}, nil
 			}
+			data := map[string]string{"ca.crt": string(env.Config.Authority().CACert)}
 			cm, ok := configMaps.Get(key.Name, rootCAName)
 			if !ok {
 				_, err := client.Create(ctx, env.Client, &corev1.ConfigMap{

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,6 +45,7 @@ func runTokens(ctx context.Context, env controller.Env) error {
 				return keys
 			}),
 		},
+		Sources:   []func(context.Context, func(controller.Key, time.Duration)){controller.OnAuthority(env, controller.Self(secrets))},
 		Reconcile: t.reconcile,
 	}
 	return loop.Run(ctx)
@@ -82,13 +84,14 @@ func (t tokens) reconcile(ctx context.Context, key controller.Key) (controller.R
 		changed.Data = map[string][]byte{}
 	}
 	changed.Annotations[corev1.ServiceAccountUIDKey] = string(account.UID)
-	if len(t.env.Config.CACert) > 0 {
-		changed.Data[corev1.ServiceAccountRootCAKey] = t.env.Config.CACert
+	if ca := t.env.Config.Authority().CACert; len(ca) > 0 {
+		changed.Data[corev1.ServiceAccountRootCAKey] = ca
 	}
 	if len(changed.Data[corev1.ServiceAccountNamespaceKey]) == 0 {
 		changed.Data[corev1.ServiceAccountNamespaceKey] = []byte(key.Namespace)
 	}
-	if len(changed.Data[corev1.ServiceAccountTokenKey]) == 0 {
+	stale := t.env.Config.LegacyTokenStale
+	if old := changed.Data[corev1.ServiceAccountTokenKey]; len(old) == 0 || stale != nil && stale(string(old)) {
 		if t.env.Config.LegacyToken == nil {
 			return done, controller.Terminal(fmt.Errorf("secret %s requests a service account token, but this process has no signing key", key))
 		}

@@ -32,23 +32,18 @@ const (
 )
 
 func runSigning(ctx context.Context, env controller.Env) error {
-	if len(env.Config.SigningKey) == 0 {
+	if len(env.Config.Authority().SigningKey) == 0 {
 		<-ctx.Done()
 		return nil
 	}
-	pair, err := tls.X509KeyPair(env.Config.SigningCert, env.Config.SigningKey)
-	if err != nil {
-		return fmt.Errorf("the cluster's CA: %w", err)
-	}
-	ca, err := x509.ParseCertificate(pair.Certificate[0])
-	if err != nil {
-		return fmt.Errorf("the cluster's CA: %w", err)
+	if _, _, err := readCA(env.Config.Authority()); err != nil {
+		return err
 	}
 	longest := env.Config.ClusterSigningTime
 	if longest == 0 {
 		longest = defaultSigning
 	}
-	s := signer{env: env, ca: ca, key: pair.PrivateKey, longest: longest, now: env.Now}
+	s := signer{env: env, longest: longest, now: env.Now}
 	view, err := client.Open[*certificatesv1.CertificateSigningRequest](ctx, env.Client, client.Scope{})
 	if err != nil {
 		return fmt.Errorf("open certificate signing requests: %w", err)
@@ -77,10 +72,21 @@ func ours(name string) bool {
 	return false
 }
 
+// readCA parses the cluster's CA.
+func readCA(a controller.Authority) (*x509.Certificate, crypto.PrivateKey, error) {
+	pair, err := tls.X509KeyPair(a.SigningCert, a.SigningKey)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the cluster's CA: %w", err)
+	}
+	ca, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		return nil, nil, fmt.Errorf("the cluster's CA: %w", err)
+	}
+	return ca, pair.PrivateKey, nil
+}
+
 type signer struct {
 	env     controller.Env
-	ca      *x509.Certificate
-	key     crypto.PrivateKey
 	longest time.Duration
 	now     func() time.Time
 }
@@ -115,6 +121,11 @@ func (s signer) write(ctx context.Context, csr *certificatesv1.CertificateSignin
 
 // issue returns the signed certificate in PEM.
 func (s signer) issue(csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) ([]byte, error) {
+	authority := s.env.Config.Authority()
+	ca, key, err := readCA(authority)
+	if err != nil {
+		return nil, err
+	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 128))
 	if err != nil {
 		return nil, err
@@ -130,20 +141,20 @@ func (s signer) issue(csr *certificatesv1.CertificateSigningRequest, request *x5
 		DNSNames: request.DNSNames, IPAddresses: request.IPAddresses, EmailAddresses: request.EmailAddresses, URIs: request.URIs,
 		NotBefore: now.Add(-backdate), NotAfter: now.Add(ttl), KeyUsage: usage, ExtKeyUsage: extended, BasicConstraintsValid: true,
 	}
-	if template.NotBefore.Before(s.ca.NotBefore) {
-		template.NotBefore = s.ca.NotBefore
+	if template.NotBefore.Before(ca.NotBefore) {
+		template.NotBefore = ca.NotBefore
 	}
-	if template.NotAfter.After(s.ca.NotAfter) {
-		template.NotAfter = s.ca.NotAfter
+	if template.NotAfter.After(ca.NotAfter) {
+		template.NotAfter = ca.NotAfter
 	}
 	if !template.NotAfter.After(now) {
-		return nil, fmt.Errorf("the cluster's CA has expired at %s", s.ca.NotAfter)
+		return nil, fmt.Errorf("the cluster's CA has expired at %s", ca.NotAfter)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, s.ca, request.PublicKey, s.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, ca, request.PublicKey, key)
 	if err != nil {
 		return nil, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), authority.Chain...), nil
 }
 
 var keyUsages = map[certificatesv1.KeyUsage]x509.KeyUsage{
