@@ -37,6 +37,7 @@ func recall(cmd *cobra.Command, c *config.Config) []string {
 		{"run-dir", &c.RunDir, plain.RunDir, r.RunDir},
 		{"cgroup-root", &c.CgroupRoot, plain.CgroupRoot, r.CgroupRoot},
 		{"listen", &c.Listen, plain.Listen, r.Listen},
+		{"peer-listen", &c.PeerListen, plain.PeerListen, r.PeerListen},
 		{"kubelet-listen", &c.KubeletListen, plain.KubeletListen, r.KubeletListen},
 		{"node-name", &c.NodeName, plain.NodeName, r.NodeName},
 		{"join", &c.Join, plain.Join, r.Join},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -53,6 +55,14 @@ func startInBackground(ctx context.Context, cmd *cobra.Command, dataDir string) 
 		return err
 	}
 	child.Stdout, child.Stderr = output, errorInput
+	if flag := cmd.Flags().Lookup("token-file"); flag != nil && flag.Value.String() == "-" {
+		// Another session cannot read from this terminal.
+		token, err := bufio.NewReader(io.LimitReader(cmd.InOrStdin(), 8<<10)).ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("token-file: standard input: %w", err)
+		}
+		child.Stdin = strings.NewReader(token)
+	}
 	err = child.Start()
 	_ = output.Close()
 	_ = errorInput.Close()

@@ -34,7 +34,7 @@ func installCommand() *cobra.Command {
 			"A second installation replaces the first one. The pods keep running when the service stops or restarts.\n" +
 			"Secrets such as --token go into " + service.SecretsFile + ", which only root can read.",
 		Example: "sudo knarr install\nsudo knarr install --listen 0.0.0.0:6443 --registry-hosts /etc/knarr/hosts\n" +
-			"sudo knarr install --node --join https://10.0.0.5:6443 --token TOKEN",
+			"sudo knarr install --node --join https://10.0.0.5:6443 --token-file FILE",
 		DisableFlagParsing: true, // the flags of up, server or node follow
 		Args:               cobra.ArbitraryArgs,
 	}

@@ -21,43 +21,76 @@ import (
 )
 
 func tokenCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "token", Short: "Make tokens with which nodes join"}
+	cmd := &cobra.Command{Use: "token", Short: "Make tokens with which nodes and servers join"}
 	cmd.AddCommand(tokenCreateCommand())
 	return cmd
 }
 
+// Lifetimes of tokens without --ttl. A server's token gives access to all keys of the cluster.
+const (
+	nodeTokenLife   = 24 * time.Hour
+	serverTokenLife = time.Hour
+	maxTokenLife    = 365 * 24 * time.Hour
+)
+
 func tokenCreateCommand() *cobra.Command {
 	s := newSettings()
 	var ttl time.Duration
+	var server bool
 	cmd := &cobra.Command{
-		Use: "create", Short: "Make a token for `knarr node`", Args: cobra.NoArgs,
+		Use: "create", Short: "Make a token for `knarr node` or `knarr server --join`", Args: cobra.NoArgs,
 		Long: "Prints a token with which another machine joins this cluster, and on the standard error the command for it.\n" +
-			"The hash of the cluster's CA is in the token, so that the machine knows the right server.",
-		Example: "sudo knarr token create\nsudo knarr token create --ttl 1h",
+			"The hash of the cluster's CA is in the token, so that the machine knows the right server. A token is for\n" +
+			"nodes, or with --server for further servers. Keep a token for servers secret: it gives all keys of the cluster.",
+		Example: "sudo knarr token create > token\nsudo knarr token create --server --ttl 30m > token",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := s.complete(cmd); err != nil {
 				return err
 			}
+			kind := tokenKind{command: "node", group: nodeTokens, life: nodeTokenLife}
+			if server {
+				kind = tokenKind{command: "server", group: serverTokens, life: serverTokenLife}
+			}
+			if cmd.Flags().Changed("ttl") {
+				kind.life = ttl
+			}
+			if kind.life < time.Minute || kind.life > maxTokenLife {
+				return usageError(cmd, fmt.Errorf("--ttl: %s is not usable: between 1m and 8760h, a year; a token that never expires is a key that nobody changes", kind.life))
+			}
 			if err := serverHere(&s.Config); err != nil {
 				return fmt.Errorf("token create: %w", err)
 			}
-			token, server, err := createToken(cmd.Context(), &s.Config, ttl, time.Now())
+			token, url, err := createToken(cmd.Context(), &s.Config, kind, time.Now())
 			if err != nil {
 				return fmt.Errorf("token create: %w", err)
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), token)
-			fmt.Fprintf(cmd.ErrOrStderr(), "\non the other machine: knarr node --join %s --token %s\n", server, token)
+			fmt.Fprintf(cmd.ErrOrStderr(), "\non the other machine, with the token in FILE: knarr %s --join %s --token-file FILE\n", kind.command, url)
 			return nil
 		},
 	}
 	s.takeFlags(cmd, "data-dir", "advertise-address")
-	cmd.Flags().DurationVar(&ttl, "ttl", 24*time.Hour, "lifetime of the token; 0 never expires")
+	cmd.Flags().BoolVar(&server, "server", false, "make a token for a further server instead of a node")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "lifetime of the token, from 1m to 8760h (default: 24h, with --server 1h)")
+	onlyOnCommandLine(cmd, "server", "ttl")
 	return cmd
 }
 
+// Groups of tokens (package rbac gives them their rights).
+const (
+	nodeTokens   = "system:bootstrappers:kubeadm:default-node-token"
+	serverTokens = "system:bootstrappers:knarr:servers"
+)
+
+// tokenKind is what a token is for.
+type tokenKind struct {
+	command, group string
+	life           time.Duration
+}
+
 // createToken writes a bootstrap token Secret, like kubeadm's, and returns ID.SECRET.CAHASH. The
-// hash pins the CA, so that a joining node recognizes the right server.
-func createToken(ctx context.Context, cfg *config.Config, ttl time.Duration, now time.Time) (token, server string, err error) {
+// hash pins the CA, so that a joining machine recognizes the right server.
+func createToken(ctx context.Context, cfg *config.Config, kind tokenKind, now time.Time) (token, server string, err error) {
 	restConfig, err := clientcmd.BuildConfigFromFlags("", cfg.AdminKubeconfig())
 	if err != nil {
 		return "", "", err
@@ -67,16 +100,17 @@ func createToken(ctx context.Context, cfg *config.Config, ttl time.Duration, now
 		return "", "", err
 	}
 	id, secret := strings.ToLower(rand.Text()[:6]), strings.ToLower(rand.Text()[:16])
-	data := map[string]string{
-		"token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true",
-		"auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token", "description": "made by knarr token create",
-	}
-	if ttl > 0 {
-		data["expiration"] = now.Add(ttl).UTC().Format(time.RFC3339)
-	}
 	c, err := client.Remote(restConfig)
 	if err != nil {
 		return "", "", err
+	}
+	data := map[string]string{
+		"token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true",
+		"auth-extra-groups": kind.group, "description": "made by knarr token create, for knarr " + kind.command,
+		"expiration": now.Add(kind.life).UTC().Format(time.RFC3339),
+	}
+	if kind.group == nodeTokens {
+		data["usage-bootstrap-signing"] = "true" // of the ConfigMap cluster-info, as kubeadm's
 	}
 	_, err = client.Create(ctx, c, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + id},

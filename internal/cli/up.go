@@ -16,7 +16,7 @@ import (
 )
 
 // notAgain are flags that the record has fields for, or that are for one start only.
-var notAgain = []string{"data-dir", "run-dir", "cgroup-root", "listen", "kubelet-listen", "node-name", "join", "token", "detach"}
+var notAgain = []string{"data-dir", "run-dir", "cgroup-root", "listen", "kubelet-listen", "node-name", "peer-listen", "join", "token", "token-file", "detach"}
 
 func upCommand() *cobra.Command { return upWith(run.Up) }
 
@@ -24,8 +24,8 @@ func upCommand() *cobra.Command { return upWith(run.Up) }
 func upWith(start runner) *cobra.Command {
 	cmd := runCommand("up", "Start a cluster on this machine: a server and a node", "Starts a server and a node on this machine and stays in the foreground. Ctrl-C stops knarr; the pods keep\n"+
 		"running, and the next `knarr up` adopts them. `knarr purge` stops them and removes everything.",
-		config.Process|config.Server|config.Controlling|config.Node, true, start,
-		"data-dir", "config", "listen", "advertise-address", "tls-san", "node-name", "node-labels", "kubelet-config", "pod-cidr", "service-cidr", "cluster-domain",
+		config.Process|config.Server|config.Controlling|config.Node|config.Joining, true, start,
+		"data-dir", "config", "join", "token-file", "listen", "advertise-address", "tls-san", "node-name", "node-labels", "kubelet-config", "pod-cidr", "service-cidr", "cluster-domain",
 		"registry-hosts", "log-level")
 	cmd.Example = "sudo knarr up\n" +
 		"sudo knarr up --detach --data-dir /srv/one --listen 0.0.0.0:7443\n" +
@@ -38,10 +38,12 @@ func serverCommand() *cobra.Command { return serverWith(run.Server) }
 // serverWith returns the command with another function in place of the start.
 func serverWith(start runner) *cobra.Command {
 	cmd := runCommand("server", "Start a control plane without a node", "Starts the store, the API server, the controllers and the scheduler, and stays in the foreground. Other machines\n"+
-		"join as nodes: `knarr token create` here, then `knarr node` there. It needs no root.",
-		config.Process|config.Server|config.Controlling, false, start,
-		"data-dir", "config", "listen", "advertise-address", "tls-san", "store", "pod-cidr", "service-cidr", "cluster-domain", "node-port-range", "log-level")
-	cmd.Example = "knarr server --data-dir ~/cluster\nknarr server --tls-san cluster.example.com"
+		"join as nodes: `knarr token create` here, then `knarr node` there. Machines with `knarr token create --server` join as\n"+
+		"further servers: `knarr server --join`. It needs no root.",
+		config.Process|config.Server|config.Controlling|config.Joining, false, start,
+		"data-dir", "config", "join", "token-file", "node-name", "listen", "peer-listen", "advertise-address", "tls-san", "store", "pod-cidr", "service-cidr", "cluster-domain", "node-port-range", "log-level")
+	cmd.Example = "knarr server --data-dir ~/cluster\nknarr server --tls-san cluster.example.com\n" +
+		"knarr server --join https://10.0.0.5:6443 --token-file FILE"
 	return cmd
 }
 
@@ -52,8 +54,8 @@ func nodeWith(start runner) *cobra.Command {
 	cmd := runCommand("node", "Join this machine to a cluster as a node", "Starts the node agent, the container runtime, the pod network, the service proxy and DNS, and joins the cluster of\n"+
 		"the server at --join. `knarr token create` on the server makes the token. It stays in the foreground.",
 		config.Process|config.Node|config.Joining, true, start,
-		"join", "token", "data-dir", "config", "node-name", "node-ip", "node-labels", "kubelet-config", "advertise-address", "kubelet-listen", "registry-hosts", "max-pods", "log-level")
-	cmd.Example = "sudo knarr node --join https://10.0.0.5:6443 --token TOKEN"
+		"join", "token-file", "token", "data-dir", "config", "node-name", "node-ip", "node-labels", "kubelet-config", "advertise-address", "kubelet-listen", "registry-hosts", "max-pods", "log-level")
+	cmd.Example = "sudo knarr node --join https://10.0.0.5:6443 --token-file FILE"
 	return cmd
 }
 

@@ -65,7 +65,7 @@ func (r *Record) inherit(before *Record) {
 
 // places lists the settings that other commands and the next start use.
 func (r *Record) places() []*string {
-	return []*string{&r.RunDir, &r.CgroupRoot, &r.Listen, &r.KubeletListen, &r.NodeName, &r.Join}
+	return []*string{&r.RunDir, &r.CgroupRoot, &r.Listen, &r.PeerListen, &r.KubeletListen, &r.NodeName, &r.Join}
 }
 
 // Leave records that the process has ended, and why. If the process never became ready, its

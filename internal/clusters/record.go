@@ -50,6 +50,7 @@ type Record struct {
 	RunDir           string `json:"runDir,omitempty"`
 	CgroupRoot       string `json:"cgroupRoot,omitempty"`
 	Listen           string `json:"listen,omitempty"`
+	PeerListen       string `json:"peerListen,omitempty"`
 	KubeletListen    string `json:"kubeletListen,omitempty"`
 	NodeName         string `json:"nodeName,omitempty"`
 	AdvertiseAddress string `json:"advertiseAddress,omitempty"`

@@ -58,9 +58,14 @@ type Config struct {
 	NodeIP string
 	// NodeLabels are further labels of the node object.
 	NodeLabels map[string]string
+	// PeerListen is HOST:PORT at which other servers reach the embedded store. It is opened once
+	// there are any. Default 0.0.0.0:2380.
+	PeerListen string
 	// Join is the URL of a server to join. Token proves the right to join (knarr token create).
-	Join  string
-	Token string
+	// TokenFile is a file with the token instead, "-" the standard input (JoinToken).
+	Join      string
+	Token     string
+	TokenFile string
 	// Kubeconfig is the kubeconfig of a component that runs alone.
 	Kubeconfig string
 	// NetworkKubeconfig is the kubeconfig of the pod network of a node agent that runs alone; it
@@ -171,6 +176,7 @@ func Default() Config {
 	return Config{
 		DataDir:            "/var/lib/knarr",
 		Listen:             "0.0.0.0:6443",
+		PeerListen:         "0.0.0.0:2380",
 		PodCIDR:            "10.42.0.0/16",
 		ServiceCIDR:        "10.43.0.0/16",
 		ClusterDomain:      "cluster.local",
@@ -220,8 +226,8 @@ func (c *Config) Complete() error {
 			return err
 		}
 	}
-	for _, path := range []*string{&c.KubeletConfig, &c.KubeletConfigDir, &c.CredentialConfig, &c.CredentialDir} {
-		if *path == "" {
+	for _, path := range []*string{&c.KubeletConfig, &c.KubeletConfigDir, &c.CredentialConfig, &c.CredentialDir, &c.TokenFile} {
+		if *path == "" || path == &c.TokenFile && *path == "-" {
 			continue
 		}
 		if *path, err = filepath.Abs(*path); err != nil {
@@ -250,6 +256,12 @@ func (c *Config) Validate() error {
 		if _, err := netip.ParseAddrPort(value); err != nil {
 			bad(field, value, "an address and a port, such as 0.0.0.0:6443")
 		}
+	}
+	if at, err := netip.ParseAddrPort(c.PeerListen); err != nil || at.Port() == 0 {
+		bad("peer-listen", c.PeerListen, "an address and a port, such as 0.0.0.0:2380")
+	}
+	if c.Token != "" && c.TokenFile != "" {
+		bad("token-file", c.TokenFile, "only one of --token and --token-file")
 	}
 	if len(c.NodeName) > 253 || !dnsSubdomain.MatchString(c.NodeName) {
 		bad("node-name", c.NodeName, "lower-case letters, digits, '-' and '.', at most 253")

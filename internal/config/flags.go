@@ -30,6 +30,9 @@ var allGroups = []Groups{
 	Process | Server | Controlling | NodeAlone | Node | Joining, Process | ControllersAlone, Process | SchedulerAlone,
 }
 
+// controlPlane reports whether the groups contain a whole control plane.
+func (g Groups) controlPlane() bool { return g&Server != 0 && g&Controlling != 0 }
+
 // AddFlags adds the flags of the groups, with c's current values as defaults.
 func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 	f.SortFlags = false
@@ -43,7 +46,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 	if groups&Joining != 0 {
 		topic(f, Basics, c.addJoining)
 	}
-	if groups&(Node|ProxyAlone) != 0 {
+	if groups&(Node|ProxyAlone) != 0 || groups.controlPlane() {
 		topic(f, NodeTopic, c.addNodeName)
 	}
 	if groups&Node != 0 {
@@ -70,8 +73,9 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 		topic(f, ControllerWork, c.addControlling)
 		topic(f, Network, c.addPool)
 	}
-	if groups&Controlling != 0 && groups&Server != 0 {
+	if groups.controlPlane() {
 		topic(f, ControllerWork, c.addLocalStorage)
+		topic(f, StoreTopic, c.addPeerListen)
 	}
 	if groups&ControllersAlone != 0 {
 		c.Controllers.addFlags(f)
@@ -114,11 +118,12 @@ func (c *Config) addKubeconfig(f *pflag.FlagSet) {
 
 func (c *Config) addJoining(f *pflag.FlagSet) {
 	f.StringVar(&c.Join, "join", c.Join, "`URL` of a server of the cluster, such as https://10.0.0.5:6443\nNeeded for the first start only. HOST and HOST:PORT are enough; the port is 6443 by default.")
-	f.StringVar(&c.Token, "token", c.Token, "`TOKEN` from `knarr token create`; needed for the first start only")
+	f.StringVar(&c.TokenFile, "token-file", c.TokenFile, "`FILE` with the token from `knarr token create`; - reads the standard input\nNeeded for the first start only.")
+	f.StringVar(&c.Token, "token", c.Token, "`TOKEN` itself; all users of this machine see it in ps, so prefer --token-file")
 }
 
 func (c *Config) addNodeName(f *pflag.FlagSet) {
-	f.StringVar(&c.NodeName, "node-name", c.NodeName, "`NAME` of this node in the cluster (default: the host's name)")
+	f.StringVar(&c.NodeName, "node-name", c.NodeName, "`NAME` of this node or server in the cluster (default: the host's name)")
 }
 
 func (c *Config) addNode(f *pflag.FlagSet) {
@@ -175,6 +180,10 @@ func (c *Config) addStore(f *pflag.FlagSet) {
 	f.StringVar(&c.StorePrefix, "etcd-prefix", c.StorePrefix, "`KEY` that is the prefix of all objects in the store\nSeveral clusters can share one outside etcd. None of their prefixes may be below another one's.")
 	f.StringSliceVar(&c.StoreOverrides, "etcd-servers-overrides", c.StoreOverrides, "built-in kinds with an etcd of their own: `GROUP/RESOURCE#URL`;URL\nFor example, /events#http://etcd6:2379. The certificates are those of --store, which must be set.")
 	f.DurationVar(&c.CompactionInterval.Duration, "compaction-interval", c.CompactionInterval.Duration, "time between compactions of old revisions; 0 turns compaction off")
+}
+
+func (c *Config) addPeerListen(f *pflag.FlagSet) {
+	f.StringVar(&c.PeerListen, "peer-listen", c.PeerListen, "`IP:PORT` at which other servers reach the embedded store\nThe port is opened once there is another server. Servers authenticate each other by certificates.")
 }
 
 func (c *Config) addAdmission(f *pflag.FlagSet) {

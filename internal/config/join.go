@@ -1,10 +1,13 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 )
 
@@ -36,4 +39,60 @@ func JoinURL(text string) (string, error) {
 		port = DefaultPort
 	}
 	return "https://" + net.JoinHostPort(u.Hostname(), port), nil
+}
+
+// maxToken limits what is read of a token file, in bytes.
+const maxToken = 4 << 10
+
+// JoinToken returns the token of --token or --token-file, or "" if neither is given. It reads the
+// file or the standard input when it is called first, because a machine that has joined needs no
+// token.
+func (c *Config) JoinToken() (string, error) {
+	if c.Token != "" || c.TokenFile == "" {
+		return c.Token, nil
+	}
+	in, name := os.Stdin, "standard input"
+	if c.TokenFile != "-" {
+		f, err := os.Open(c.TokenFile)
+		if err != nil {
+			return "", fmt.Errorf("token-file: %w", err)
+		}
+		defer f.Close()
+		in, name = f, c.TokenFile
+	}
+	token, err := readToken(in)
+	if err != nil {
+		return "", fmt.Errorf("token-file: %s: %w", name, err)
+	}
+	c.Token = token
+	return token, nil
+}
+
+// readToken reads one line; space around it does not matter.
+func readToken(in io.Reader) (string, error) {
+	data, err := io.ReadAll(io.LimitReader(in, maxToken+1))
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(data))
+	switch {
+	case token == "":
+		return "", errors.New("it is empty; it must hold a token from `knarr token create`")
+	case len(data) > maxToken || strings.ContainsAny(token, " \t\r\n"):
+		return "", errors.New("it holds more than a token from `knarr token create`")
+	}
+	return token, nil
+}
+
+// PeerAddress is HOST:PORT at which other servers reach the embedded store.
+func (c *Config) PeerAddress() string {
+	at, err := netip.ParseAddrPort(c.PeerListen)
+	if err != nil {
+		return ""
+	}
+	host := at.Addr().String()
+	if at.Addr().IsUnspecified() {
+		host = c.AdvertiseAddress
+	}
+	return net.JoinHostPort(host, fmt.Sprint(at.Port()))
 }

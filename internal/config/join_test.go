@@ -1,6 +1,8 @@
 package config
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -34,5 +36,46 @@ func TestCompleteCompletesJoin(t *testing.T) {
 	c.Join = "https://192.0.2.1"
 	if err := c.Complete(); err != nil || c.Join != "https://192.0.2.1:6443" {
 		t.Errorf("%q, %v", c.Join, err)
+	}
+}
+
+func TestATokenIsReadFromAFile(t *testing.T) {
+	dir := t.TempDir()
+	write := func(text string) string {
+		path := filepath.Join(dir, "token")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	c := Default()
+	if got, err := c.JoinToken(); got != "" || err != nil {
+		t.Errorf("without a token: %q, %v", got, err)
+	}
+	c.TokenFile = write("a.b.c\n")
+	if got, err := c.JoinToken(); got != "a.b.c" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	for name, text := range map[string]string{"an empty file": "\n", "two lines": "a\nb", "a long file": strings.Repeat("a", 5000)} {
+		c := Default()
+		c.TokenFile = write(text)
+		if got, err := c.JoinToken(); err == nil || !strings.Contains(err.Error(), c.TokenFile) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	c = Default()
+	c.Token, c.TokenFile = "a", "b"
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "token-file") {
+		t.Errorf("both: %v", err)
+	}
+}
+
+func TestTheAddressForOtherServersHasTheListenersHost(t *testing.T) {
+	for listen, want := range map[string]string{"0.0.0.0:2380": "192.0.2.7:2380", "127.0.0.1:5": "127.0.0.1:5", "[::]:2380": "192.0.2.7:2380"} {
+		c := Default()
+		c.AdvertiseAddress, c.PeerListen = "192.0.2.7", listen
+		if got := c.PeerAddress(); got != want {
+			t.Errorf("%s: %s, want %s", listen, got, want)
+		}
 	}
 }

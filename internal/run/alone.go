@@ -26,7 +26,7 @@ import (
 // Node runs a worker of a cluster whose server is elsewhere.
 func Node(ctx context.Context, p Params) error {
 	if p.Config.Join == "" {
-		return errors.New("node: --join URL is missing: the server to join, with a --token made there by `knarr token create`")
+		return errors.New("node: --join URL is missing: the server to join, with a --token-file made there by `knarr token create`")
 	}
 	if err := p.readSettings(); err != nil {
 		return err

@@ -93,13 +93,16 @@ func (j *joined) load(now time.Time) (err error) {
 func (j *joined) bootstrap(ctx context.Context, missing error) error {
 	var expired expiredError
 	again := errors.As(missing, &expired) || errors.Is(missing, replacedError{})
-	if again && j.cfg.Token == "" {
-		return fmt.Errorf("%w, so this node cannot renew it any more: make a new token on a server with `knarr token create` and start this node again with --token", missing)
+	token, err := j.cfg.JoinToken()
+	switch {
+	case err != nil:
+		return err
+	case again && token == "":
+		return fmt.Errorf("%w, so this node cannot renew it any more: make a new token on a server with `knarr token create` and start this node again with --token-file", missing)
+	case token == "":
+		return errors.New("--token-file is missing: this machine has not joined as node " + j.cfg.NodeName + " yet; make a token on a server with `knarr token create`")
 	}
-	if j.cfg.Token == "" {
-		return errors.New("--token is missing: this machine has not joined as node " + j.cfg.NodeName + " yet; make one on a server with `knarr token create`")
-	}
-	id, hash, err := splitToken(j.cfg.Token)
+	id, hash, err := splitToken(token)
 	if err != nil {
 		return err
 	}
@@ -122,6 +125,8 @@ func (j *joined) bootstrap(ctx context.Context, missing error) error {
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return errors.New("the server does not know the token, or it has expired: make a new one on a server with `knarr token create`")
+	case apierrors.IsForbidden(err):
+		return errors.New("the token is not for nodes; `knarr token create` without --server makes one that is")
 	case err != nil:
 		return fmt.Errorf("client certificate: %w", err)
 	}
@@ -198,7 +203,7 @@ func (j *joined) write(name string, data []byte) error {
 func splitToken(token string) (bearer, hash string, err error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 || len(parts[0]) != 6 || len(parts[1]) != 16 || len(parts[2]) != 64 {
-		return "", "", errors.New("--token: wanted ID.SECRET.CAHASH as `knarr token create` prints it, of 6, 16 and 64 characters")
+		return "", "", errors.New("the token is not usable: wanted ID.SECRET.CAHASH as `knarr token create` prints it, of 6, 16 and 64 characters")
 	}
 	return parts[0] + "." + parts[1], "sha256:" + parts[2], nil
 }

@@ -19,10 +19,14 @@ func validateJoin(cfg *config.Config) error {
 	if hasJoined(cfg) {
 		return nil
 	}
-	if cfg.Token == "" {
-		return errors.New("--token is missing: this machine has not joined yet; `knarr token create` on a server makes one")
+	token, err := cfg.JoinToken()
+	if err != nil {
+		return err
 	}
-	_, _, err := splitToken(cfg.Token)
+	if token == "" {
+		return errors.New("--token-file is missing: this machine has not joined yet; `knarr token create` on a server makes a token")
+	}
+	_, _, err = splitToken(token)
 	return err
 }
 

@@ -71,10 +71,12 @@ func (p Params) record(role string) *clusters.Record {
 	c := p.Config
 	r := &clusters.Record{
 		DataDir: c.DataDir, Role: role, Version: version.Current().Knarr, Started: time.Now(), Detached: p.Detached, Flags: p.Flags,
-		AdvertiseAddress: c.AdvertiseAddress, Join: c.Join,
+		AdvertiseAddress: c.AdvertiseAddress,
 	}
 	if r.HasServer() {
-		r.Listen = c.Listen
+		r.Listen, r.PeerListen, r.NodeName = c.Listen, c.PeerListen, c.NodeName
+	} else {
+		r.Join = c.Join
 	}
 	if r.HasNode() {
 		r.RunDir, r.CgroupRoot, r.KubeletListen, r.NodeName, r.RuntimeEndpoint = c.RunDir, c.CgroupRoot, c.KubeletListen, c.NodeName, c.RuntimeEndpoint

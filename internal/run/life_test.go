@@ -168,7 +168,7 @@ func TestASecondProcessOnAFolderIsRefusedAndNamesTheFirst(t *testing.T) {
 
 func TestATokenIsValidatedOnlyIfNeeded(t *testing.T) {
 	p := lifeParams(t)
-	if err := validateJoin(p.Config); err == nil || !strings.Contains(err.Error(), "--token is missing") {
+	if err := validateJoin(p.Config); err == nil || !strings.Contains(err.Error(), "--token-file is missing") {
 		t.Errorf("no token: %v", err)
 	}
 	p.Config.Token = "a.b.c"

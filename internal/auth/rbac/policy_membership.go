@@ -48,10 +48,13 @@ func (p *Policy) addMembership() {
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: "certificate-controller"}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "knarr:serving-approver"},
 	})
+	// A machine with a server's token may fetch the cluster's keys, nothing else.
+	p.clusterRole("knarr:server-bootstrapper", paths("post", "/knarr/v1/servers"))
 	const joining = "system:bootstrappers:kubeadm:default-node-token"
 	for _, b := range []struct{ name, role, group string }{
 		{nodeRole, nodeRole, auth.GroupNodes},
 		{"knarr:node-bootstrapper", "system:node-bootstrapper", joining},
+		{"knarr:server-bootstrapper", "knarr:server-bootstrapper", "system:bootstrappers:knarr:servers"},
 		{"knarr:node-autoapprove-bootstrap", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", joining},
 		{"knarr:node-autoapprove-renewal", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", auth.GroupNodes},
 	} {
