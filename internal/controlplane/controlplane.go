@@ -149,6 +149,7 @@ func (s *Server) StartKeys(ctx context.Context) (wait func() error, err error) {
 		NodeName:      s.cfg.NodeName,
 		NodeAddresses: []string{s.cfg.NodeAddress(), "127.0.0.1"},
 		Clock:         s.keyClock(),
+		PeerNames:     s.peerNames(),
 	})
 	if err != nil {
 		return nil, err

@@ -45,6 +45,9 @@ type Params struct {
 
 // Up runs a server and a node in one process.
 func Up(ctx context.Context, p Params) error {
+	if p.Config.Join != "" {
+		return fmt.Errorf("up --join: a control plane of several servers is not supported yet; use an outside etcd (--store) with one server each")
+	}
 	if err := p.readSettings(); err != nil {
 		return err
 	}

@@ -34,6 +34,10 @@ type Config struct {
 	NodeName string
 	// NodeAddresses are the node's addresses, for its serving certificate.
 	NodeAddresses []string
+	// PeerNames, if set, requests the CA of the embedded store's members, and the certificate with
+	// which this member serves the others and connects to them. The first one is the member's name,
+	// the others are further names and addresses.
+	PeerNames []string
 	// Clock defaults to the machine's.
 	Clock clock.WithTicker
 }
@@ -43,6 +47,9 @@ type Config struct {
 type PKI struct {
 	CA           *CA
 	FrontProxyCA *CA
+	// PeerCA signs the certificates of the embedded store's members (etcd/ca.crt); nil without
+	// PeerNames.
+	PeerCA *CA
 	// ServiceAccount signs service account tokens.
 	ServiceAccount *TokenKeys
 	// Seal encrypts keys that servers pass to each other through the store.
@@ -58,6 +65,10 @@ type PKI struct {
 	Proxy             *Leaf
 	Node              *Leaf // the node agent as a client (system:node:NAME); nil without NodeName
 	Kubelet           *Leaf // the node agent's serving certificate; nil without NodeName
+
+	// The store's member as a server and a client of the others (etcd/peer.crt); nil without
+	// PeerNames
+	Peer *Leaf
 
 	config      Config
 	mu          sync.Mutex // guards leaves and kubeconfigs
@@ -88,6 +99,15 @@ func Open(config Config) (*PKI, error) {
 		p.FrontProxyCA, err = openCA(config.Dir, "front-proxy-ca", "front-proxy-ca", now)
 		return err
 	})
+	if len(config.PeerNames) > 0 {
+		if err := os.MkdirAll(p.path("etcd"), 0o700); err != nil {
+			return nil, fmt.Errorf("pki: %w", err)
+		}
+		g.Go(func() (err error) {
+			p.PeerCA, err = openCA(config.Dir, "etcd/ca", "etcd-ca", now)
+			return err
+		})
+	}
 	g.Go(func() (err error) {
 		p.ServiceAccount, err = openTokenKeys(config.Dir)
 		return err
@@ -119,6 +139,9 @@ func (p *PKI) declare() {
 	p.Scheduler = p.leaf(p.CA, Spec{File: "scheduler", CommonName: "system:kube-scheduler"})
 	p.ControllerManager = p.leaf(p.CA, Spec{File: "controller-manager", CommonName: "system:kube-controller-manager"})
 	p.Proxy = p.leaf(p.CA, Spec{File: "kube-proxy", CommonName: "system:kube-proxy"})
+	if names := p.config.PeerNames; len(names) > 0 {
+		p.Peer = p.leaf(p.PeerCA, Spec{File: "etcd/peer", CommonName: names[0], Names: slices.Compact(slices.Sorted(slices.Values(names)))})
+	}
 	if name := p.config.NodeName; name != "" {
 		p.Node = p.leaf(p.CA, NodeSpec(name))
 		p.Kubelet = p.leaf(p.CA, KubeletSpec(name, p.config.NodeAddresses))

@@ -211,3 +211,31 @@ func TestKeysOfFlagsReplaceTheFoldersKeys(t *testing.T) {
 		}
 	}
 }
+
+func TestMembersOfTheStoreHaveACAOfTheirOwn(t *testing.T) {
+	dir := t.TempDir()
+	if p := open(t, dir, time.Now()); p.Peer != nil || p.PeerCA != nil {
+		t.Error("a server without an embedded store has keys of members")
+	}
+	config := Config{Dir: dir, PeerNames: []string{"one", "192.0.2.1", "localhost", "one"}}
+	p, err := Open(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := p.Peer.Certificate().Leaf
+	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+		if _, err := own.Verify(x509.VerifyOptions{Roots: p.PeerCA.Pool(), DNSName: "192.0.2.1", KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
+			t.Errorf("usage %d: %v", usage, err)
+		}
+	}
+	if _, err := own.Verify(x509.VerifyOptions{Roots: p.CA.Pool()}); err == nil {
+		t.Error("the CA of clients has signed a member's certificate")
+	}
+	again, err := Open(config)
+	if err != nil || !again.Peer.Certificate().Leaf.Equal(own) {
+		t.Errorf("the certificate was made anew: %v", err)
+	}
+	if want := filepath.Join(dir, "etcd", "peer.crt"); p.Peer.CertFile() != want {
+		t.Errorf("it is in %s, not in %s", p.Peer.CertFile(), want)
+	}
+}
