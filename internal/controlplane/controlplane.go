@@ -104,6 +104,7 @@ type Server struct {
 	keysNews news             // about the CA and the service account keys, for controllers
 	tracer   *trace.Tracer    // nil disables tracing
 	egress   *egress.Selector // nil dials directly
+	raw      store.Store      // the engine, without other prefixes and encryption
 	db       store.Store
 	alone    func() bool         // no other server uses db now
 	places   []registry.Override // stores of kinds that are not in the main store
@@ -180,6 +181,9 @@ func (s *Server) StartStore(ctx context.Context) (func() error, error) {
 }
 
 func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
+	if err := s.checkIdentity(ctx); err != nil {
+		return nil, err
+	}
 	listener, err := net.Listen("tcp", s.cfg.Listen)
 	if err != nil {
 		return nil, clusters.Here().PortTaken(err, s.cfg.Listen, "listen")

@@ -27,3 +27,6 @@ func hostOf(address string) string {
 	}
 	return host
 }
+
+// aloneOnStore reports whether no other server can use the store.
+func (s *Server) aloneOnStore() bool { return s.embedded() }

@@ -38,6 +38,7 @@ func (s *Server) openStores(ctx context.Context) error {
 		return err
 	}
 	s.alone = alone(s.db)
+	s.raw = s.db
 	s.db = store.Reroot(s.db, root, s.cfg.StoreRoot())
 	beside := func(under store.Store) store.Store { return under }
 	if file := s.cfg.APIServer.EncryptionConfig; file != "" {
