@@ -48,7 +48,11 @@ func (s *Server) newMux() *http.ServeMux {
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if h, ok := s.access.path(r.URL.Path); ok {
-			serveRead(w, r, h)
+			if media, ok := tokenDocuments[r.URL.Path]; ok {
+				serveDocument(w, r, media, h)
+				return
+			}
+			h.ServeHTTP(w, r) // it checks the method
 			return
 		}
 		if r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
@@ -64,12 +68,12 @@ func (s *Server) newMux() *http.ServeMux {
 // media types.
 var tokenDocuments = map[string]string{"/.well-known/openid-configuration": wire.MediaJSON, "/openid/v1/jwks": "application/jwk-set+json"}
 
-// serveRead serves a read-only document, after checking method and Accept header.
-func serveRead(w http.ResponseWriter, r *http.Request, h http.Handler) {
+// serveDocument serves a read-only document, after checking method and Accept header.
+func serveDocument(w http.ResponseWriter, r *http.Request, media string, h http.Handler) {
 	var err error
-	if media, ok := tokenDocuments[r.URL.Path]; r.Method != http.MethodGet {
+	if r.Method != http.MethodGet {
 		err = wire.ErrMethodNotAllowed
-	} else if ok && !wire.AcceptsAny(r.Header.Get("Accept"), media) {
+	} else if !wire.AcceptsAny(r.Header.Get("Accept"), media) {
 		err = wire.NotAcceptableOf(media)
 	}
 	if err != nil {

@@ -162,6 +162,8 @@ type Config struct {
 	// LogLevel is debug, info, warn or error. Default warn for up, info for the rest.
 	LogLevel string
 
+	// readToken is the content of TokenFile, once it has been read.
+	readToken string
 	// dnsAddress is the address of the cluster's DNS server, if a server has told it.
 	dnsAddress string
 	// given holds the names of flags that are given, or set in a file.

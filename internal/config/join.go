@@ -51,6 +51,9 @@ func (c *Config) JoinToken() (string, error) {
 	if c.Token != "" || c.TokenFile == "" {
 		return c.Token, nil
 	}
+	if c.readToken != "" {
+		return c.readToken, nil
+	}
 	in, name := os.Stdin, "standard input"
 	if c.TokenFile != "-" {
 		f, err := os.Open(c.TokenFile)
@@ -64,7 +67,7 @@ func (c *Config) JoinToken() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("token-file: %s: %w", name, err)
 	}
-	c.Token = token
+	c.readToken = token
 	return token, nil
 }
 

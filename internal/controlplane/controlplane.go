@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -98,18 +99,29 @@ type Server struct {
 	calls       *measured.Metrics // of both
 
 	url  string // the API server's URL for this machine
+	port int    // of the API server
 	keys *pki.PKI
+	// keysDone is closed at the end of StartKeys.
+	keysDone chan struct{}
 	// rotation follows the cluster's decisions about authorities and keys.
 	rotation *rotation.Manager
 	keysNews news             // about the CA and the service account keys, for controllers
 	tracer   *trace.Tracer    // nil disables tracing
 	egress   *egress.Selector // nil dials directly
-	raw      store.Store      // the engine, without other prefixes and encryption
-	db       store.Store
-	alone    func() bool         // no other server uses db now
-	places   []registry.Override // stores of kinds that are not in the main store
-	api      *apiserver.Server
-	tokens   *token.Service
+
+	raw    store.Store // the engine, without other prefixes and encryption
+	db     store.Store
+	alone  func() bool         // no other server uses db now
+	places []registry.Override // stores of kinds that are not in the main store
+	// members are those of the embedded store; nil for an outside one. engineDone is closed when
+	// the embedded store has stopped.
+	members    membership
+	engineDone <-chan struct{}
+	changing   sync.Mutex    // held while a server is added or removed
+	pause      time.Duration // second in tests
+
+	api    *apiserver.Server
+	tokens *token.Service
 
 	// signer signs service account tokens externally. If nil, this process signs them.
 	signer       *signer.Signer
@@ -125,7 +137,7 @@ type Server struct {
 
 // New prepares a Server. Its Start methods are components of a process.
 func New(o Options) *Server {
-	s := &Server{scheduling: scheduler.NewMetrics(), controllers: controllers.NewMetrics(), calls: measured.New(), cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, ticks: o.KeyClock, unsynced: o.Unsynced, shutdownTimeout: o.ShutdownTimeout}
+	s := &Server{keysDone: make(chan struct{}), scheduling: scheduler.NewMetrics(), controllers: controllers.NewMetrics(), calls: measured.New(), cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, ticks: o.KeyClock, unsynced: o.Unsynced, shutdownTimeout: o.ShutdownTimeout}
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
 	}
@@ -142,7 +154,8 @@ func (s *Server) Client(u auth.User) client.Interface { return s.api.Client(u) }
 func (s *Server) Keys() *pki.PKI { return s.keys }
 
 func (s *Server) StartKeys(ctx context.Context) (wait func() error, err error) {
-	s.keys, err = pki.Open(pki.Config{
+	defer close(s.keysDone)
+	keys, err := pki.Open(pki.Config{
 		Dir:           s.cfg.Path("pki"),
 		ServiceIPs:    []net.IP{s.cfg.ServiceIP(1).AsSlice()},
 		ClusterDomain: s.cfg.ClusterDomain,
@@ -155,6 +168,7 @@ func (s *Server) StartKeys(ctx context.Context) (wait func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.keys = keys
 	return process.Background(s.keys.Run)(ctx)
 }
 
@@ -172,7 +186,12 @@ func (s *Server) StartStore(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	return func() error {
-		<-ctx.Done() // then no more requests arrive
+		select {
+		case <-ctx.Done(): // then no more requests arrive
+			s.handOver()
+		case <-s.engineDone:
+			return errors.Join(s.whyStopped(), s.closeStores())
+		}
 		if err := s.tracer.Close(); err != nil {
 			s.log.Warn("cannot send the last spans", "component", "apiserver", "err", err)
 		}
@@ -189,6 +208,7 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		return nil, clusters.Here().PortTaken(err, s.cfg.Listen, "listen")
 	}
 	port := listener.Addr().(*net.TCPAddr).Port // chosen by the kernel if Listen has port 0
+	s.port = port
 	first, last, err := s.cfg.NodePorts()
 	if err != nil {
 		return nil, err
@@ -299,6 +319,11 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		s.api.Close()
 		return nil, err
 	}
+	if s.members != nil && !s.members.Alone() {
+		if err := s.publishServer(ctx); err != nil {
+			s.log.Warn("other servers do not learn the address of this one before its next start", "component", "apiserver", "err", err)
+		}
+	}
 	return s.serve(ctx, listener, secure, policy, life, end)
 }
 
@@ -394,7 +419,9 @@ func (s *Server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 // paths are served in addition to the API. Token issuers whose URL is not https have no discovery
 // documents.
 func (s *Server) paths() map[string]http.Handler {
-	paths := map[string]http.Handler{SnapshotPath: serveSnapshot(s.db, s.cfg.SharesStore(), s.log)}
+	paths := s.memberPaths()
+	paths[SnapshotPath] = serveSnapshot(s.db, s.cfg.SharesStore(), s.log)
+	paths[ServersPath] = http.HandlerFunc(s.serveServers)
 	s.certificatePaths(paths)
 	if strings.HasPrefix(s.tokens.Issuer, "https://") {
 		paths["/.well-known/openid-configuration"] = http.HandlerFunc(s.tokens.ServeConfiguration)

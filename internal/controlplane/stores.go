@@ -31,7 +31,10 @@ func (s *Server) openStores(ctx context.Context) error {
 	if len(s.cfg.StoreEndpoints) > 0 {
 		s.db, err = connectStore(ctx, s.cfg, s.cfg.StoreEndpoints, dial...)
 	} else {
-		s.db, err = etcd.Open(ctx, etcd.Options{DataDir: s.cfg.Path("etcd"), UnsafeNoSync: s.unsynced, Log: s.log.With("component", "store")})
+		var engine *etcd.Engine
+		if engine, err = s.openEmbedded(ctx); err == nil {
+			s.db, s.members, s.engineDone = engine, engine, engine.Done()
+		}
 	}
 	if err != nil {
 		s.db = nil // a nil interface, not an interface with a nil store

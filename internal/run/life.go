@@ -137,7 +137,7 @@ func emptyOrMissing(dataDir string) folderState {
 // worthKeeping reports whether a failed first start has made something that cannot be made again:
 // certificates of another cluster, keys known to an outside store, or containers.
 func worthKeeping(cfg *config.Config) bool {
-	if hasJoined(cfg) {
+	if hasJoined(cfg) || serverHasJoined(cfg) {
 		return true
 	}
 	if _, err := os.Stat(cfg.Path("pki")); err == nil && cfg.SharesStore() {

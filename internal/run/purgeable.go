@@ -32,7 +32,7 @@ func Purgeable(dataDir string) error {
 		return err
 	}
 	// Traces of a component that ran alone, of an older knarr, and of an interrupted purge.
-	traces := []string{clusters.File, lockFile, "kubeconfig", "etcd", "pki", "containerd", "kubelet", "network", "cni", "bin", "log", "registries", "manifests", "snapshots", "volumes"}
+	traces := []string{clusters.File, lockFile, "kubeconfig", "etcd", "pki", "containerd", "kubelet", "network", "cni", "bin", "log", "registries", "manifests", "snapshots", "volumes", "joined.json", "pki.joining"}
 	for _, entry := range entries {
 		if slices.Contains([]string{clusters.File, lockFile}, entry.Name()) {
 			return nil

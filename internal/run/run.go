@@ -5,7 +5,6 @@ package run
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 
@@ -45,9 +44,6 @@ type Params struct {
 
 // Up runs a server and a node in one process.
 func Up(ctx context.Context, p Params) error {
-	if p.Config.Join != "" {
-		return fmt.Errorf("up --join: a control plane of several servers is not supported yet; use an outside etcd (--store) with one server each")
-	}
 	if err := p.readSettings(); err != nil {
 		return err
 	}
@@ -55,6 +51,7 @@ func Up(ctx context.Context, p Params) error {
 		s, n := p.server(), p.nodeHere()
 		n.server = s
 		return p.control(ctx, []process.Phase{
+			p.joining(),
 			{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}, {Name: "container runtime", Start: n.startRuntime}},
 			{{Name: "API server", Start: s.StartAPI}},
 			{{Name: "controllers", Start: s.StartControllers}, {Name: "scheduler", Start: s.StartScheduler}},
@@ -65,12 +62,10 @@ func Up(ctx context.Context, p Params) error {
 
 // Server runs the control plane alone.
 func Server(ctx context.Context, p Params) error {
-	if p.Config.Join != "" {
-		return fmt.Errorf("server --join: a control plane of several servers is not supported yet; use an outside etcd (--store) with one server each")
-	}
 	return p.locked("server", doctor.Server, func(p Params) error {
 		s := p.server()
 		return p.control(ctx, []process.Phase{
+			p.joining(),
 			{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}},
 			{{Name: "API server", Start: s.StartAPI}},
 			{{Name: "controllers", Start: s.StartControllers}, {Name: "scheduler", Start: s.StartScheduler}, {Name: "first objects", Start: s.AwaitFirstObjects}},

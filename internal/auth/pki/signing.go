@@ -229,3 +229,16 @@ func (t *TokenKeys) Adopt(bundle, keyPEM []byte) error {
 }
 
 func marshalKey(key crypto.PrivateKey) ([]byte, error) { return keyutil.MarshalPrivateKeyToPEM(key) }
+
+// PublicPEM returns all keys that verify tokens, in the format of sa.pub.
+func (k *SigningKeys) PublicPEM() ([]byte, error) {
+	var all []byte
+	for _, key := range k.Verifiers {
+		der, err := x509.MarshalPKIXPublicKey(key)
+		if err != nil {
+			return nil, fmt.Errorf("service account key: %w", err)
+		}
+		all = append(all, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})...)
+	}
+	return all, nil
+}

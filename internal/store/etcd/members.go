@@ -35,6 +35,8 @@ type PeerOptions struct {
 	// CertFile and KeyFile hold a certificate for servers and clients with Advertise's host.
 	// CAFile holds the CA of all members' certificates.
 	CertFile, KeyFile, CAFile string
+	// Await, if set, returns when these files exist. A new store is made meanwhile.
+	Await func(context.Context) error
 	// Join lists all members including this one, if the engine joins them with an empty data
 	// folder. It is ignored if the folder has a store.
 	Join []Member

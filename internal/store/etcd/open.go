@@ -147,6 +147,11 @@ func start(ctx context.Context, cfg config.ServerConfig, opts Options) (*Engine,
 			return nil, err
 		}
 	}
+	if opts.Peers != nil && opts.Peers.Await != nil {
+		if err := opts.Peers.Await(ctx); err != nil {
+			return nil, err
+		}
+	}
 	server, err := etcdserver.NewServer(cfg)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,232 @@
+package controlplane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/knarr-project/knarr/internal/store"
+	"github.com/knarr-project/knarr/internal/store/etcd"
+	"github.com/knarr-project/knarr/internal/version"
+)
+
+// ServerPath is the path at which a server describes itself.
+const ServerPath = "/knarr/v1/server"
+
+// serverInfo describes a server. The store has one for each member, below knarrKey("servers"), so
+// that servers find each other.
+type serverInfo struct {
+	Name    string `json:"name"`
+	URL     string `json:"url"`
+	Version string `json:"version"`
+	// Size is only in answers of the server itself.
+	Size int64 `json:"size,omitempty"`
+}
+
+// askTimeout is how long a server waits for another one's description.
+const askTimeout = 3 * time.Second
+
+func (s *Server) info() serverInfo {
+	return serverInfo{Name: s.cfg.NodeName, URL: s.apiURL(), Version: version.Current().Knarr}
+}
+
+func (s *Server) serveServer(w http.ResponseWriter, r *http.Request) {
+	info := s.info()
+	var err error
+	if info.Size, err = s.raw.Size(r.Context()); err != nil {
+		answerError(w, err)
+		return
+	}
+	answerJSON(w, info)
+}
+
+func (s *Server) serverKey(name string) string { return knarrKey(s.cfg, "servers/"+name) }
+
+// publishServer writes the description of this server to the store, unless it is there.
+func (s *Server) publishServer(ctx context.Context) error {
+	value, err := json.Marshal(s.info())
+	if err != nil {
+		return err
+	}
+	key := s.serverKey(s.cfg.NodeName)
+	if kv, _, err := s.raw.Get(ctx, key, 0); err != nil || kv != nil && string(kv.Value) == string(value) {
+		return err
+	}
+	_, err = s.raw.Commit(ctx, nil, store.Op{Key: key, Value: value})
+	return err
+}
+
+// forgetServer deletes the description of a removed server. Without it, a later server of that name
+// replaces it.
+func (s *Server) forgetServer(ctx context.Context, name string) {
+	if name == "" {
+		return
+	}
+	if _, err := s.raw.Commit(ctx, nil, store.Op{Key: s.serverKey(name), Delete: true}); err != nil {
+		s.log.Warn("the description of a removed server stays in the store", "component", "apiserver", "server", name, "err", err)
+	}
+}
+
+// describedServers returns the descriptions in the store by name.
+func (s *Server) describedServers(ctx context.Context) (map[string]serverInfo, error) {
+	result, err := s.raw.Range(ctx, s.serverKey(""), store.RangeOptions{Limit: 100})
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]serverInfo{}
+	for _, kv := range result.KVs {
+		var info serverInfo
+		if json.Unmarshal(kv.Value, &info) == nil {
+			all[info.Name] = info
+		}
+	}
+	return all, nil
+}
+
+// serverURLs returns the URLs of this server and of the others.
+func (s *Server) serverURLs(ctx context.Context) ([]string, error) {
+	all, err := s.describedServers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	urls := []string{s.apiURL()}
+	for _, info := range all {
+		if info.Name != s.cfg.NodeName {
+			urls = append(urls, info.URL)
+		}
+	}
+	return urls, nil
+}
+
+// listMembers returns the members, each as its own server describes it.
+func (s *Server) listMembers(ctx context.Context) (MemberList, error) {
+	members, err := s.members.Members(ctx)
+	if err != nil {
+		return MemberList{}, err
+	}
+	described, err := s.describedServers(ctx)
+	if err != nil {
+		return MemberList{}, err
+	}
+	list := shownAll(members)
+	c := s.serverClient()
+	defer c.CloseIdleConnections()
+	var asked sync.WaitGroup
+	for i := range list.Members {
+		asked.Go(func() { s.describe(ctx, c, &list.Members[i], members[i], described[members[i].Name]) })
+	}
+	asked.Wait()
+	return list, nil
+}
+
+// describe completes a member by asking its server.
+func (s *Server) describe(ctx context.Context, c *http.Client, m *Member, raw etcd.Member, known serverInfo) {
+	m.Server, m.Version = known.URL, known.Version
+	if m.Self {
+		own := s.info()
+		m.Name, m.Server, m.Version, m.Health = own.Name, own.URL, own.Version, Healthy
+		m.Size, _ = s.raw.Size(ctx)
+		return
+	}
+	if err := s.members.Reachable(ctx, raw); err != nil {
+		m.Health = "the store does not answer: " + reason(err)
+		return
+	}
+	if m.Server == "" {
+		m.Health = "the API server has not started yet"
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var info serverInfo
+	if err := ask(ctx, c, http.MethodGet, m.Server+ServerPath, nil, &info); err != nil {
+		m.Health = "the API server does not answer: " + reason(err)
+		return
+	}
+	m.Version, m.Size, m.Health = info.Version, info.Size, Healthy
+}
+
+// reason is the last part of an error, without the request that it belongs to.
+func reason(err error) string {
+	text := err.Error()
+	if i := strings.LastIndex(text, ": "); i >= 0 && i+2 < len(text) {
+		text = text[i+2:]
+	}
+	return text
+}
+
+// serverClient reaches other API servers as the administrator, with the CA of this cluster.
+func (s *Server) serverClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: s.keys.ClientTLS(s.keys.Admin), ForceAttemptHTTP2: true}}
+}
+
+// answeredError is an answer of a server that is no success.
+type answeredError struct {
+	status int
+	text   string
+}
+
+func (e *answeredError) Error() string {
+	if e.text == "" {
+		return fmt.Sprintf("the server answers %d", e.status)
+	}
+	return e.text
+}
+
+// StatusOf returns the HTTP status of an error that a server has answered, else 0.
+func StatusOf(err error) int {
+	var answered *answeredError
+	if errors.As(err, &answered) {
+		return answered.status
+	}
+	return 0
+}
+
+// ask sends a request with a JSON body to a server, and parses the answer.
+func ask(ctx context.Context, c *http.Client, method, url string, body, into any) error {
+	var from io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		from = strings.NewReader(string(data))
+	}
+	request, err := http.NewRequestWithContext(ctx, method, url, from)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := c.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, 4<<10))
+		return &answeredError{answer.StatusCode, message(text)}
+	}
+	return decodeAnswer(answer.Body, into)
+}
+
+// message returns the text of an error's answer, which may be a Status object.
+func message(body []byte) string {
+	var status struct {
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(body, &status) == nil && status.Message != "" {
+		return status.Message
+	}
+	return strings.TrimSpace(string(body))
+}
+
+// Ask sends a request of a command to a server. It returns an error with the server's text.
+func Ask(ctx context.Context, c *http.Client, method, url string, body, into any) error {
+	return ask(ctx, c, method, url, body, into)
+}
