@@ -48,6 +48,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/controllers"
 	"github.com/knarr-project/knarr/internal/egress"
+	"github.com/knarr-project/knarr/internal/member"
 	"github.com/knarr-project/knarr/internal/process"
 	"github.com/knarr-project/knarr/internal/reload"
 	"github.com/knarr-project/knarr/internal/scheduler"
@@ -421,7 +422,7 @@ func (s *Server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 func (s *Server) paths() map[string]http.Handler {
 	paths := s.memberPaths()
 	paths[SnapshotPath] = serveSnapshot(s.db, s.cfg.SharesStore(), s.log)
-	paths[ServersPath] = http.HandlerFunc(s.serveServers)
+	paths[member.ServersPath] = http.HandlerFunc(s.serveServers)
 	s.certificatePaths(paths)
 	if strings.HasPrefix(s.tokens.Issuer, "https://") {
 		paths["/.well-known/openid-configuration"] = http.HandlerFunc(s.tokens.ServeConfiguration)

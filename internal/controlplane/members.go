@@ -2,31 +2,17 @@ package controlplane
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/knarr-project/knarr/internal/member"
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
-
-// Paths of the members of the embedded store. Access requires authorization for these paths (the
-// admin has it).
-const (
-	MembersPath       = "/knarr/v1/members"
-	AddMemberPath     = MembersPath + "/add"
-	PromoteMemberPath = MembersPath + "/promote"
-	RemoveMemberPath  = MembersPath + "/remove"
-)
-
-// maxMemberRequest limits a request in bytes.
-const maxMemberRequest = 4 << 10
 
 // membership is the embedded engine's list of members.
 type membership interface {
@@ -37,52 +23,6 @@ type membership interface {
 	Remove(ctx context.Context, id uint64) error
 	Alone() bool
 	HandOver(ctx context.Context) error
-}
-
-// Member is a server that holds the store.
-type Member struct {
-	// ID is a hexadecimal number.
-	ID string `json:"id"`
-	// Name is empty until the member has started for the first time.
-	Name    string `json:"name"`
-	PeerURL string `json:"peerURL"`
-	Learner bool   `json:"learner,omitempty"`
-	Leader  bool   `json:"leader,omitempty"`
-	// Self is the server that answers.
-	Self bool `json:"self,omitempty"`
-	// Health is "ok", or why the server does not answer.
-	Health string `json:"health,omitempty"`
-	// Server, Version and Size are the API server's URL, knarr's version, and the bytes of the
-	// database. They are empty if the server does not answer.
-	Server  string `json:"server,omitempty"`
-	Version string `json:"version,omitempty"`
-	Size    int64  `json:"size,omitempty"`
-}
-
-// Healthy is the Health of a server that answers.
-const Healthy = "ok"
-
-// Role is voter or learner.
-func (m Member) Role() string {
-	if m.Learner {
-		return "learner"
-	}
-	return "voter"
-}
-
-// MemberList is the answer of MembersPath and of AddMemberPath.
-type MemberList struct {
-	Members []Member `json:"members"`
-	// Added is the ID of the added member.
-	Added string `json:"added,omitempty"`
-}
-
-// MemberRequest names a member. To add one, PeerURL is its address. ID, if set, is the member that
-// the same machine was added as before, without ever starting its store.
-type MemberRequest struct {
-	Name    string `json:"name"`
-	PeerURL string `json:"peerURL,omitempty"`
-	ID      string `json:"id,omitempty"`
 }
 
 // statusError is an error with the status of its answer.
@@ -116,15 +56,15 @@ func answerError(w http.ResponseWriter, err error) {
 
 // memberPaths are the handlers of members.
 func (s *Server) memberPaths() map[string]http.Handler {
-	posted := func(do func(context.Context, MemberRequest) (MemberList, error)) http.Handler {
+	posted := func(do func(context.Context, member.Request) (member.List, error)) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serveMember(w, r, do) })
 	}
 	return map[string]http.Handler{
-		MembersPath:       http.HandlerFunc(s.serveMembers),
-		AddMemberPath:     posted(s.addMember),
-		PromoteMemberPath: posted(s.promoteMember),
-		RemoveMemberPath:  posted(s.removeMember),
-		ServerPath:        http.HandlerFunc(s.serveServer),
+		member.Path:        http.HandlerFunc(s.serveMembers),
+		member.AddPath:     posted(s.addMember),
+		member.PromotePath: posted(s.promoteMember),
+		member.RemovePath:  posted(s.removeMember),
+		member.ServerPath:  http.HandlerFunc(s.serveServer),
 	}
 }
 
@@ -148,17 +88,17 @@ func (s *Server) serveMembers(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveMember reads a request and answers with the members after it.
-func (s *Server) serveMember(w http.ResponseWriter, r *http.Request, do func(context.Context, MemberRequest) (MemberList, error)) {
+func (s *Server) serveMember(w http.ResponseWriter, r *http.Request, do func(context.Context, member.Request) (member.List, error)) {
 	if r.Method != http.MethodPost {
 		http.Error(w, "method not allowed: POST", http.StatusMethodNotAllowed)
 		return
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMemberRequest))
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, member.MaxRequest))
 	if err != nil {
 		http.Error(w, "the request is larger than 4 KiB", http.StatusRequestEntityTooLarge)
 		return
 	}
-	request, err := parseMemberRequest(data)
+	request, err := member.ParseRequest(data)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -179,40 +119,13 @@ func (s *Server) serveMember(w http.ResponseWriter, r *http.Request, do func(con
 	answerJSON(w, list)
 }
 
-// parseMemberRequest parses a request and checks each field.
-func parseMemberRequest(data []byte) (MemberRequest, error) {
-	var r MemberRequest
-	if err := parseStrictly(data, &r); err != nil {
-		return r, err
-	}
-	if !serverName.MatchString(r.Name) {
-		return r, fmt.Errorf("name: %q is not usable: lower-case letters, digits, '-' and '.', at most 253", short(r.Name))
-	}
-	if r.PeerURL != "" {
-		u, err := url.Parse(r.PeerURL)
-		if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
-			return r, fmt.Errorf("peerURL: %q is not usable: a URL such as https://10.0.0.5:2380", short(r.PeerURL))
-		}
-	}
-	if r.ID != "" {
-		if id, err := parseID(r.ID); err != nil || id == 0 {
-			return r, fmt.Errorf("id: %q is not usable: a hexadecimal number of at most 16 digits", short(r.ID))
-		}
-	}
-	return r, nil
-}
-
-func formatID(id uint64) string { return strconv.FormatUint(id, 16) }
-
-func parseID(text string) (uint64, error) { return strconv.ParseUint(text, 16, 64) }
-
 // shown returns a member without what only the member itself can tell.
-func shown(m etcd.Member) Member {
-	return Member{ID: formatID(m.ID), Name: m.Name, PeerURL: m.PeerURL, Learner: m.Learner, Leader: m.Leader, Self: m.Self}
+func shown(m etcd.Member) member.Member {
+	return member.Member{ID: member.FormatID(m.ID), Name: m.Name, PeerURL: m.PeerURL, Learner: m.Learner, Leader: m.Leader, Self: m.Self}
 }
 
-func shownAll(all []etcd.Member) MemberList {
-	list := MemberList{Members: make([]Member, len(all))}
+func shownAll(all []etcd.Member) member.List {
+	list := member.List{Members: make([]member.Member, len(all))}
 	for i, m := range all {
 		list.Members[i] = shown(m)
 	}
@@ -221,7 +134,7 @@ func shownAll(all []etcd.Member) MemberList {
 
 // find returns the member with a name or an ID in hexadecimal.
 func find(all []etcd.Member, name string) (etcd.Member, bool) {
-	i := slices.IndexFunc(all, func(m etcd.Member) bool { return m.Name == name || formatID(m.ID) == name })
+	i := slices.IndexFunc(all, func(m etcd.Member) bool { return m.Name == name || member.FormatID(m.ID) == name })
 	if i < 0 {
 		return etcd.Member{}, false
 	}
@@ -237,7 +150,7 @@ func mustFind(all []etcd.Member, name string) (etcd.Member, error) {
 	var known []string
 	for _, m := range all {
 		if m.Name == "" {
-			m.Name = formatID(m.ID)
+			m.Name = member.FormatID(m.ID)
 		}
 		known = append(known, m.Name)
 	}
@@ -246,43 +159,43 @@ func mustFind(all []etcd.Member, name string) (etcd.Member, error) {
 
 // addMember adds a learner for a server that joins. A member of the same name or address that does
 // not answer has lost its data, because its server asks to be added: it is removed first.
-func (s *Server) addMember(ctx context.Context, r MemberRequest) (MemberList, error) {
+func (s *Server) addMember(ctx context.Context, r member.Request) (member.List, error) {
 	if r.PeerURL == "" {
-		return MemberList{}, &statusError{http.StatusBadRequest, "peerURL is missing: the address of the new server's store, such as https://10.0.0.5:2380"}
+		return member.List{}, &statusError{http.StatusBadRequest, "peerURL is missing: the address of the new server's store, such as https://10.0.0.5:2380"}
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	all, err := s.members.Members(ctx)
 	if err != nil {
-		return MemberList{}, err
+		return member.List{}, err
 	}
 	for _, m := range all {
 		if m.Name != r.Name && m.PeerURL != r.PeerURL {
 			continue
 		}
-		if m.Learner && formatID(m.ID) == r.ID && m.PeerURL == r.PeerURL {
+		if m.Learner && member.FormatID(m.ID) == r.ID && m.PeerURL == r.PeerURL {
 			list := shownAll(all)
 			list.Added = r.ID
 			return list, nil
 		}
 		if err := s.refuseLiving(ctx, m, r.Name); err != nil {
-			return MemberList{}, err
+			return member.List{}, err
 		}
-		s.log.Warn("removing the old member of a server that joins again", "component", "apiserver", "server", r.Name, "member", formatID(m.ID))
+		s.log.Warn("removing the old member of a server that joins again", "component", "apiserver", "server", r.Name, "member", member.FormatID(m.ID))
 		if err := s.members.Remove(ctx, m.ID); err != nil {
-			return MemberList{}, err
+			return member.List{}, err
 		}
 	}
 	if err := s.publishServer(ctx); err != nil {
-		return MemberList{}, err
+		return member.List{}, err
 	}
 	added, all, err := s.members.AddLearner(ctx, r.Name, r.PeerURL)
 	if err != nil {
-		return MemberList{}, err
+		return member.List{}, err
 	}
 	s.log.Info("a server joins", "component", "apiserver", "server", r.Name, "address", r.PeerURL)
 	list := shownAll(all)
-	list.Added = formatID(added.ID)
+	list.Added = member.FormatID(added.ID)
 	return list, nil
 }
 
@@ -331,37 +244,37 @@ func (s *Server) second() time.Duration {
 	return time.Second
 }
 
-func (s *Server) promoteMember(ctx context.Context, r MemberRequest) (MemberList, error) {
+func (s *Server) promoteMember(ctx context.Context, r member.Request) (member.List, error) {
 	all, err := s.members.Members(ctx)
 	if err != nil {
-		return MemberList{}, err
+		return member.List{}, err
 	}
 	m, err := mustFind(all, r.Name)
 	switch {
 	case err != nil:
-		return MemberList{}, err
+		return member.List{}, err
 	case !m.Learner:
-		return MemberList{}, conflict("%s is a voter already", r.Name)
+		return member.List{}, conflict("%s is a voter already", r.Name)
 	}
 	switch err := s.members.Promote(ctx, m.ID); {
 	case errors.Is(err, etcd.ErrLearnerNotReady):
-		return MemberList{}, conflict("%s has not caught up yet: its server promotes itself once it has; is it running?", r.Name)
+		return member.List{}, conflict("%s has not caught up yet: its server promotes itself once it has; is it running?", r.Name)
 	case err != nil:
-		return MemberList{}, err
+		return member.List{}, err
 	}
 	return s.listMembers(ctx)
 }
 
-func (s *Server) removeMember(ctx context.Context, r MemberRequest) (MemberList, error) {
+func (s *Server) removeMember(ctx context.Context, r member.Request) (member.List, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	all, err := s.members.Members(ctx)
 	if err != nil {
-		return MemberList{}, err
+		return member.List{}, err
 	}
 	m, err := mustFind(all, r.Name)
 	if err != nil {
-		return MemberList{}, err
+		return member.List{}, err
 	}
 	voters := 0
 	for _, m := range all {
@@ -370,36 +283,24 @@ func (s *Server) removeMember(ctx context.Context, r MemberRequest) (MemberList,
 		}
 	}
 	if !m.Learner && voters == 1 {
-		return MemberList{}, conflict("%s is the last voter: without it the cluster has no data; `knarr purge` there removes the cluster", r.Name)
+		return member.List{}, conflict("%s is the last voter: without it the cluster has no data; `knarr purge` there removes the cluster", r.Name)
 	}
 	if m.Leader && m.Self {
 		// Writes do not have to wait for an election.
 		if err := s.members.HandOver(ctx); err != nil {
-			return MemberList{}, err
+			return member.List{}, err
 		}
 	}
 	switch err := s.members.Remove(ctx, m.ID); {
 	case errors.Is(err, etcd.ErrQuorum):
-		return MemberList{}, conflict("%s cannot be removed: of the other voters a majority must answer, or the cluster accepts no writes: %v", r.Name, err)
+		return member.List{}, conflict("%s cannot be removed: of the other voters a majority must answer, or the cluster accepts no writes: %v", r.Name, err)
 	case err != nil:
-		return MemberList{}, err
+		return member.List{}, err
 	}
-	s.log.Info("a member is removed", "component", "apiserver", "server", m.Name, "member", formatID(m.ID))
+	s.log.Info("a member is removed", "component", "apiserver", "server", m.Name, "member", member.FormatID(m.ID))
 	s.forgetServer(ctx, m.Name)
 	if m.Self {
-		return MemberList{Members: slices.DeleteFunc(shownAll(all).Members, func(one Member) bool { return one.ID == formatID(m.ID) })}, nil
+		return member.List{Members: slices.DeleteFunc(shownAll(all).Members, func(one member.Member) bool { return one.ID == member.FormatID(m.ID) })}, nil
 	}
 	return s.listMembers(ctx)
-}
-
-// decodeAnswer parses an answer of another server, of limited size.
-func decodeAnswer(from io.Reader, into any) error {
-	data, err := io.ReadAll(io.LimitReader(from, maxJoinAnswer+1))
-	if err != nil {
-		return err
-	}
-	if len(data) > maxJoinAnswer {
-		return errors.New("the answer is larger than 4 MiB")
-	}
-	return json.Unmarshal(data, into)
 }

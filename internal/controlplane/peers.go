@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/knarr-project/knarr/internal/failpoint"
+	"github.com/knarr-project/knarr/internal/member"
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
 
@@ -110,19 +111,19 @@ func (s *Server) awaitKeys(ctx context.Context) error {
 // becomeMember has a server add this one as a learner, and returns all members. It tries all known
 // servers until one answers.
 func (s *Server) becomeMember(ctx context.Context, joined *Joined) ([]etcd.Member, error) {
-	request := MemberRequest{Name: s.cfg.NodeName, PeerURL: s.peerURL()}
+	request := member.Request{Name: s.cfg.NodeName, PeerURL: s.peerURL()}
 	if !joined.Opened {
 		request.ID = joined.Member
 	}
 	c := s.serverClient()
 	defer c.CloseIdleConnections()
 	servers := slices.Compact(append([]string{joined.Server}, joined.Servers...))
-	var list MemberList
+	var list member.List
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		var errs []error
 		for _, server := range servers {
-			err := ask(ctx, c, http.MethodPost, server+AddMemberPath, request, &list)
-			switch status := StatusOf(err); {
+			err := member.Ask(ctx, c, http.MethodPost, server+member.AddPath, request, &list)
+			switch status := member.StatusOf(err); {
 			case err == nil:
 			case status >= 400 && status < 500 && status != http.StatusTooManyRequests:
 				return nil, fmt.Errorf("join %s: %w", server, err)
@@ -143,7 +144,7 @@ func (s *Server) becomeMember(ctx context.Context, joined *Joined) ([]etcd.Membe
 }
 
 // addedMembers records that this server's member is added, and that its store is about to start.
-func (s *Server) addedMembers(joined *Joined, list MemberList) ([]etcd.Member, error) {
+func (s *Server) addedMembers(joined *Joined, list member.List) ([]etcd.Member, error) {
 	joined.Member, joined.Opened, joined.Done = list.Added, false, false
 	if err := joined.Save(s.cfg.DataDir); err != nil {
 		return nil, err
@@ -151,9 +152,9 @@ func (s *Server) addedMembers(joined *Joined, list MemberList) ([]etcd.Member, e
 	var members []etcd.Member
 	own := false
 	for _, m := range list.Members {
-		id, err := parseID(m.ID)
+		id, err := member.ParseID(m.ID)
 		if err != nil {
-			return nil, fmt.Errorf("join: the answer has a member %q without an ID", short(m.Name))
+			return nil, fmt.Errorf("join: the answer has a member %q without an ID", m.Name)
 		}
 		own = own || m.ID == list.Added && m.PeerURL == s.peerURL()
 		members = append(members, etcd.Member{ID: id, Name: m.Name, PeerURL: m.PeerURL, Learner: m.Learner})

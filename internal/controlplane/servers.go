@@ -3,21 +3,16 @@ package controlplane
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/knarr-project/knarr/internal/member"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/etcd"
 	"github.com/knarr-project/knarr/internal/version"
 )
-
-// ServerPath is the path at which a server describes itself.
-const ServerPath = "/knarr/v1/server"
 
 // serverInfo describes a server. The store has one for each member, below knarrKey("servers"), so
 // that servers find each other.
@@ -105,14 +100,14 @@ func (s *Server) serverURLs(ctx context.Context) ([]string, error) {
 }
 
 // listMembers returns the members, each as its own server describes it.
-func (s *Server) listMembers(ctx context.Context) (MemberList, error) {
+func (s *Server) listMembers(ctx context.Context) (member.List, error) {
 	members, err := s.members.Members(ctx)
 	if err != nil {
-		return MemberList{}, err
+		return member.List{}, err
 	}
 	described, err := s.describedServers(ctx)
 	if err != nil {
-		return MemberList{}, err
+		return member.List{}, err
 	}
 	list := shownAll(members)
 	c := s.serverClient()
@@ -126,11 +121,11 @@ func (s *Server) listMembers(ctx context.Context) (MemberList, error) {
 }
 
 // describe completes a member by asking its server.
-func (s *Server) describe(ctx context.Context, c *http.Client, m *Member, raw etcd.Member, known serverInfo) {
+func (s *Server) describe(ctx context.Context, c *http.Client, m *member.Member, raw etcd.Member, known serverInfo) {
 	m.Server, m.Version = known.URL, known.Version
 	if m.Self {
 		own := s.info()
-		m.Name, m.Server, m.Version, m.Health = own.Name, own.URL, own.Version, Healthy
+		m.Name, m.Server, m.Version, m.Health = own.Name, own.URL, own.Version, member.Healthy
 		m.Size, _ = s.raw.Size(ctx)
 		return
 	}
@@ -145,11 +140,11 @@ func (s *Server) describe(ctx context.Context, c *http.Client, m *Member, raw et
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	var info serverInfo
-	if err := ask(ctx, c, http.MethodGet, m.Server+ServerPath, nil, &info); err != nil {
+	if err := member.Ask(ctx, c, http.MethodGet, m.Server+member.ServerPath, nil, &info); err != nil {
 		m.Health = "the API server does not answer: " + reason(err)
 		return
 	}
-	m.Version, m.Size, m.Health = info.Version, info.Size, Healthy
+	m.Version, m.Size, m.Health = info.Version, info.Size, member.Healthy
 }
 
 // reason is the last part of an error, without the request that it belongs to.
@@ -164,69 +159,4 @@ func reason(err error) string {
 // serverClient reaches other API servers as the administrator, with the CA of this cluster.
 func (s *Server) serverClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: s.keys.ClientTLS(s.keys.Admin), ForceAttemptHTTP2: true}}
-}
-
-// answeredError is an answer of a server that is no success.
-type answeredError struct {
-	status int
-	text   string
-}
-
-func (e *answeredError) Error() string {
-	if e.text == "" {
-		return fmt.Sprintf("the server answers %d", e.status)
-	}
-	return e.text
-}
-
-// StatusOf returns the HTTP status of an error that a server has answered, else 0.
-func StatusOf(err error) int {
-	var answered *answeredError
-	if errors.As(err, &answered) {
-		return answered.status
-	}
-	return 0
-}
-
-// ask sends a request with a JSON body to a server, and parses the answer.
-func ask(ctx context.Context, c *http.Client, method, url string, body, into any) error {
-	var from io.Reader
-	if body != nil {
-		data, err := json.Marshal(body)
-		if err != nil {
-			return err
-		}
-		from = strings.NewReader(string(data))
-	}
-	request, err := http.NewRequestWithContext(ctx, method, url, from)
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	answer, err := c.Do(request)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(answer.Body, 4<<10))
-		return &answeredError{answer.StatusCode, message(text)}
-	}
-	return decodeAnswer(answer.Body, into)
-}
-
-// message returns the text of an error's answer, which may be a Status object.
-func message(body []byte) string {
-	var status struct {
-		Message string `json:"message"`
-	}
-	if json.Unmarshal(body, &status) == nil && status.Message != "" {
-		return status.Message
-	}
-	return strings.TrimSpace(string(body))
-}
-
-// Ask sends a request of a command to a server. It returns an error with the server's text.
-func Ask(ctx context.Context, c *http.Client, method, url string, body, into any) error {
-	return ask(ctx, c, method, url, body, into)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-// member is a joined node with the flags of line.
-func member(t *testing.T, dir string, line ...string) *joined {
+// joinedNode is a joined node with the flags of line.
+func joinedNode(t *testing.T, dir string, line ...string) *joined {
 	t.Helper()
 	cfg := config.Default()
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -40,13 +40,13 @@ func TestAJoinedNodeLearnsTheClustersRanges(t *testing.T) {
 			t.Errorf("the node has %s, %s, %s, %s", c.ServiceCIDR, c.PodCIDR, c.ClusterDomain, c.DNSAddress())
 		}
 	}
-	j := member(t, dir)
+	j := joinedNode(t, dir)
 	if err := j.learn(t.Context(), api); err != nil {
 		t.Fatal(err)
 	}
 	check(j)
 
-	j = member(t, dir, "--service-cidr", "10.43.0.0/16")
+	j = joinedNode(t, dir, "--service-cidr", "10.43.0.0/16")
 	if err := j.learn(t.Context(), api); err == nil || !strings.Contains(err.Error(), `the cluster has "10.96.0.0/12"`) {
 		t.Errorf("another range is not refused: %v", err)
 	}
@@ -62,7 +62,7 @@ func TestAJoinedNodeLearnsTheClustersRanges(t *testing.T) {
 }
 
 func TestANodeOfAClusterWithoutPublishedRangesUsesItsFlags(t *testing.T) {
-	j := member(t, t.TempDir(), "--service-cidr", "10.50.0.0/16")
+	j := joinedNode(t, t.TempDir(), "--service-cidr", "10.50.0.0/16")
 	if err := j.learn(t.Context(), clienttest.NewMemory()); err != nil {
 		t.Fatal(err)
 	}

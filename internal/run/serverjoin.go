@@ -18,6 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controlplane"
 	"github.com/knarr-project/knarr/internal/failpoint"
+	"github.com/knarr-project/knarr/internal/member"
 	"github.com/knarr-project/knarr/internal/process"
 	"github.com/knarr-project/knarr/internal/version"
 )
@@ -156,7 +157,7 @@ func fetchKeys(ctx context.Context, cfg *config.Config, log *slog.Logger) (*cont
 }
 
 // askForKeys sends the token to the server with the pinned CA, and returns its answer.
-func askForKeys(ctx context.Context, cfg *config.Config, bearer string, ca []byte) (answer controlplane.JoinAnswer, err error) {
+func askForKeys(ctx context.Context, cfg *config.Config, bearer string, ca []byte) (answer member.JoinAnswer, err error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	c := &http.Client{
@@ -166,9 +167,9 @@ func askForKeys(ctx context.Context, cfg *config.Config, bearer string, ca []byt
 		Timeout:       time.Minute,
 	}
 	defer c.CloseIdleConnections()
-	request := controlplane.JoinRequest{Name: cfg.NodeName, Kubernetes: version.Kubernetes}
-	err = controlplane.Ask(ctx, c, http.MethodPost, cfg.Join+controlplane.ServersPath, request, &answer)
-	switch controlplane.StatusOf(err) {
+	request := member.JoinRequest{Name: cfg.NodeName, Kubernetes: version.Kubernetes}
+	err = member.Ask(ctx, c, http.MethodPost, cfg.Join+member.ServersPath, request, &answer)
+	switch member.StatusOf(err) {
 	case http.StatusUnauthorized:
 		return answer, errors.New("the server does not know the token, or it has expired: make a new one on a server with `knarr token create --server`")
 	case http.StatusForbidden:
@@ -196,7 +197,7 @@ func (b bearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // fits refuses an answer that does not belong to the token, or settings of this machine that are
 // not the cluster's. It changes nothing on the disk.
-func fits(cfg *config.Config, hash string, answer controlplane.JoinAnswer) error {
+func fits(cfg *config.Config, hash string, answer member.JoinAnswer) error {
 	ca, err := pki.ParseAuthority(answer.Files["ca.crt"], answer.Files["ca.key"])
 	if err != nil {
 		return fmt.Errorf("the server's CA: %w", err)
@@ -215,7 +216,7 @@ func fits(cfg *config.Config, hash string, answer controlplane.JoinAnswer) error
 		if err != nil {
 			return fmt.Errorf("encryption-provider-config: %w", err)
 		}
-		if !bytes.Equal(bytes.TrimSpace(own), bytes.TrimSpace(answer.Files[controlplane.EncryptionFile])) {
+		if !bytes.Equal(bytes.TrimSpace(own), bytes.TrimSpace(answer.Files[member.EncryptionFile])) {
 			return fmt.Errorf("--encryption-provider-config: %s differs from the cluster's: leave the flag out, or give the same file", file)
 		}
 	}
@@ -225,7 +226,7 @@ func fits(cfg *config.Config, hash string, answer controlplane.JoinAnswer) error
 
 // adoptEncryption uses the cluster's encryption configuration unless a flag names a file.
 func adoptEncryption(cfg *config.Config) error {
-	file := cfg.Path("pki", controlplane.EncryptionFile)
+	file := cfg.Path("pki", member.EncryptionFile)
 	_, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) || cfg.APIServer.EncryptionConfig != "" {
 		return nil

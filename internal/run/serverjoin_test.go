@@ -21,7 +21,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
-	"github.com/knarr-project/knarr/internal/controlplane"
+	"github.com/knarr-project/knarr/internal/member"
 	"github.com/knarr-project/knarr/internal/network/nettest"
 )
 
@@ -179,10 +179,10 @@ func (s *testServer) joining(t *testing.T, name string) *config.Config {
 }
 
 // members asks a server for the members.
-func (s *testServer) members(t *testing.T) []controlplane.Member {
+func (s *testServer) members(t *testing.T) []member.Member {
 	t.Helper()
-	var list controlplane.MemberList
-	if err := s.ask(t, http.MethodGet, controlplane.MembersPath, nil, &list); err != nil {
+	var list member.List
+	if err := s.ask(t, http.MethodGet, member.Path, nil, &list); err != nil {
 		t.Fatal(err)
 	}
 	return list.Members
@@ -194,13 +194,13 @@ func (s *testServer) ask(t *testing.T, method, path string, body, into any) erro
 	if err != nil {
 		t.Fatal(err)
 	}
-	return controlplane.Ask(t.Context(), c, method, "https://"+s.cfg.Listen+path, body, into)
+	return member.Ask(t.Context(), c, method, "https://"+s.cfg.Listen+path, body, into)
 }
 
 func (s *testServer) remove(t *testing.T, name string) error {
 	t.Helper()
-	var list controlplane.MemberList
-	return s.ask(t, http.MethodPost, controlplane.RemoveMemberPath, controlplane.MemberRequest{Name: name}, &list)
+	var list member.List
+	return s.ask(t, http.MethodPost, member.RemovePath, member.Request{Name: name}, &list)
 }
 
 // put writes a ConfigMap through the server, and tries again as clients do.
@@ -252,7 +252,7 @@ func TestThreeServersAreOneCluster(t *testing.T) {
 	members := a.members(t)
 	leaders := 0
 	for i, m := range members {
-		if m.Name != string(rune('a'+i)) || m.Learner || m.Health != controlplane.Healthy || m.Size == 0 || m.Server != "https://"+all[i].cfg.Listen {
+		if m.Name != string(rune('a'+i)) || m.Learner || m.Health != member.Healthy || m.Size == 0 || m.Server != "https://"+all[i].cfg.Listen {
 			t.Errorf("member %+v", m)
 		}
 		if m.Leader {

@@ -66,6 +66,9 @@ func (r *Report) lookAtAPI(ctx context.Context, record *clusters.Record) {
 		r.part("node", Unknown, oneLine(err))
 		return
 	}
+	if record.HasServer() && ok {
+		r.members(ctx, config)
+	}
 	if record.HasNode() {
 		r.node(ctx, c, record.NodeName, ok)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/cli/logs"
 	"github.com/knarr-project/knarr/internal/clusters"
+	"github.com/knarr-project/knarr/internal/member"
 	"github.com/knarr-project/knarr/internal/version"
 )
 
@@ -85,22 +86,24 @@ type Report struct {
 	Version    string         `json:"version"`
 	Kubernetes string         `json:"kubernetes"`
 	// Installed is this binary's version if the running process has another one.
-	Installed  string        `json:"installed,omitempty"`
-	URL        string        `json:"url,omitempty"`
-	Others     string        `json:"urlForOthers,omitempty"`
-	Kubeconfig string        `json:"kubeconfig,omitempty"`
-	NodeName   string        `json:"nodeName,omitempty"`
-	Address    string        `json:"nodeAddress,omitempty"`
-	Log        string        `json:"log,omitempty"`
-	LogTail    []string      `json:"logTail,omitempty"`
-	Parts      []Part        `json:"parts,omitempty"`
-	Processes  []Process     `json:"processes,omitempty"`
-	Disk       Disk          `json:"disk"`
-	Nodes      *Nodes        `json:"nodes,omitempty"`
-	Pods       *Pods         `json:"pods,omitempty"`
-	Containers int           `json:"containers"`
-	Certs      []Certificate `json:"certificates,omitempty"`
-	Next       []string      `json:"next,omitempty"`
+	Installed  string    `json:"installed,omitempty"`
+	URL        string    `json:"url,omitempty"`
+	Others     string    `json:"urlForOthers,omitempty"`
+	Kubeconfig string    `json:"kubeconfig,omitempty"`
+	NodeName   string    `json:"nodeName,omitempty"`
+	Address    string    `json:"nodeAddress,omitempty"`
+	Log        string    `json:"log,omitempty"`
+	LogTail    []string  `json:"logTail,omitempty"`
+	Parts      []Part    `json:"parts,omitempty"`
+	Processes  []Process `json:"processes,omitempty"`
+	Disk       Disk      `json:"disk"`
+	Nodes      *Nodes    `json:"nodes,omitempty"`
+	// Members are the servers that hold the store, if there are several.
+	Members    []member.Member `json:"members,omitempty"`
+	Pods       *Pods           `json:"pods,omitempty"`
+	Containers int             `json:"containers"`
+	Certs      []Certificate   `json:"certificates,omitempty"`
+	Next       []string        `json:"next,omitempty"`
 }
 
 // Timeout is the time limit for each part.
