@@ -45,7 +45,11 @@ type testServer struct {
 func newConfig(t *testing.T, name string) *config.Config {
 	t.Helper()
 	cfg := config.Default()
-	top := t.TempDir()
+	top, err := os.MkdirTemp("", "knarr-") // short, for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(top) })
 	cfg.DataDir, cfg.RunDir, cfg.NodeName, cfg.AdvertiseAddress = filepath.Join(top, "data"), filepath.Join(top, "run"), name, "127.0.0.1"
 	cfg.Listen, cfg.PeerListen = nettest.FreeAddress(t), nettest.FreeAddress(t)
 	if err := cfg.Complete(); err != nil {
