@@ -61,8 +61,9 @@ type Config struct {
 	// PeerListen is HOST:PORT at which other servers reach the embedded store. It is opened once
 	// there are any. Default 0.0.0.0:2380.
 	PeerListen string
-	// Join is the URL of a server to join. Token proves the right to join (knarr token create).
-	// TokenFile is a file with the token instead, "-" the standard input (JoinToken).
+	// Join has the URLs of servers to join, with commas between (JoinURLs). Token proves the right
+	// to join (knarr token create). TokenFile is a file with the token instead, "-" the standard
+	// input (JoinToken).
 	Join      string
 	Token     string
 	TokenFile string
@@ -224,7 +225,7 @@ func (c *Config) Complete() error {
 		return fmt.Errorf("config: data-dir: %w", err)
 	}
 	if c.Join != "" {
-		if c.Join, err = JoinURL(c.Join); err != nil {
+		if c.Join, err = completeJoin(c.Join); err != nil {
 			return err
 		}
 	}
@@ -295,9 +296,14 @@ func (c *Config) Validate() error {
 			bad("node-ip", c.NodeIP, "one unicast address of this machine, such as 10.0.0.5")
 		}
 	}
-	for field, value := range map[string]string{"join": c.Join, "manifest-url": c.ManifestURL} {
-		if u, err := url.Parse(value); value != "" && (err != nil || u.Host == "") {
-			bad(field, value, "a URL such as https://host:6443")
+	isURL := func(text string) bool { u, err := url.Parse(text); return err == nil && u.Host != "" }
+	if c.ManifestURL != "" && !isURL(c.ManifestURL) {
+		bad("manifest-url", c.ManifestURL, "a URL such as https://host:6443")
+	}
+	for _, one := range JoinURLs(c.Join) {
+		if !isURL(one) {
+			bad("join", c.Join, "a URL such as https://host:6443, or several with commas between")
+			break
 		}
 	}
 	if c.StoreRoot() == "" {

@@ -117,7 +117,7 @@ func (c *Config) addKubeconfig(f *pflag.FlagSet) {
 }
 
 func (c *Config) addJoining(f *pflag.FlagSet) {
-	f.StringVar(&c.Join, "join", c.Join, "`URL` of a server of the cluster, such as https://10.0.0.5:6443\nNeeded for the first start only. HOST and HOST:PORT are enough; the port is 6443 by default.")
+	f.StringVar(&c.Join, "join", c.Join, "`URL` of a server of the cluster, such as https://10.0.0.5:6443, or several with commas between\nNeeded for the first start only, which uses the first server that answers. HOST and HOST:PORT are enough; the port is 6443 by default.")
 	f.StringVar(&c.TokenFile, "token-file", c.TokenFile, "`FILE` with the token from `knarr token create`; - reads the standard input\nNeeded for the first start only.")
 	f.StringVar(&c.Token, "token", c.Token, "`TOKEN` itself; all users of this machine see it in ps, so prefer --token-file")
 }

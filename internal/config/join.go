@@ -41,6 +41,32 @@ func JoinURL(text string) (string, error) {
 	return "https://" + net.JoinHostPort(u.Hostname(), port), nil
 }
 
+// JoinURLs splits the value of --join.
+func JoinURLs(text string) (urls []string) {
+	for one := range strings.SplitSeq(text, ",") {
+		if one = strings.TrimSpace(one); one != "" {
+			urls = append(urls, one)
+		}
+	}
+	return urls
+}
+
+// completeJoin completes each server's address (JoinURL).
+func completeJoin(text string) (string, error) {
+	urls := JoinURLs(text)
+	if len(urls) == 0 {
+		return JoinURL(text)
+	}
+	for i, one := range urls {
+		url, err := JoinURL(one)
+		if err != nil {
+			return "", err
+		}
+		urls[i] = url
+	}
+	return strings.Join(urls, ","), nil
+}
+
 // maxToken limits what is read of a token file, in bytes.
 const maxToken = 4 << 10
 

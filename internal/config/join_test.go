@@ -31,6 +31,23 @@ func TestAServersAddressMayBeAbbreviated(t *testing.T) {
 	}
 }
 
+func TestSeveralServersMayBeGiven(t *testing.T) {
+	c := Default()
+	c.Join = "192.0.2.1, https://server.example:7443,2001:db8::1"
+	if err := c.Complete(); err != nil || c.Join != "https://192.0.2.1:6443,https://server.example:7443,https://[2001:db8::1]:6443" {
+		t.Errorf("%q, %v", c.Join, err)
+	}
+	if got := JoinURLs(c.Join); len(got) != 3 {
+		t.Errorf("%q", got)
+	}
+	for _, text := range []string{",", "192.0.2.1,http://192.0.2.2", "192.0.2.1,a b"} {
+		c.Join = text
+		if err := c.Complete(); err == nil {
+			t.Errorf("%q is completed to %q", text, c.Join)
+		}
+	}
+}
+
 func TestCompleteCompletesJoin(t *testing.T) {
 	c := Default()
 	c.Join = "https://192.0.2.1"

@@ -66,7 +66,7 @@ func (w *worker) startMembership(ctx context.Context) (func() error, error) {
 	if err := j.learn(ctx, c); err != nil {
 		return nil, err
 	}
-	return process.Background(j.run)(ctx)
+	return process.Background(func(ctx context.Context) error { return j.run(ctx, c) })(ctx)
 }
 
 // reach makes the configuration's identity the node's only one.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/process"
+	"github.com/knarr-project/knarr/internal/servers"
 )
 
 // rotateClient keeps the client certificate of a lone node agent valid (KubeletConfiguration,
@@ -46,7 +47,8 @@ func (w *worker) rotateClient(config *rest.Config) (*rest.Config, process.Compon
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(config.CAData)
-	reach := newRotating(roots, id.current.Load)
+	one := servers.NewPool(servers.Options{Given: servers.Addresses(config.Host), Log: w.log})
+	reach := servers.NewTransport(one, func() *x509.CertPool { return roots }, id.current.Load)
 	rotated := &rest.Config{Host: config.Host, APIPath: config.APIPath, UserAgent: config.UserAgent, Transport: reach}
 	c, err := client.Remote(rotated)
 	if err != nil {
@@ -54,7 +56,7 @@ func (w *worker) rotateClient(config *rest.Config) (*rest.Config, process.Compon
 	}
 	own := func() (client.Interface, error) { return c, nil }
 	id.sign = signWith(own, "client", certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.UsageClientAuth)
-	id.changed = reach.rotate
+	id.changed = reach.Rotate
 	return rotated, process.Component{Name: "client certificate", Start: process.Background(func(ctx context.Context) error { id.run(ctx); return nil })}, nil
 }
 

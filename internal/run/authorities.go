@@ -158,8 +158,7 @@ func (j *joined) learnAuthorities(ctx context.Context, c client.Interface) error
 		return err
 	}
 	j.log.Info("the cluster's CAs have changed", "generation", published.Generation)
-	j.reach.trust(j.trust.pool())
-	j.reach.rotate()
+	j.reach.Rotate()
 	j.node.check()
 	j.kubelet.check()
 	return nil

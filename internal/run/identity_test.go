@@ -21,6 +21,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/durable"
+	"github.com/knarr-project/knarr/internal/servers"
 )
 
 // issuer signs as the cluster does: backdated by five minutes, for a life that the test chooses.
@@ -287,8 +288,8 @@ func TestNewConnectionsUseTheRenewedCertificate(t *testing.T) {
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{*by.keys.APIServer.Certificate()}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: by.keys.CA.Pool()}
 	server.StartTLS()
 	defer server.Close()
-	transport := newRotating(by.keys.CA.Pool(), i.current.Load)
-	i.changed = transport.rotate
+	transport := servers.NewTransport(servers.NewPool(servers.Options{Given: servers.Addresses(server.URL)}), by.keys.CA.Pool, i.current.Load)
+	i.changed = transport.Rotate
 	get := func(path string) (string, io.ReadCloser) {
 		t.Helper()
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
@@ -325,5 +326,5 @@ func TestNewConnectionsUseTheRenewedCertificate(t *testing.T) {
 	if _, err := io.Copy(io.Discard, watch); err == nil {
 		t.Error("the watch ended as if it were complete")
 	}
-	transport.current.Load().dialer.CloseAll()
+	transport.CloseIdleConnections()
 }

@@ -30,18 +30,21 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/durable"
 	"github.com/knarr-project/knarr/internal/process"
+	"github.com/knarr-project/knarr/internal/servers"
 )
 
 // joined is the result of a join: the cluster's CA, and certificates for the node's two roles.
 type joined struct {
-	cfg    *config.Config
-	log    *slog.Logger
+	cfg *config.Config
+	log *slog.Logger
+	// server is the URL of the first server of --join. Requests go to a server that works.
 	server string
 	ca     []byte
 	dir    string
 	// node is the client certificate of the node agent, kubelet the serving certificate of its API.
 	node, kubelet *identity
-	reach         *rotating // the transport to the API server as the node
+	servers       *servers.Pool
+	reach         *servers.Transport // to the API servers as the node
 	trust         *authorities
 	tidings       chan struct{} // has room for one word that a certificate is new
 	fallback      atomic.Pointer[tls.Certificate]
@@ -51,7 +54,8 @@ type joined struct {
 // token, requests a certificate with the token's identity, and stores it. A machine that has joined
 // before needs no token.
 func join(ctx context.Context, cfg *config.Config, log *slog.Logger) (*joined, error) {
-	j := &joined{cfg: cfg, log: log, server: strings.TrimSuffix(cfg.Join, "/"), dir: cfg.Path("pki")}
+	j := &joined{cfg: cfg, log: log, server: config.JoinURLs(cfg.Join)[0], dir: cfg.Path("pki")}
+	j.servers = servers.NewPool(servers.Options{User: cfg.NodeName, Given: servers.Addresses(cfg.Join), Path: cfg.Path(servers.File), Log: log.With("component", "servers")})
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -74,7 +78,7 @@ func join(ctx context.Context, cfg *config.Config, log *slog.Logger) (*joined, e
 	}
 	j.tidings = make(chan struct{}, 1)
 	j.node.signed, j.kubelet.signed = j.trust.signed, j.trust.signed
-	j.reach = newRotating(j.trust.pool(), j.node.current.Load)
+	j.reach = servers.NewTransport(j.servers, j.trust.pool, j.node.current.Load)
 	return j, j.keep()
 }
 
@@ -106,13 +110,17 @@ func (j *joined) bootstrap(ctx context.Context, missing error) error {
 	if err != nil {
 		return err
 	}
-	if j.ca, err = pinnedCA(ctx, j.server, hash); err != nil {
+	if j.ca, err = firstPinnedCA(ctx, config.JoinURLs(j.cfg.Join), hash); err != nil {
 		return err
 	}
 	if err := j.write("ca.crt", j.ca); err != nil {
 		return err
 	}
-	c, err := client.Remote(&rest.Config{Host: j.server, BearerToken: id, TLSClientConfig: rest.TLSClientConfig{CAData: j.ca}})
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(j.ca)
+	reach := servers.NewTransport(j.servers, func() *x509.CertPool { return roots }, nil)
+	defer reach.CloseIdleConnections()
+	c, err := client.Remote(&rest.Config{Host: j.server, BearerToken: id, Transport: reach})
 	if err != nil {
 		return err
 	}
@@ -141,7 +149,7 @@ func (j *joined) keep() error {
 	}
 	own := func() (client.Interface, error) { return c, nil }
 	j.node.sign = signWith(own, "node", certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.UsageClientAuth)
-	j.node.changed = func() { j.reach.rotate(); j.news() }
+	j.node.changed = func() { j.reach.Rotate(); j.news() }
 	j.kubelet.changed = j.news
 	j.node.storing = func(ctx context.Context, fresh, old *tls.Certificate) error {
 		return claim(ctx, c, j.cfg.NodeName, keyHash(fresh), keyHash(old))
@@ -150,16 +158,24 @@ func (j *joined) keep() error {
 	return nil
 }
 
-// run keeps both certificates valid until ctx ends. The node itself requests the serving
-// certificate. The cluster approves its addresses once they are in the Node object. Until then the
-// API has a self-signed certificate, which the server does not accept.
-func (j *joined) run(ctx context.Context) error {
-	c, err := client.Remote(j.config())
-	if err != nil {
-		return err
-	}
-	return process.Alongside(ctx, process.Part(j.node.run), process.Part(j.kubelet.run),
+// run keeps both certificates valid and follows the cluster's servers and CAs until ctx ends. The
+// node itself requests the serving certificate. The cluster approves its addresses once they are in
+// the Node object. Until then the API has a self-signed certificate, which the server does not
+// accept.
+func (j *joined) run(ctx context.Context, c client.Interface) error {
+	follow := func(ctx context.Context) error { return j.follow(ctx, c) }
+	return process.Alongside(ctx, process.Part(j.node.run), process.Part(j.kubelet.run), j.reach.Run, follow,
 		process.Part(func(ctx context.Context) { j.followAuthorities(ctx, c) }))
+}
+
+// follow learns the cluster's servers from its Service until ctx ends. A failure does not stop the
+// node, which goes on with the servers that it knows.
+func (j *joined) follow(ctx context.Context, c client.Interface) error {
+	if err := servers.Follow(ctx, c, j.servers, j.log); err != nil {
+		j.log.Warn("this node does not learn of further servers", "error", err)
+	}
+	<-ctx.Done()
+	return nil
 }
 
 // news wakes followAuthorities.
@@ -208,6 +224,22 @@ func splitToken(token string) (bearer, hash string, err error) {
 	return parts[0] + "." + parts[1], "sha256:" + parts[2], nil
 }
 
+// firstPinnedCA is pinnedCA of the first server that answers. The error is of all servers.
+func firstPinnedCA(ctx context.Context, urls []string, hash string) ([]byte, error) {
+	var failed []error
+	for _, server := range urls {
+		ca, err := pinnedCA(ctx, server, hash)
+		if err == nil {
+			return ca, nil
+		}
+		failed = append(failed, err)
+	}
+	return nil, errors.Join(failed...)
+}
+
+// pinnedTimeout is the time limit for a server's certificates.
+const pinnedTimeout = 15 * time.Second
+
 // pinnedCA fetches the server's certificates and returns the CA whose key has the hash. Nothing
 // secret is sent before.
 func pinnedCA(ctx context.Context, server, hash string) ([]byte, error) {
@@ -215,6 +247,8 @@ func pinnedCA(ctx context.Context, server, hash string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("join: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, pinnedTimeout)
+	defer cancel()
 	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}} //nolint:gosec // the chain is checked below, against the pinned key
 	conn, err := dialer.DialContext(ctx, "tcp", u.Host)
 	if err != nil {

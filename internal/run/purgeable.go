@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/knarr-project/knarr/internal/clusters"
+	"github.com/knarr-project/knarr/internal/servers"
 )
 
 // ErrNotOurs means that a folder does not belong to knarr.
@@ -32,7 +33,7 @@ func Purgeable(dataDir string) error {
 		return err
 	}
 	// Traces of a component that ran alone, of an older knarr, and of an interrupted purge.
-	traces := []string{clusters.File, lockFile, "kubeconfig", "etcd", "pki", "containerd", "kubelet", "network", "cni", "bin", "log", "registries", "manifests", "snapshots", "volumes", "joined.json", "pki.joining"}
+	traces := []string{clusters.File, lockFile, "kubeconfig", "etcd", "pki", "containerd", "kubelet", "network", "cni", "bin", "log", "registries", "manifests", "snapshots", "volumes", "joined.json", "pki.joining", servers.File}
 	for _, entry := range entries {
 		if slices.Contains([]string{clusters.File, lockFile}, entry.Name()) {
 			return nil

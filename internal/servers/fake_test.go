@@ -242,7 +242,7 @@ func newCluster(t *testing.T) *cluster {
 }
 
 func (c *cluster) transport(p *Pool) *Transport {
-	t := NewTransport(p, c.ca.pool(), nil)
+	t := NewTransport(p, c.ca.pool, nil)
 	t.timing = short
 	c.t.Cleanup(func() {
 		t.mu.Lock()

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// rest is how long a failed server is tried last; it doubles with each failure up to longestRest.
+	// rest is how long a failed server is tried last; it doubles with each failure up to
+	// longestRest.
 	rest, longestRest = 5 * time.Second, 2 * time.Minute
 	// settle is how long a server of a better rank must be ready before its users return; it
 	// doubles with each failure up to longestSettle.
@@ -54,8 +55,10 @@ type state struct {
 	failures int           // outages, shortly after each other
 	failed   time.Time     // the last failure
 	down     bool          // the last attempt failed
-	ready    time.Time     // since when probes pass while the server is not current; zero if they do not
 	wait     time.Duration // how long it must be ready
+
+	// ready is since when probes pass while the server is not current; zero if they do not.
+	ready time.Time
 }
 
 // NewPool makes a Pool with the given addresses and the stored list. A list that cannot be read is

@@ -50,7 +50,7 @@ var usual = timing{
 // middle returns an error to its reader, who opens it again at its last revision.
 type Transport struct {
 	pool        *Pool
-	roots       *x509.CertPool
+	roots       func() *x509.CertPool
 	certificate func() *tls.Certificate
 	timing      timing
 
@@ -67,9 +67,10 @@ type probe struct {
 	ended time.Time // zero while it runs
 }
 
-// NewTransport makes a Transport. roots are the CAs of the servers' certificates. certificate
-// returns the client certificate for new connections; nil means that requests have a token.
-func NewTransport(pool *Pool, roots *x509.CertPool, certificate func() *tls.Certificate) *Transport {
+// NewTransport makes a Transport. For new connections, roots returns the CAs of the servers'
+// certificates, and certificate the client's certificate; without certificate, requests have a
+// token.
+func NewTransport(pool *Pool, roots func() *x509.CertPool, certificate func() *tls.Certificate) *Transport {
 	return &Transport{pool: pool, roots: roots, certificate: certificate, timing: usual, links: map[string]*link{}, probes: map[string]*probe{}}
 }
 
@@ -79,7 +80,7 @@ func (t *Transport) link(address string) *link {
 	defer t.mu.Unlock()
 	l := t.links[address]
 	if l == nil {
-		l = newLink(address, secure(address, t.roots, t.certificate), t.timing, func() { t.pool.Failed(address, errPings) })
+		l = newLink(address, secure(address, t.roots(), t.certificate), t.timing, func() { t.pool.Failed(address, errPings) })
 		t.links[address] = l
 	}
 	return l
