@@ -116,9 +116,11 @@ func (j *joined) bootstrap(ctx context.Context, missing error) error {
 	if err := j.write("ca.crt", j.ca); err != nil {
 		return err
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(j.ca)
-	reach := servers.NewTransport(j.servers, func() *x509.CertPool { return roots }, nil)
+	pinned, err := servers.Roots(j.ca)
+	if err != nil {
+		return err
+	}
+	reach := servers.NewTransport(j.servers, func() *x509.CertPool { return pinned }, nil)
 	defer reach.CloseIdleConnections()
 	c, err := client.Remote(&rest.Config{Host: j.server, BearerToken: id, Transport: reach})
 	if err != nil {
@@ -163,19 +165,17 @@ func (j *joined) keep() error {
 // the Node object. Until then the API has a self-signed certificate, which the server does not
 // accept.
 func (j *joined) run(ctx context.Context, c client.Interface) error {
-	follow := func(ctx context.Context) error { return j.follow(ctx, c) }
-	return process.Alongside(ctx, process.Part(j.node.run), process.Part(j.kubelet.run), j.reach.Run, follow,
-		process.Part(func(ctx context.Context) { j.followAuthorities(ctx, c) }))
+	return process.Alongside(ctx, process.Part(j.node.run), process.Part(j.kubelet.run), j.reach.Run,
+		process.Part(func(ctx context.Context) { j.followAuthorities(ctx, c) }),
+		process.Part(func(ctx context.Context) { j.follow(ctx, c) }))
 }
 
 // follow learns the cluster's servers from its Service until ctx ends. A failure does not stop the
 // node, which goes on with the servers that it knows.
-func (j *joined) follow(ctx context.Context, c client.Interface) error {
+func (j *joined) follow(ctx context.Context, c client.Interface) {
 	if err := servers.Follow(ctx, c, j.servers, j.log); err != nil {
 		j.log.Warn("this node does not learn of further servers", "error", err)
 	}
-	<-ctx.Done()
-	return nil
 }
 
 // news wakes followAuthorities.
