@@ -34,6 +34,9 @@ func kubectl(args []string) error {
 		fmt.Fprintln(os.Stderr, "knarr:", message)
 		os.Exit(1)
 	}}
+	if len(args) == 0 || !strings.HasPrefix(args[0], "__complete") {
+		explains.servers.remark = func(message string) { fmt.Fprintln(os.Stderr, "knarr:", message) }
+	}
 	flags = flags.WithWrapConfigFn(func(c *rest.Config) *rest.Config {
 		explains.server = *flags.APIServer
 		return explains.wrap(c)

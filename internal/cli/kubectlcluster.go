@@ -83,6 +83,7 @@ type explainer struct {
 	server  string // value of --server
 	stop    func(message string)
 	reached atomic.Bool
+	servers chooser
 }
 
 // wrap is kubectl's hook for the configuration of its clients.
@@ -90,7 +91,7 @@ func (e *explainer) wrap(c *rest.Config) *rest.Config {
 	host, ca := c.Host, caOf(c)
 	c.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(request *http.Request) (*http.Response, error) {
-			response, err := next.RoundTrip(request)
+			response, err := next.RoundTrip(e.servers.direct(e, next, host, ca, request))
 			if err == nil {
 				e.reached.Store(true)
 				return response, nil

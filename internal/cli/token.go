@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -57,7 +56,7 @@ func tokenCreateCommand() *cobra.Command {
 			if kind.life < time.Minute || kind.life > maxTokenLife {
 				return usageError(cmd, fmt.Errorf("--ttl: %s is not usable: between 1m and 8760h, a year; a token that never expires is a key that nobody changes", kind.life))
 			}
-			if err := serverHere(&s.Config); err != nil {
+			if err := serverReachable(&s.Config); err != nil {
 				return fmt.Errorf("token create: %w", err)
 			}
 			token, url, err := createToken(cmd.Context(), &s.Config, kind, time.Now())
@@ -100,7 +99,11 @@ func createToken(ctx context.Context, cfg *config.Config, kind tokenKind, now ti
 		return "", "", err
 	}
 	id, secret := strings.ToLower(rand.Text()[:6]), strings.ToLower(rand.Text()[:16])
-	c, err := client.Remote(restConfig)
+	reach, pool, err := anyServer(restConfig, cfg.DataDir)
+	if err != nil {
+		return "", "", err
+	}
+	c, err := client.Remote(reach)
 	if err != nil {
 		return "", "", err
 	}
@@ -119,11 +122,7 @@ func createToken(ctx context.Context, cfg *config.Config, kind tokenKind, now ti
 	if err != nil {
 		return "", "", err
 	}
-	u, err := url.Parse(restConfig.Host)
-	if err != nil {
-		return "", "", err
-	}
-	return id + "." + secret + "." + hash, "https://" + cfg.AdvertiseAddress + ":" + u.Port(), nil
+	return id + "." + secret + "." + hash, joinURLs(restConfig.Host, cfg.AdvertiseAddress, pool), nil
 }
 
 func caHash(pem []byte) (string, error) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/knarr-project/knarr/internal/durable"
@@ -166,11 +167,12 @@ func (r *Record) Log() string { return filepath.Join(r.DataDir, "knarr.log") }
 // RuntimeLog is the path of the included containerd's log.
 func (r *Record) RuntimeLog() string { return filepath.Join(r.DataDir, "log", "containerd.log") }
 
-// URL is the API server's URL for this machine. For a node, it is the URL of the server that the
-// node has joined.
+// URL is the API server's URL for this machine. For a node, it is the URL of the first server that
+// the node was told to join.
 func (r *Record) URL() string {
 	if !r.HasServer() {
-		return r.Join
+		first, _, _ := strings.Cut(r.Join, ",")
+		return first
 	}
 	at, err := netip.ParseAddrPort(r.Listen)
 	if err != nil {

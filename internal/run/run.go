@@ -55,7 +55,7 @@ func Up(ctx context.Context, p Params) error {
 			{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}, {Name: "container runtime", Start: n.startRuntime}},
 			{{Name: "API server", Start: s.StartAPI}},
 			{{Name: "controllers", Start: s.StartControllers}, {Name: "scheduler", Start: s.StartScheduler}},
-			append(n.parts(), process.Component{Name: "first objects", Start: s.AwaitFirstObjects}),
+			append(n.parts(), p.firstObjects(s)),
 		})
 	})
 }
@@ -68,7 +68,7 @@ func Server(ctx context.Context, p Params) error {
 			p.joining(),
 			{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}},
 			{{Name: "API server", Start: s.StartAPI}},
-			{{Name: "controllers", Start: s.StartControllers}, {Name: "scheduler", Start: s.StartScheduler}, {Name: "first objects", Start: s.AwaitFirstObjects}},
+			{{Name: "controllers", Start: s.StartControllers}, {Name: "scheduler", Start: s.StartScheduler}, p.firstObjects(s)},
 		})
 	})
 }
@@ -78,7 +78,7 @@ func APIServer(ctx context.Context, p Params) error {
 	return p.locked("apiserver", doctor.Server, func(p Params) error {
 		s := p.server()
 		s.Alone = true
-		return p.control(ctx, []process.Phase{{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}}, {{Name: "API server", Start: s.StartAPI}}, {{Name: "first objects", Start: s.AwaitFirstObjects}}})
+		return p.control(ctx, []process.Phase{{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}}, {{Name: "API server", Start: s.StartAPI}}, {p.firstObjects(s)}})
 	})
 }
 

@@ -234,6 +234,12 @@ func (l *link) send(request *http.Request, limit time.Duration) (response *http.
 	return response, true, nil
 }
 
+// RoundTrip implements http.RoundTripper, for probes.
+func (l *link) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, _, err := l.send(request, 0)
+	return response, err
+}
+
 // body ends the request's context when its reader closes it.
 type body struct {
 	io.ReadCloser

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -178,6 +179,21 @@ func Load(path string) (List, error) {
 		return List{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return l, nil
+}
+
+// Others returns the addresses in the stored list of a data folder without its own ones, living
+// servers first.
+func Others(dataDir string, own ...string) (others []string) {
+	list, err := Load(filepath.Join(dataDir, File))
+	if err != nil {
+		return nil // the list only helps
+	}
+	for _, e := range list.Servers {
+		if !slices.Contains(own, e.Address) {
+			others = append(others, e.Address)
+		}
+	}
+	return others
 }
 
 // Store writes the list and returns when it is on disk. Every user of the machine may read it,

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// rest is how long a failed server is tried last; it doubles with each failure up to
-	// longestRest.
-	rest, longestRest = 5 * time.Second, 2 * time.Minute
+	// recovery is how long a failed server is tried last; it doubles with each failure up to
+	// longestRecovery.
+	recovery, longestRecovery = 5 * time.Second, 2 * time.Minute
 	// settle is how long a server of a better rank must be ready before its users return; it
 	// doubles with each failure up to longestSettle.
 	settle, longestSettle = 2 * time.Minute, 30 * time.Minute
@@ -25,6 +25,9 @@ type Options struct {
 	// User names the user of the servers, for example a node's name. Users with different names
 	// prefer different servers.
 	User string
+	// Local is the address of the server on this machine, which is preferred to all others. May be
+	// empty.
+	Local string
 	// Given are addresses that are always known, in the order in which they are tried first.
 	Given []string
 	// Path is the file of the list. If it is empty, the list is not stored.
@@ -37,6 +40,7 @@ type Options struct {
 // Pool knows the servers and chooses the current one. Safe for concurrent use.
 type Pool struct {
 	user  string
+	local string
 	given []string
 	path  string
 	log   *slog.Logger
@@ -64,7 +68,7 @@ type state struct {
 // NewPool makes a Pool with the given addresses and the stored list. A list that cannot be read is
 // logged and replaced later.
 func NewPool(o Options) *Pool {
-	p := &Pool{user: o.User, given: slices.Clone(o.Given), path: o.Path, log: o.Log, now: o.Now, states: map[string]*state{}}
+	p := &Pool{user: o.User, local: o.Local, given: slices.Clone(o.Given), path: o.Path, log: o.Log, now: o.Now, states: map[string]*state{}}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
@@ -103,11 +107,11 @@ func (p *Pool) Learn(living []string) error {
 }
 
 func (p *Pool) known(address string) bool {
-	return address == p.current || p.list.has(address) || slices.Contains(p.given, address)
+	return address == p.current || address == p.local || p.list.has(address) || slices.Contains(p.given, address)
 }
 
-// ranked returns all known servers, the preferred one first: living servers by rank, given
-// addresses, past servers.
+// ranked returns all known servers, the preferred one first: the local server, living servers by
+// rank, given addresses, past servers.
 func (p *Pool) ranked() []string {
 	living := p.list.Living()
 	slices.SortFunc(living, func(a, b string) int {
@@ -119,13 +123,16 @@ func (p *Pool) ranked() []string {
 		}
 		return strings.Compare(a, b)
 	})
-	all := living
+	var all []string
 	add := func(address string) {
 		if !slices.Contains(all, address) {
 			all = append(all, address)
 		}
 	}
-	for _, address := range p.given {
+	if p.local != "" {
+		add(p.local)
+	}
+	for _, address := range slices.Concat(living, p.given) {
 		add(address)
 	}
 	for _, e := range p.list.Servers {
@@ -165,7 +172,7 @@ func (p *Pool) order() []string {
 		if s == nil || !s.down || address == p.current {
 			return 0
 		}
-		return max(0, s.failed.Add(doubled(rest, s.failures, longestRest)).Sub(now))
+		return max(0, s.failed.Add(doubled(recovery, s.failures, longestRecovery)).Sub(now))
 	}
 	all := p.ranked()
 	slices.SortStableFunc(all, func(a, b string) int {
@@ -258,19 +265,20 @@ func (p *Pool) take(address, why string) {
 	p.current = address
 }
 
-// Better returns the living server of the best rank if it is not the current one: the server to
-// return to. Without a current server or living servers it returns "".
+// Better returns the server to return to: the local one or a living one of a better rank than the
+// current one. It returns "" if there is none.
 func (p *Pool) Better() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.current == "" || len(p.list.Living()) == 0 {
+	if p.current == "" {
 		return ""
 	}
+	living := p.list.Living()
 	for _, address := range p.ranked() {
-		if address == p.current || !slices.Contains(p.list.Living(), address) {
+		if address == p.current || address != p.local && !slices.Contains(living, address) {
 			return ""
 		}
-		if s := p.states[address]; s == nil || !s.down || p.now().Sub(s.failed) >= doubled(rest, s.failures, longestRest) {
+		if s := p.states[address]; s == nil || !s.down || p.now().Sub(s.failed) >= doubled(recovery, s.failures, longestRecovery) {
 			return address
 		}
 	}
@@ -302,4 +310,12 @@ func (p *Pool) Probed(address string, why error, jitter float64) (returned bool)
 	p.take(address, "it is preferred, and has been ready for "+now.Sub(s.ready).Round(time.Second).String())
 	s.ready = time.Time{}
 	return true
+}
+
+// Living returns the living servers by rank.
+func (p *Pool) Living() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	living := p.list.Living()
+	return slices.DeleteFunc(p.ranked(), func(address string) bool { return !slices.Contains(living, address) })
 }

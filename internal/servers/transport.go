@@ -37,7 +37,7 @@ type timing struct {
 
 var usual = timing{
 	pingAfter: 2 * time.Second, pingWait: 3 * time.Second,
-	patience: 2 * time.Second, probe: 2 * time.Second,
+	patience: 2 * time.Second, probe: ProbeTimeout,
 	connect: 2 * time.Second, longestConnect: 16 * time.Second,
 	grace: 5 * time.Second, look: 20 * time.Second,
 }
@@ -234,7 +234,7 @@ func (t *Transport) judge(address string) bool {
 			others = append(others, other)
 		}
 	}
-	next := firstReady(others, t.ready)
+	next := FirstReady(others, t.ready)
 	if next == "" {
 		return false
 	}
@@ -255,8 +255,8 @@ func (e *leftError) Error() string {
 
 func (e *leftError) Unwrap() error { return e.why }
 
-// firstReady probes servers at the same time and returns the first of the list that is ready.
-func firstReady(addresses []string, ready func(string) error) string {
+// FirstReady probes servers at the same time and returns the first of the list that is ready.
+func FirstReady(addresses []string, ready func(string) error) string {
 	results := make([]chan error, len(addresses))
 	for i, address := range addresses {
 		results[i] = make(chan error, 1)
@@ -270,22 +270,26 @@ func firstReady(addresses []string, ready func(string) error) string {
 	return ""
 }
 
-// ready asks a server for /readyz. Another status than that of a failed check counts as ready.
+// ready probes a server on the connection that requests use.
 func (t *Transport) ready(address string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), t.timing.probe)
+	return Ready(t.link(address), address, t.timing.probe)
+}
+
+// ProbeTimeout is the usual time limit of a probe.
+const ProbeTimeout = 2 * time.Second
+
+// Ready asks a server for /readyz. Another status than that of a failed check counts as ready.
+func Ready(by http.RoundTripper, address string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/readyz", nil)
 	if err != nil {
 		return err
 	}
-	response, _, err := t.link(address).send(request, 0)
+	response, err := by.RoundTrip(request)
 	if err != nil {
 		return err
 	}
-	return readiness(response)
-}
-
-func readiness(response *http.Response) error {
 	drop(response)
 	if response.StatusCode >= http.StatusInternalServerError {
 		return fmt.Errorf("/readyz answers %s", response.Status)

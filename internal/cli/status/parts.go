@@ -47,7 +47,14 @@ func (r *Report) lookAtAPI(ctx context.Context, record *clusters.Record) {
 		r.part("API server", Unknown, oneLine(err))
 		return
 	}
+	used := func() string { return "" }
+	if !record.HasServer() {
+		config, used = workersReach(record, config)
+	}
 	ok := r.readyz(ctx, record, config)
+	if address := used(); address != "" && len(r.Parts) > 0 {
+		r.Parts[len(r.Parts)-1].Text += ", at " + address
+	}
 	if record.HasServer() && record.Role != "apiserver" {
 		for _, name := range []string{"controllers", "scheduler"} {
 			if ok {
@@ -60,6 +67,11 @@ func (r *Report) lookAtAPI(ctx context.Context, record *clusters.Record) {
 	if config.Insecure {
 		r.part("node", Unknown, "only root may look ("+record.Kubeconfig()+"): try sudo")
 		return
+	}
+	if record.HasServer() && !ok {
+		if other := r.otherServer(record, config); other != nil {
+			config, ok = other, true
+		}
 	}
 	c, err := client.Remote(config)
 	if err != nil {
@@ -87,7 +99,8 @@ func access(record *clusters.Record) (*rest.Config, error) {
 		return clientcmd.BuildConfigFromFlags("", record.Kubeconfig())
 	}
 	pki := filepath.Join(record.DataDir, "pki")
-	if record.Join == "" {
+	server, _, _ := strings.Cut(record.Join, ",")
+	if server == "" {
 		return nil, errors.New("it is elsewhere, and not known to this data folder")
 	}
 	// Certificate and key are in one file.
@@ -97,9 +110,9 @@ func access(record *clusters.Record) (*rest.Config, error) {
 		cert, key = filepath.Join(pki, "node.crt"), filepath.Join(pki, "node.key")
 	}
 	if !readable(key) {
-		return &rest.Config{Host: record.Join, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, nil
+		return &rest.Config{Host: server, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, nil
 	}
-	return &rest.Config{Host: record.Join, TLSClientConfig: rest.TLSClientConfig{
+	return &rest.Config{Host: server, TLSClientConfig: rest.TLSClientConfig{
 		CAFile: filepath.Join(pki, "ca.crt"), CertFile: cert, KeyFile: key,
 	}}, nil
 }
