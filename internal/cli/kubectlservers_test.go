@@ -32,7 +32,8 @@ func twoServers(t *testing.T) (e *explainer, own, other *httptest.Server, seen *
 		return s
 	}
 	own, other = serve(0), serve(1)
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate().Raw}) // of both
+	// Both servers have the same certificate.
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate().Raw})
 	r := stopped(t, func(r *clusters.Record) { r.Listen = own.Listener.Addr().String() })
 	if err := os.MkdirAll(filepath.Join(r.DataDir, "pki"), 0o700); err != nil {
 		t.Fatal(err)

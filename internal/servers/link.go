@@ -23,12 +23,11 @@ const (
 	handshakeTimeout = 10 * time.Second
 )
 
-// The names that the certificates of API servers have. Nodes' certificates of the same CA may have
-// them too, since a node chooses its name; those are recognized by their group.
-const (
-	serverName = "kubernetes.default.svc"
-	nodesGroup = "system:nodes"
-)
+// Name is a name in the certificate of every API server. A node's certificate of the same CA may
+// have it too, since a node chooses its name; it is recognized by its group.
+const Name = "kubernetes.default.svc"
+
+const nodesGroup = "system:nodes"
 
 // link has the connections to one server that use one client certificate.
 type link struct {
@@ -265,10 +264,10 @@ func secure(address string, roots *x509.CertPool, certificate func() *tls.Certif
 		host = address
 	}
 	c := &tls.Config{
-		MinVersion: tls.VersionTLS12, ServerName: serverName,
+		MinVersion: tls.VersionTLS12, ServerName: Name,
 		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies, since two names are valid
 		VerifyConnection: func(state tls.ConnectionState) error {
-			return verify(state.PeerCertificates, roots, serverName, host)
+			return verify(state.PeerCertificates, roots, Name, host)
 		},
 	}
 	if certificate != nil {
