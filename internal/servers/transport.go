@@ -37,7 +37,7 @@ type timing struct {
 
 var usual = timing{
 	pingAfter: 2 * time.Second, pingWait: 3 * time.Second,
-	patience: 2 * time.Second, probe: ProbeTimeout,
+	patience: time.Second, probe: ProbeTimeout,
 	connect: 2 * time.Second, longestConnect: 16 * time.Second,
 	grace: 5 * time.Second, look: 20 * time.Second,
 }
@@ -239,7 +239,7 @@ func (t *Transport) judge(address string) bool {
 		return false
 	}
 	t.pool.Move(address, next, why)
-	t.retire(address, &leftError{address, why})
+	t.abandon(address, &leftError{address, why})
 	return true
 }
 
@@ -287,6 +287,9 @@ func Ready(by http.RoundTripper, address string, timeout time.Duration) error {
 		return err
 	}
 	response, err := by.RoundTrip(request)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("/readyz has no answer within %s", timeout)
+	}
 	if err != nil {
 		return err
 	}
@@ -297,20 +300,17 @@ func Ready(by http.RoundTripper, address string, timeout time.Duration) error {
 	return nil
 }
 
-// retire sends requests without an answer elsewhere, and closes the connections after grace, so
-// that readers of watches open them on the new server.
-func (t *Transport) retire(address string, why error) {
+// abandon sends requests without an answer elsewhere and closes the connections. Readers of watches
+// open them on the new server; until then, they would show nothing new.
+func (t *Transport) abandon(address string, why error) {
 	t.mu.Lock()
 	l := t.links[address]
 	delete(t.links, address)
 	t.mu.Unlock()
-	if l == nil {
-		return
-	}
-	if why != nil {
+	if l != nil {
 		l.leave(why)
+		l.close()
 	}
-	time.AfterFunc(t.timing.grace, l.close)
 }
 
 // Rotate opens new connections from now on, for a new client certificate. Earlier ones are closed
