@@ -61,6 +61,11 @@ func (s *Server) checks(kind string) []zpages.Check {
 	fine := func(context.Context) error { return nil }
 	etcd := func(name, group string, at *registry.Place) zpages.Check {
 		return zpages.Check{Name: name, Group: group, Run: func(ctx context.Context) error {
+			if s.cfg.StoreHealth != nil && at == s.shared.Home {
+				if err := s.cfg.StoreHealth(); err != nil {
+					return err
+				}
+			}
 			_, err := at.Store.Revision(ctx)
 			return err
 		}}

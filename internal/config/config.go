@@ -98,6 +98,9 @@ type Config struct {
 	StoreOverrides []string
 	// StorePrefix is the key in the store below which all objects are. Default /registry.
 	StorePrefix string
+	// StoreQuota is the most bytes that the data may use in the embedded store, as a quantity
+	// between 32Mi and 64Gi. Default 8Gi.
+	StoreQuota string
 	// NodeMonitorGrace is how long a node may be silent before it is not ready and its pods are
 	// replaced. Default 40s.
 	NodeMonitorGrace metav1.Duration
@@ -186,6 +189,7 @@ func Default() Config {
 		NodePortRange:      "30000-32767",
 		LoadBalancerPool:   []string{PoolNodes},
 		StorePrefix:        "/registry",
+		StoreQuota:         "8Gi",
 		NodeMonitorGrace:   metav1.Duration{Duration: 40 * time.Second},
 		LegacyTokenPeriod:  metav1.Duration{Duration: 365 * 24 * time.Hour},
 		CompactionInterval: metav1.Duration{Duration: 5 * time.Minute},
@@ -327,6 +331,7 @@ func (c *Config) Validate() error {
 		bad("max-pods", fmt.Sprint(c.MaxPods), "1 or more")
 	}
 	c.validateDisk(bad)
+	c.validateStoreQuota(bad)
 	c.validateLocalStorage(bad)
 	switch c.LogLevel {
 	case "debug", "info", "warn", "error":

@@ -179,6 +179,7 @@ func (c *Config) addStore(f *pflag.FlagSet) {
 	f.StringVar(&c.StoreKey, "store-key", c.StoreKey, "key `FILE` of that certificate, PEM")
 	f.StringVar(&c.StorePrefix, "etcd-prefix", c.StorePrefix, "`KEY` that is the prefix of all objects in the store\nSeveral clusters can share one outside etcd. None of their prefixes may be below another one's.")
 	f.StringSliceVar(&c.StoreOverrides, "etcd-servers-overrides", c.StoreOverrides, "built-in kinds with an etcd of their own: `GROUP/RESOURCE#URL`;URL\nFor example, /events#http://etcd6:2379. The certificates are those of --store, which must be set.")
+	f.StringVar(&c.StoreQuota, "store-quota", c.StoreQuota, "`SIZE` that the data may have in the embedded store, such as 8Gi\nAt the quota the server refuses what would make the data grow. Deletions, heartbeats and updates that do not grow go on, and deleted objects make room again.")
 	f.DurationVar(&c.CompactionInterval.Duration, "compaction-interval", c.CompactionInterval.Duration, "time between compactions of old revisions; 0 turns compaction off")
 }
 

@@ -53,6 +53,7 @@ import (
 	"github.com/knarr-project/knarr/internal/reload"
 	"github.com/knarr-project/knarr/internal/scheduler"
 	"github.com/knarr-project/knarr/internal/store"
+	"github.com/knarr-project/knarr/internal/store/etcd"
 	"github.com/knarr-project/knarr/internal/trace"
 )
 
@@ -112,8 +113,11 @@ type Server struct {
 
 	raw    store.Store // the engine, without other prefixes and encryption
 	db     store.Store
-	alone  func() bool         // no other server uses db now
-	places []registry.Override // stores of kinds that are not in the main store
+	engine *etcd.Engine // below db; nil if the store is outside
+	// slowDisk holds the last report that waits for its event.
+	slowDisk chan etcd.SlowDisk
+	alone    func() bool         // no other server uses db now
+	places   []registry.Override // stores of kinds that are not in the main store
 	// members are those of the embedded store; nil for an outside one. engineDone is closed when
 	// the embedded store has stopped.
 	members    membership
@@ -190,6 +194,8 @@ func (s *Server) StartStore(ctx context.Context) (func() error, error) {
 		select {
 		case <-ctx.Done(): // then no more requests arrive
 			s.handOver()
+		case <-s.failed():
+			return errors.Join(s.whyFailed(ctx), s.closeStores())
 		case <-s.engineDone:
 			return errors.Join(s.whyStopped(), s.closeStores())
 		}
@@ -294,7 +300,8 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		Settings:     s.settings,
 		PolicyStored: s.policyStored,
 		Components:   s.components(),
-		Collectors:   slices.Concat(s.controllers.Collectors(), s.scheduling.Collectors(), s.calls.Collectors(), s.egress.Collectors()),
+		Collectors:   slices.Concat(s.controllers.Collectors(), s.scheduling.Collectors(), s.calls.Collectors(), s.egress.Collectors(), s.storeMetrics()),
+		StoreHealth:  s.storeHealth(),
 		Logger:       s.log.With("component", "apiserver"),
 		Clock:        s.clock.Now,
 
@@ -516,6 +523,7 @@ func (s *Server) serve(ctx context.Context, listener net.Listener, secure *tls.C
 				s.outside.Close()
 				return err
 			},
+			s.reportSlowDisks,
 			process.Part(func(ctx context.Context) { s.bootstrapPolicy(ctx, policy) }),
 			process.Part(s.followKeys))
 	}()

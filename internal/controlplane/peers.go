@@ -77,7 +77,7 @@ func (s *Server) openEmbedded(ctx context.Context) (*etcd.Engine, error) {
 			return nil, err
 		}
 	}
-	engine, err := etcd.Open(ctx, etcd.Options{DataDir: dir, UnsafeNoSync: s.unsynced, Peers: peers, Log: s.log.With("component", "store")})
+	engine, err := etcd.Open(ctx, s.watched(etcd.Options{DataDir: dir, UnsafeNoSync: s.unsynced, Peers: peers, Log: s.log.With("component", "store")}))
 	if err != nil {
 		return nil, err
 	}
@@ -214,5 +214,8 @@ func (s *Server) handOver() {
 
 // whyStopped explains why the embedded store has ended while the process runs.
 func (s *Server) whyStopped() error {
+	if err := s.engine.Failure(); err != nil {
+		return fmt.Errorf("the store has failed: %w", err)
+	}
 	return fmt.Errorf("the store has stopped; if %w (`knarr member ls` on another server), remove its data here with `knarr purge`", etcd.ErrRemoved)
 }

@@ -33,7 +33,7 @@ func (s *Server) openStores(ctx context.Context) error {
 	} else {
 		var engine *etcd.Engine
 		if engine, err = s.openEmbedded(ctx); err == nil {
-			s.db, s.members, s.engineDone = engine, engine, engine.Done()
+			s.db, s.engine, s.members, s.engineDone = engine, engine, engine, engine.Done()
 		}
 	}
 	if err != nil {

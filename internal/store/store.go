@@ -30,12 +30,20 @@ var (
 	// ErrTooLarge means that the transaction exceeds the engine's limit (1.5 MiB, as upstream's
 	// etcd).
 	ErrTooLarge = errors.New("etcdserver: request is too large")
-	// ErrNoSpace means that the engine's quota is used up. It accepts only deletions and
-	// compactions.
-	ErrNoSpace = errors.New("store is out of space")
+	// ErrNoSpace means that the engine's quota or its disk is used up. At the quota it accepts
+	// what does not grow. The text is etcd's.
+	ErrNoSpace = errors.New("etcdserver: mvcc: database space exceeded")
 	// ErrLeaseNotFound means that the lease has expired, was revoked, or never existed.
 	ErrLeaseNotFound = errors.New("lease not found")
 )
+
+// NoSpaceError is ErrNoSpace with the figures and the remedy.
+type NoSpaceError struct{ Reason string }
+
+func (e *NoSpaceError) Error() string { return e.Reason }
+
+// Unwrap makes it an ErrNoSpace.
+func (e *NoSpaceError) Unwrap() error { return ErrNoSpace }
 
 // KeyValue is one key at one revision.
 type KeyValue struct {

@@ -108,7 +108,12 @@ func IsStatus(err error) bool {
 
 // StoreError translates an error of the store into an answer for clients.
 func StoreError(err error) error {
+	var full *store.NoSpaceError
 	switch {
+	case errors.As(err, &full):
+		return InternalServerError(full) // begins with upstream's text, without the key
+	case errors.Is(err, store.ErrNoSpace):
+		return InternalServerError(store.ErrNoSpace)
 	case errors.Is(err, store.ErrUnavailable):
 		return TryAgain(err)
 	// ErrFuture: the deadline passed, too

@@ -125,6 +125,8 @@ var contractErrors = []struct{ etcd, contract error }{
 	{rpctypes.ErrRequestTooLarge, store.ErrTooLarge},
 	{etcderrors.ErrNoSpace, store.ErrNoSpace},
 	{rpctypes.ErrNoSpace, store.ErrNoSpace},
+	{etcderrors.ErrCorrupt, store.ErrUnavailable},
+	{rpctypes.ErrCorrupt, store.ErrUnavailable},
 	{etcderrors.ErrStopped, store.ErrUnavailable},
 	{etcderrors.ErrTimeout, store.ErrUnavailable},
 	{etcderrors.ErrTimeoutDueToLeaderFail, store.ErrUnavailable},

@@ -154,7 +154,14 @@ func (e *Engine) Range(ctx context.Context, prefix string, opts store.RangeOptio
 
 // Commit applies ops at one revision if all conditions hold.
 func (e *Engine) Commit(ctx context.Context, conditions []store.Condition, ops ...store.Op) (store.TxnResult, error) {
+	taken, err := e.admit(ctx, ops)
+	if err != nil {
+		return store.TxnResult{}, fmt.Errorf("commit %s: %w", describe(conditions, ops), err)
+	}
 	resp, err := e.server.Txn(ctx, txnRequest(conditions, ops))
+	if err != nil || !resp.Succeeded {
+		e.space.refund(taken)
+	}
 	if err != nil {
 		return store.TxnResult{}, fmt.Errorf("commit %s: %w", describe(conditions, ops), translate(ctx, err))
 	}
@@ -177,6 +184,9 @@ func (e *Engine) Compact(ctx context.Context, revision int64) error {
 
 // Grant creates a lease of at least one second.
 func (e *Engine) Grant(ctx context.Context, ttl time.Duration) (store.LeaseID, error) {
+	if err := e.admitLease(); err != nil {
+		return 0, fmt.Errorf("grant a lease of %s: %w", ttl, err)
+	}
 	resp, err := e.server.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: wholeSeconds(ttl)})
 	if err != nil {
 		return 0, fmt.Errorf("grant a lease of %s: %w", ttl, translate(ctx, err))
@@ -211,15 +221,18 @@ func (e *Engine) Size(context.Context) (int64, error) {
 }
 
 // Defragment returns the space of compacted revisions to the file system. It blocks writes
-// meanwhile.
+// meanwhile, and waits for snapshots that are being taken.
 func (e *Engine) Defragment(context.Context) error {
 	done, err := e.read()
 	if err != nil {
 		return fmt.Errorf("defragment: %w", err)
 	}
 	defer done()
+	e.copying.Lock()
+	defer e.copying.Unlock()
 	e.mapping.Lock()
 	defer e.mapping.Unlock()
+	defer e.space.replaced()
 	if err := e.server.Backend().Defrag(); err != nil {
 		return fmt.Errorf("defragment: %w", err)
 	}

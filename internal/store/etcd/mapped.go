@@ -26,9 +26,9 @@ func (e *Engine) forgetPages() {
 		return
 	}
 	defer done()
-	// The mapping has room for the quota and a tenth. While the file fits into it, only Close and
+	// The mapping has room for etcd's quota and a tenth. While the file fits into it, only Close and
 	// Defragment remove the mapping.
-	if e.server.Backend().Size() > quota || !e.mapping.TryLock() {
+	if e.server.Backend().Size() > e.space.hard || !e.mapping.TryLock() {
 		return
 	}
 	defer e.mapping.Unlock()

@@ -22,7 +22,6 @@ import (
 	"go.etcd.io/etcd/server/v3/config"
 	"go.etcd.io/etcd/server/v3/etcdserver"
 	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
-	"go.etcd.io/etcd/server/v3/features"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -34,9 +33,6 @@ const (
 	memberName = "knarr"
 	// memberURL is the address of an only member, which has no listener.
 	memberURL = "http://127.0.0.1:2380"
-
-	// quota is etcd's backend quota, the largest size of the database in bytes.
-	quota = 8 << 30
 
 	// maxRequestBytes is upstream's limit, so that the data can be moved back to upstream's etcd.
 	maxRequestBytes = 1536 * 1024
@@ -78,6 +74,12 @@ type Options struct {
 	Peers *PeerOptions
 	// Log receives etcd's warnings and errors; nil is slog.Default().
 	Log *slog.Logger
+	// Quota is the most bytes that the data may use; 0 is DefaultQuota.
+	Quota int64
+	// Vital are prefixes of small keys that are written at the quota too, such as heartbeats'.
+	Vital []string
+	// OnSlowDisk is called when writes have waited long for the disk. May be nil.
+	OnSlowDisk func(SlowDisk)
 }
 
 // Engine is the embedded engine.
@@ -94,6 +96,13 @@ type Engine struct {
 	changing sync.Mutex   // held while the list of members changes
 	listener net.Listener // for other members; nil until there are any, guarded by changing
 	serving  sync.WaitGroup
+
+	failure *failure
+	space   *space
+	keeper  *keeper
+
+	slowLooks atomic.Int64 // the keeper's looks that found a slow disk
+	copying   sync.RWMutex // held for reading while a snapshot is taken, for writing while the file is replaced
 
 	// observed is the newest revision that any caller has been told of.
 	observed atomic.Int64
@@ -118,19 +127,20 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 	if opts.DataDir == "" {
 		return nil, errors.New("open store: no data folder given")
 	}
-	cfg, err := serverConfig(opts)
+	failed := newFailure()
+	cfg, err := serverConfig(opts, failed)
 	if err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", opts.DataDir, err)
 	}
 	setWALSegment()
-	e, err := start(ctx, cfg, opts)
+	e, err := start(ctx, cfg, opts, failed)
 	if err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", opts.DataDir, err)
 	}
 	return e, nil
 }
 
-func start(ctx context.Context, cfg config.ServerConfig, opts Options) (*Engine, error) {
+func start(ctx context.Context, cfg config.ServerConfig, opts Options, failed *failure) (*Engine, error) {
 	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 		return nil, err
 	}
@@ -152,11 +162,12 @@ func start(ctx context.Context, cfg config.ServerConfig, opts Options) (*Engine,
 			return nil, err
 		}
 	}
-	server, err := etcdserver.NewServer(cfg)
+	space := limits(opts, &cfg)
+	server, err := newServer(cfg, failed)
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{server: server, dir: cfg.DataDir, path: cfg.BackendPath(), peers: opts.Peers, log: opts.Log}
+	e := &Engine{server: server, dir: cfg.DataDir, path: cfg.BackendPath(), peers: opts.Peers, log: opts.Log, failure: failed, space: space}
 	if e.log == nil {
 		e.log = slog.Default()
 	}
@@ -165,6 +176,7 @@ func start(ctx context.Context, cfg config.ServerConfig, opts Options) (*Engine,
 	}
 	e.observe(server.KV().Rev())
 	e.forgetPages() // etcd has made the kernel read the whole file
+	e.keeper = startKeeper(e, opts)
 	return e, nil
 }
 
@@ -243,7 +255,7 @@ func barrier(ctx context.Context, server *etcdserver.EtcdServer) error {
 	for {
 		_, err := server.Txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{never}, Success: []*pb.RequestOp{put}})
 		switch {
-		case err == nil:
+		case err == nil, alarmed(err):
 			return nil
 		case errors.Is(err, etcderrors.ErrTooManyRequests), errors.Is(err, etcderrors.ErrLeaderChanged), errors.Is(err, raft.ErrProposalDropped):
 			// The server is about to apply the log, or has just become the leader.
@@ -258,7 +270,7 @@ func barrier(ctx context.Context, server *etcdserver.EtcdServer) error {
 	}
 }
 
-func serverConfig(opts Options) (config.ServerConfig, error) {
+func serverConfig(opts Options, failed *failure) (config.ServerConfig, error) {
 	dir, err := filepath.Abs(opts.DataDir)
 	if err != nil {
 		return config.ServerConfig{}, err
@@ -275,7 +287,11 @@ func serverConfig(opts Options) (config.ServerConfig, error) {
 	if opts.Peers != nil {
 		name, info = opts.Peers.Name, opts.Peers.tls()
 	}
-	lg := zapToSlog(opts.Log)
+	lg := failed.watch(zapToSlog(opts.Log))
+	gate, err := compareMembers(lg)
+	if err != nil {
+		return config.ServerConfig{}, err
+	}
 	return config.ServerConfig{
 		Name:                name,
 		DataDir:             dir,
@@ -301,7 +317,6 @@ func serverConfig(opts Options) (config.ServerConfig, error) {
 		MaxSnapFiles:           2,
 		MaxWALFiles:            2,
 
-		QuotaBackendBytes:    quota,
 		BackendFreelistType:  bolt.FreelistMapType,
 		BackendBatchInterval: batchInterval,
 		BackendBatchLimit:    2000,
@@ -318,7 +333,8 @@ func serverConfig(opts Options) (config.ServerConfig, error) {
 		WarningUnaryRequestDuration: time.Second,
 		V2Deprecation:               config.V2DeprDefault,
 		Logger:                      lg,
-		ServerFeatureGate:           features.NewDefaultServerFeatureGate(memberName, lg),
+		ServerFeatureGate:           gate,
+		CompactHashCheckTime:        time.Minute,
 		Metrics:                     "basic",
 	}, nil
 }
@@ -356,6 +372,10 @@ func describeMembers(all []Member) string {
 
 // Close stops the engine. All acknowledged writes are on disk.
 func (e *Engine) Close() error {
+	if err := e.failure.cause(); err != nil {
+		return nil // parts of etcd wait for ever; the cause was returned to callers
+	}
+	e.keeper.close()
 	e.mu.Lock()
 	was := e.closed
 	e.closed = true
@@ -378,6 +398,9 @@ func (e *Engine) Done() <-chan struct{} { return e.server.StopNotify() }
 
 // read guards an access to the backend. If err is nil, the caller must call done.
 func (e *Engine) read() (done func(), err error) {
+	if err := e.failure.refusal(); err != nil {
+		return nil, err
+	}
 	e.mu.RLock()
 	if e.closed {
 		e.mu.RUnlock()

@@ -36,6 +36,8 @@ func (e *Engine) Snapshot(_ context.Context, w io.Writer) error {
 		return fmt.Errorf("take a snapshot: %w", err)
 	}
 	defer done()
+	e.copying.RLock()
+	defer e.copying.RUnlock()
 	s := e.server.Backend().Snapshot()
 	defer s.Close()
 	sum := sha256.New()

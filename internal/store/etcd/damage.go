@@ -1,0 +1,108 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime/debug"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+	"go.etcd.io/etcd/pkg/v3/featuregate"
+	"go.etcd.io/etcd/server/v3/config"
+	"go.etcd.io/etcd/server/v3/etcdserver"
+	"go.etcd.io/etcd/server/v3/features"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+)
+
+// newServer creates etcd's server from the data folder. Damaged files become an error that names
+// them and the way back. etcd itself logs a fatal message, or panics while it reads a page.
+func newServer(cfg config.ServerConfig, failed *failure) (*etcdserver.EtcdServer, error) {
+	if err := checkMark(cfg.DataDir); err != nil {
+		return nil, err
+	}
+	if err := checkDatabase(cfg.BackendPath()); err != nil {
+		return nil, damaged(cfg, err)
+	}
+	type result struct {
+		server *etcdserver.EtcdServer
+		err    error
+	}
+	made := make(chan result, 1)
+	go func() {
+		var r result
+		defer func() {
+			if v := recover(); v != nil {
+				r = result{err: damaged(cfg, fmt.Errorf("%v", v))}
+			}
+			made <- r
+		}()
+		// A page beyond the end of the file is a fault of memory.
+		debug.SetPanicOnFault(true)
+		r.server, r.err = etcdserver.NewServer(cfg)
+		if r.err == nil && len(r.server.Cluster().Members()) > 1 {
+			// A comparison with the members that answer. It reads all of the data.
+			if err := r.server.CorruptionChecker().InitialCheck(); err != nil {
+				r.server.Cleanup()
+				r = result{err: damaged(cfg, err)}
+			}
+		}
+	}()
+	select {
+	case r := <-made:
+		return r.server, r.err
+	case <-failed.done:
+		return nil, damaged(cfg, failed.cause())
+	}
+}
+
+func damaged(cfg config.ServerConfig, cause error) error {
+	for _, other := range []error{fs.ErrPermission, unix.ENOSPC, unix.EROFS, unix.EMFILE, unix.ENOMEM, bolterrors.ErrTimeout} {
+		if errors.Is(cause, other) {
+			return cause
+		}
+	}
+	return fmt.Errorf("%w: %s (database %s, log %s): %w; %s", ErrCorrupt, cfg.DataDir, cfg.BackendPath(), cfg.WALDir(), cause, rebuild(cfg.DataDir))
+}
+
+// checkDatabase checks the database's header and length. A missing file is fine.
+func checkDatabase(path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return fmt.Errorf("another process uses %s: %w", path, err)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	defer db.Close()
+	return db.View(func(tx *bolt.Tx) error {
+		if tx.Size() > info.Size() {
+			return fmt.Errorf("%s is cut off: it has %d bytes of %d", path, info.Size(), tx.Size())
+		}
+		return nil
+	})
+}
+
+// compareMembers turns on etcd's comparison of hashes between members. Each member computes a hash
+// at every compaction anyway, and the leader collects those hashes.
+//
+// etcd's periodic check of all data stays off. It takes the leader's data for right, so it may blame
+// a sound follower; and it reads everything.
+func compareMembers(lg *zap.Logger) (featuregate.FeatureGate, error) {
+	gate := features.NewDefaultServerFeatureGate(memberName, lg)
+	mutable, ok := gate.(featuregate.MutableFeatureGate)
+	if !ok {
+		return gate, nil
+	}
+	return gate, mutable.SetFromMap(map[string]bool{string(features.CompactHashCheck): true})
+}
