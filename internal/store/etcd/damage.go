@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -14,6 +15,7 @@ import (
 	"go.etcd.io/etcd/server/v3/config"
 	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/features"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 )
@@ -31,7 +33,7 @@ func newServer(cfg config.ServerConfig, failed *failure) (*etcdserver.EtcdServer
 		server *etcdserver.EtcdServer
 		err    error
 	}
-	made := make(chan result, 1)
+	made, existing := make(chan result, 1), wal.Exist(cfg.WALDir())
 	go func() {
 		var r result
 		defer func() {
@@ -43,6 +45,9 @@ func newServer(cfg config.ServerConfig, failed *failure) (*etcdserver.EtcdServer
 		// A page beyond the end of the file is a fault of memory.
 		debug.SetPanicOnFault(true)
 		r.server, r.err = etcdserver.NewServer(cfg)
+		if r.err != nil && existing {
+			r.err = damaged(cfg, r.err)
+		}
 		if r.err == nil && len(r.server.Cluster().Members()) > 1 {
 			// A comparison with the members that answer. It reads all of the data.
 			if err := r.server.CorruptionChecker().InitialCheck(); err != nil {
@@ -65,11 +70,16 @@ func damaged(cfg config.ServerConfig, cause error) error {
 			return cause
 		}
 	}
-	return fmt.Errorf("%w: %s (database %s, log %s): %w; %s", ErrCorrupt, cfg.DataDir, cfg.BackendPath(), cfg.WALDir(), cause, rebuild(cfg.DataDir))
+	if !strings.Contains(cause.Error(), cfg.BackendPath()) {
+		cause = fmt.Errorf("database %s, log %s: %w", cfg.BackendPath(), cfg.WALDir(), cause)
+	}
+	return fmt.Errorf("%w: %w; %s", ErrCorrupt, cause, rebuild(cfg.DataDir))
 }
 
-// checkDatabase checks the database's header and length. A missing file is fine.
-func checkDatabase(path string) error {
+// checkDatabase reads the database's header and all of its pages' headers, as etcd does to find
+// the free pages. etcd does it in a goroutine of its own, where a broken page ends the process. A
+// missing file is fine.
+func checkDatabase(path string) (err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -77,7 +87,33 @@ func checkDatabase(path string) error {
 	if err != nil {
 		return err
 	}
-	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	if info.Size() == 0 {
+		return fmt.Errorf("%s is empty", path)
+	}
+	// A page beyond the end of the file is a fault of memory.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%s: %v", path, v)
+		}
+	}()
+	header := bolt.Options{ReadOnly: true, Timeout: time.Second}
+	err = inDatabase(path, header, func(tx *bolt.Tx) error {
+		if tx.Size() > info.Size() {
+			return fmt.Errorf("%s is cut off: it has %d bytes of %d", path, info.Size(), tx.Size())
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	pages := header
+	pages.PreLoadFreelist = true
+	return inDatabase(path, pages, func(*bolt.Tx) error { return nil })
+}
+
+func inDatabase(path string, opts bolt.Options, look func(tx *bolt.Tx) error) error {
+	db, err := bolt.Open(path, 0o600, &opts)
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return fmt.Errorf("another process uses %s: %w", path, err)
 	}
@@ -85,12 +121,7 @@ func checkDatabase(path string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	defer db.Close()
-	return db.View(func(tx *bolt.Tx) error {
-		if tx.Size() > info.Size() {
-			return fmt.Errorf("%s is cut off: it has %d bytes of %d", path, info.Size(), tx.Size())
-		}
-		return nil
-	})
+	return db.View(look)
 }
 
 // compareMembers turns on etcd's comparison of hashes between members. Each member computes a hash

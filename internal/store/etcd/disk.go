@@ -129,6 +129,7 @@ func DeviceOf(dir string) Device {
 // longest path above dir.
 func findDevice(mountinfo, number, dir string) (best Device) {
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	var bestAbove bool
 	for line := range strings.Lines(mountinfo) {
 		before, after, ok := strings.Cut(line, " - ")
 		fields, rest := strings.Fields(before), strings.Fields(after)
@@ -137,8 +138,8 @@ func findDevice(mountinfo, number, dir string) (best Device) {
 		}
 		d := Device{Name: unescape.Replace(rest[1]), MountPoint: unescape.Replace(fields[4]), FileSystem: rest[0]}
 		above := d.MountPoint == "/" || d.MountPoint == dir || strings.HasPrefix(dir, d.MountPoint+"/")
-		if best.Name == "" || above && len(d.MountPoint) >= len(best.MountPoint) {
-			best = d
+		if best.Name == "" || above && (!bestAbove || len(d.MountPoint) >= len(best.MountPoint)) {
+			best, bestAbove = d, above
 		}
 	}
 	return best

@@ -62,6 +62,8 @@ var expected = []string{
 	"quota exceeds the maximum value",
 	// etcd tries to remove segments of its log that it still needs.
 	"failed to lock file",
+	// Open returns the error.
+	"bootstrap failed",
 }
 
 func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {

@@ -1,6 +1,8 @@
 package etcd
 
 import (
+	"context"
+
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
@@ -48,7 +50,7 @@ func (e *Engine) Collect(metrics chan<- prometheus.Metric) {
 	count(refused, e.space.refusedQuota.Load(), "quota")
 	count(refused, e.space.refusedDisk.Load(), "disk")
 	count(slowLooks, e.slowLooks.Load())
-	if used, err := e.Size(nil); err == nil { //nolint:staticcheck // it reads a number
+	if used, err := e.Size(context.Background()); err == nil {
 		gauge(usedBytes, float64(used))
 	}
 	sound := 1.0
