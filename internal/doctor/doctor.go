@@ -6,7 +6,7 @@
 // role from starting.
 //
 // In: the configuration, /proc, /sys, and the configured folders and ports. Out: findings. A check
-// takes milliseconds and leaves the machine unchanged.
+// takes milliseconds and leaves the machine unchanged. Speed takes up to some seconds.
 package doctor
 
 import (
@@ -52,6 +52,8 @@ const (
 	Runtime
 	// Proxy makes Services reachable. It needs to write network rules.
 	Proxy
+	// Speed measures the store's disk. That takes more than milliseconds, so a start does without.
+	Speed
 )
 
 // check is one requirement of some roles.
@@ -69,6 +71,8 @@ var checks = []check{
 	{Node, func(cfg *config.Config) Finding { return machineCgroups().check(cfg.CgroupRoot) }},
 	{Runtime, func(*config.Config) Finding { return checkOverlay("/proc/filesystems") }},
 	{Server | Node, func(cfg *config.Config) Finding { return checkDataFolder(cfg.DataDir) }},
+	{Server, checkStore},
+	{Speed, checkStoreDisk},
 	{Runtime, func(cfg *config.Config) Finding { return checkPrograms(cfg.DataDir) }},
 	{Node, checkVolumeSizes},
 	{Node, func(cfg *config.Config) Finding { return checkRunFolder(cfg.RunDir) }},

@@ -177,7 +177,7 @@ func TestAServerNeedsLessThanANode(t *testing.T) {
 		}
 		return strings.Join(all, ", ")
 	}
-	if got := names(Server); got != "data folder, port 127.0.0.1:0" {
+	if got := names(Server); got != "data folder, store, port 127.0.0.1:0" {
 		t.Errorf("a server: %s", got)
 	}
 	if got := names(Proxy); got != "root, CAP_NET_ADMIN, nftables" {

@@ -62,7 +62,7 @@ func (k *keeper) corrupt(ctx context.Context, a *pb.AlarmMember) {
 	id, cluster := types.ID(a.MemberID), k.e.server.Cluster()
 	switch {
 	case id == k.e.server.MemberID():
-		err := fmt.Errorf("%w: a comparison found that the data of this member (%s) differs from the other members'; %s", ErrCorrupt, id, rebuild(k.e.space.disk.dir))
+		err := fmt.Errorf("%w: a comparison found that the data of this member (%s) differs from the other members'; %s", ErrCorrupt, id, WayBack(k.e.space.disk.dir))
 		if markErr := durable.WriteFile(filepath.Join(k.e.space.disk.dir, corruptMark), []byte(err.Error()+"\n")); markErr != nil {
 			err = errors.Join(err, markErr)
 		}
@@ -126,8 +126,8 @@ func alarmed(err error) bool {
 	return errors.Is(err, etcderrors.ErrNoSpace) || errors.Is(err, etcderrors.ErrCorrupt)
 }
 
-// rebuild tells the way back from a damaged data folder.
-func rebuild(dir string) string {
+// WayBack tells the way back from a damaged data folder.
+func WayBack(dir string) string {
 	return fmt.Sprintf("one of several servers: remove it from the cluster (knarr member rm), remove %s and join again; a server alone: restore a snapshot (knarr snapshot restore)", dir)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -73,7 +74,7 @@ func damaged(cfg config.ServerConfig, cause error) error {
 	if !strings.Contains(cause.Error(), cfg.BackendPath()) {
 		cause = fmt.Errorf("database %s, log %s: %w", cfg.BackendPath(), cfg.WALDir(), cause)
 	}
-	return fmt.Errorf("%w: %w; %s", ErrCorrupt, cause, rebuild(cfg.DataDir))
+	return fmt.Errorf("%w: %w; %s", ErrCorrupt, cause, WayBack(cfg.DataDir))
 }
 
 // checkDatabase reads the database's header and all of its pages' headers, as etcd does to find
@@ -110,6 +111,33 @@ func checkDatabase(path string) (err error) {
 	pages := header
 	pages.PreLoadFreelist = true
 	return inDatabase(path, pages, func(*bolt.Tx) error { return nil })
+}
+
+// CheckFolder checks the header of a data folder's database, unless a process uses it, and whether
+// the member was found corrupt. It returns the size of the database file, 0 if there is none.
+func CheckFolder(dir string) (size int64, err error) {
+	path := filepath.Join(dir, "member", "snap", "db")
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if err := checkMark(dir); err != nil {
+		return info.Size(), err
+	}
+	opts := bolt.Options{ReadOnly: true, Timeout: time.Millisecond}
+	err = inDatabase(path, opts, func(tx *bolt.Tx) error {
+		if tx.Size() > info.Size() {
+			return fmt.Errorf("%s is cut off: it has %d bytes of %d", path, info.Size(), tx.Size())
+		}
+		return nil
+	})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		err = nil
+	}
+	return info.Size(), err
 }
 
 func inDatabase(path string, opts bolt.Options, look func(tx *bolt.Tx) error) error {
