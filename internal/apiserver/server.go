@@ -132,8 +132,8 @@ type Config struct {
 	// ExternalEndpoints leaves the endpoints of the Service kubernetes to another program.
 	ExternalEndpoints bool
 
-	// StoreHealth is checked beside the store's answers: /livez and /readyz fail with its error. May
-	// be nil.
+	// StoreHealth is checked beside the store's answers: /livez and /readyz fail with its error.
+	// May be nil.
 	StoreHealth func() error
 	// Components are reported by componentstatuses, beside the store.
 	Components []Component

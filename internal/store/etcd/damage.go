@@ -155,8 +155,8 @@ func inDatabase(path string, opts bolt.Options, look func(tx *bolt.Tx) error) er
 // compareMembers turns on etcd's comparison of hashes between members. Each member computes a hash
 // at every compaction anyway, and the leader collects those hashes.
 //
-// etcd's periodic check of all data stays off. It takes the leader's data for right, so it may blame
-// a sound follower; and it reads everything.
+// etcd's periodic check of all data stays off. It takes the leader's data for right, so it may
+// blame a sound follower; and it reads everything.
 func compareMembers(lg *zap.Logger) (featuregate.FeatureGate, error) {
 	gate := features.NewDefaultServerFeatureGate(memberName, lg)
 	mutable, ok := gate.(featuregate.MutableFeatureGate)

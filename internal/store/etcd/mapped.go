@@ -26,8 +26,8 @@ func (e *Engine) forgetPages() {
 		return
 	}
 	defer done()
-	// The mapping has room for etcd's quota and a tenth. While the file fits into it, only Close and
-	// Defragment remove the mapping.
+	// The mapping has room for etcd's quota and a tenth. While the file fits into it, only Close
+	// and Defragment remove the mapping.
 	if e.server.Backend().Size() > e.space.hard || !e.mapping.TryLock() {
 		return
 	}

@@ -102,7 +102,9 @@ type Engine struct {
 	keeper  *keeper
 
 	slowLooks atomic.Int64 // the keeper's looks that found a slow disk
-	copying   sync.RWMutex // held for reading while a snapshot is taken, for writing while the file is replaced
+	// copying is held for reading while a snapshot is taken, for writing while the database file is
+	// replaced.
+	copying sync.RWMutex
 
 	// observed is the newest revision that any caller has been told of.
 	observed atomic.Int64
