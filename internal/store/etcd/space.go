@@ -7,9 +7,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.etcd.io/etcd/server/v3/config"
-	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
 	"github.com/knarr-project/knarr/internal/store"
 )
@@ -26,6 +26,8 @@ const (
 	// slack is the number of bytes by which an update at the quota may enlarge a value: a
 	// finalizer, a deletionTimestamp, a condition.
 	slack = 4 << 10
+	// reserveWait is how long an update waits for a compaction if the reserve is used up.
+	reserveWait = 15 * time.Second
 )
 
 // space decides about writes by the space they need. etcd has a quota of its own, on the size of
@@ -34,7 +36,7 @@ const (
 // frees space, and etcd's is set so high that it is not reached.
 //
 //	0 ........ quota ............ quota + reserve ............ hard
-//	everything | nothing that grows | vital keys, deletions   | etcd's alarm
+//	everything | nothing that grows | updates wait            | etcd's alarm
 type space struct {
 	quota, reserve, hard int64
 	vital                []string // prefixes of keys that are always written
@@ -160,34 +162,52 @@ func (s *space) used(e *Engine) int64 {
 	return be.SizeInUse() + s.pending
 }
 
-// judge refuses a transaction that makes the data grow beyond the quota.
+// judge refuses a transaction that makes the data grow beyond the quota. If the reserve is used up,
+// other updates wait for a compaction.
 func (e *Engine) judge(ctx context.Context, ops []store.Op, used int64) error {
-	s := e.space
-	done, err := e.read()
-	if err != nil {
-		return err
-	}
-	defer done()
+	s, reserved := e.space, false
 	for i := range ops {
 		op := &ops[i]
 		if op.Delete || s.isVital(op.Key) && used < s.hard-s.reserve/2 {
 			continue
 		}
-		if used > s.quota+s.reserve {
-			return s.full(used, "the reserve for deletions is used up until old revisions are compacted")
-		}
-		r, err := e.server.KV().Range(ctx, []byte(op.Key), nil, mvcc.RangeOptions{})
-		if err != nil {
-			return translate(ctx, err)
-		}
-		if len(r.KVs) == 0 {
+		old, _, err := e.Get(ctx, op.Key, 0)
+		switch {
+		case err != nil:
+			return err
+		case old == nil:
 			return s.full(used, "nothing can be created")
-		}
-		if len(op.Value) > len(r.KVs[0].Value)+slack {
+		case len(op.Value) > len(old.Value)+slack:
 			return s.full(used, "nothing can be made larger")
 		}
+		reserved = true
 	}
-	return nil
+	if !reserved || used <= s.quota+s.reserve {
+		return nil
+	}
+	return e.awaitReserve(ctx)
+}
+
+// awaitReserve waits until the keeper has made space in the reserve.
+func (e *Engine) awaitReserve(ctx context.Context) error {
+	poll := time.NewTicker(100 * time.Millisecond)
+	defer poll.Stop()
+	for end := time.Now().Add(reserveWait); ; {
+		select {
+		case <-poll.C:
+		case <-e.failure.done:
+			return e.failure.refusal()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		used := e.space.used(e)
+		switch {
+		case used <= e.space.quota+e.space.reserve:
+			return nil
+		case time.Now().After(end):
+			return e.space.full(used, "the reserve for deletions is used up until old revisions are compacted")
+		}
+	}
 }
 
 func (s *space) isVital(key string) bool {
