@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -176,8 +177,10 @@ func (e *Engine) addLearner(ctx context.Context, peerURL string) (Member, []Memb
 	if err := e.publishURL(ctx); err != nil {
 		return Member{}, nil, err
 	}
-	now := time.Now()
-	m := membership.NewMemberAsLearner("", urls, e.server.Cluster().ID().String(), &now)
+	// The ID is a hash of the address and of a time in whole seconds. With the real time, a server
+	// that is removed and added again within a second would have the ID of the removed member.
+	salt := time.Unix(rand.Int64N(1<<40), 0)
+	m := membership.NewMemberAsLearner("", urls, e.server.Cluster().ID().String(), &salt)
 	if _, err := e.server.AddMember(ctx, *m); err != nil {
 		return Member{}, nil, memberError(ctx, err)
 	}
