@@ -9,10 +9,14 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/client-go/util/cert"
 
 	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/config"
@@ -48,9 +52,9 @@ func joinServers(ctx context.Context, cfg *config.Config, joined *controlplane.J
 	}
 	switch {
 	case joined != nil && has:
-		if cfg.Join != "" && cfg.Join != joined.Server {
-			joined.Servers = append(joined.Servers, joined.Server)
-			joined.Server = cfg.Join
+		if urls := config.JoinURLs(cfg.Join); len(urls) > 0 && urls[0] != joined.Server {
+			joined.Servers = slices.Concat(urls[1:], []string{joined.Server}, joined.Servers)
+			joined.Server = urls[0]
 			if err := joined.Save(cfg.DataDir); err != nil {
 				return err
 			}
@@ -100,8 +104,14 @@ func comeBack(ctx context.Context, cfg *config.Config) (*controlplane.Joined, er
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
+	urls := config.JoinURLs(cfg.Join)
 	dialer := tls.Dialer{Config: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
-	conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(cfg.Join, "https://"))
+	var conn net.Conn
+	for _, url := range urls {
+		if conn, err = dialer.DialContext(ctx, "tcp", strings.TrimPrefix(url, "https://")); err == nil {
+			break
+		}
+	}
 	var unknown x509.UnknownAuthorityError
 	if errors.As(err, &unknown) {
 		return nil, fmt.Errorf("--join %s: the keys in %s are those of another cluster; a server that joins needs an empty data folder (`knarr purge`, or another --data-dir)", cfg.Join, cfg.Path("pki"))
@@ -112,7 +122,7 @@ func comeBack(ctx context.Context, cfg *config.Config) (*controlplane.Joined, er
 	if err := conn.Close(); err != nil {
 		return nil, err
 	}
-	joined := &controlplane.Joined{Server: cfg.Join, Opened: true}
+	joined := &controlplane.Joined{Server: urls[0], Servers: urls[1:], Opened: true}
 	return joined, joined.Save(cfg.DataDir)
 }
 
@@ -133,18 +143,19 @@ func fetchKeys(ctx context.Context, cfg *config.Config, log *slog.Logger) (*cont
 	if err != nil {
 		return nil, err
 	}
-	ca, err := pinnedCA(ctx, cfg.Join, hash)
+	urls := config.JoinURLs(cfg.Join)
+	ca, err := firstPinnedCA(ctx, urls, hash)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := askForKeys(ctx, cfg, bearer, ca)
+	answer, err := askForKeys(ctx, cfg, urls, bearer, ca)
 	if err != nil {
 		return nil, err
 	}
 	if err := fits(cfg, hash, answer); err != nil {
 		return nil, fmt.Errorf("join %s: %w", cfg.Join, err)
 	}
-	joined := &controlplane.Joined{Server: cfg.Join, Servers: answer.Servers, Settings: answer.Settings}
+	joined := &controlplane.Joined{Server: urls[0], Servers: slices.Concat(urls[1:], answer.Servers), Settings: answer.Settings}
 	if err := joined.Save(cfg.DataDir); err != nil {
 		return nil, err
 	}
@@ -156,8 +167,9 @@ func fetchKeys(ctx context.Context, cfg *config.Config, log *slog.Logger) (*cont
 	return joined, nil
 }
 
-// askForKeys sends the token to the server with the pinned CA, and returns its answer.
-func askForKeys(ctx context.Context, cfg *config.Config, bearer string, ca []byte) (answer member.JoinAnswer, err error) {
+// askForKeys sends the token to the servers, which must have a certificate of the pinned CA, until
+// one answers.
+func askForKeys(ctx context.Context, cfg *config.Config, urls []string, bearer string, ca []byte) (answer member.JoinAnswer, err error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	c := &http.Client{
@@ -168,7 +180,12 @@ func askForKeys(ctx context.Context, cfg *config.Config, bearer string, ca []byt
 	}
 	defer c.CloseIdleConnections()
 	request := member.JoinRequest{Name: cfg.NodeName, Kubernetes: version.Kubernetes}
-	err = member.Ask(ctx, c, http.MethodPost, cfg.Join+member.ServersPath, request, &answer)
+	for _, url := range urls {
+		err = member.Ask(ctx, c, http.MethodPost, url+member.ServersPath, request, &answer)
+		if status := member.StatusOf(err); err == nil || status >= 400 && status < 500 {
+			break
+		}
+	}
 	switch member.StatusOf(err) {
 	case http.StatusUnauthorized:
 		return answer, errors.New("the server does not know the token, or it has expired: make a new one on a server with `knarr token create --server`")
@@ -198,11 +215,11 @@ func (b bearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // fits refuses an answer that does not belong to the token, or settings of this machine that are
 // not the cluster's. It changes nothing on the disk.
 func fits(cfg *config.Config, hash string, answer member.JoinAnswer) error {
-	ca, err := pki.ParseAuthority(answer.Files["ca.crt"], answer.Files["ca.key"])
+	cas, err := cert.ParseCertsPEM(answer.Files["ca.crt"]) // several during a rotation
 	if err != nil {
 		return fmt.Errorf("the server's CA: %w", err)
 	}
-	if ca.Hash() != hash {
+	if !slices.ContainsFunc(cas, func(c *x509.Certificate) bool { return pki.CertificateHash(c) == hash }) {
 		return errors.New("the server's CA is not the one that the token was made for")
 	}
 	switch {
