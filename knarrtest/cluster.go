@@ -144,6 +144,7 @@ func (c *Cluster) phases() []process.Phase {
 			beside.Wait()
 			return s.StartAPI(ctx)
 		}}},
+		{{Name: "leadership", Start: s.StartLeadership}},
 		parts,
 		{{Name: "nodes", Start: c.nodes.start}},
 	}

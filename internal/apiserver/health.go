@@ -137,6 +137,9 @@ func (s *Server) checks(kind string) []zpages.Check {
 			return nil
 		}))
 	}
+	if kind != "readyz" {
+		checks = append(checks, s.cfg.Checks...)
+	}
 	if kind == "livez" && s.cfg.LivezGrace > 0 {
 		for i := range checks {
 			checks[i].Run = s.afterGrace(checks[i].Run)

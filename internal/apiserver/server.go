@@ -43,6 +43,7 @@ import (
 	"github.com/knarr-project/knarr/internal/egress"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/trace"
+	"github.com/knarr-project/knarr/internal/zpages"
 )
 
 // Config configures a Server. A zero value means upstream's default if upstream has one.
@@ -137,6 +138,8 @@ type Config struct {
 	StoreHealth func() error
 	// Components are reported by componentstatuses, beside the store.
 	Components []Component
+	// Checks are health checks of other parts of the process, on /healthz and /livez.
+	Checks []zpages.Check
 	// NoProfiling disables the pages with the process's own profiles.
 	NoProfiling bool
 	// Settings returns the process's flags for /flagz; nil disables the page.

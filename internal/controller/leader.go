@@ -176,11 +176,18 @@ func (r *election) release() {
 	ctx, cancel := context.WithTimeout(context.Background(), r.RetryPeriod)
 	defer cancel()
 	lease := r.observed.DeepCopy()
-	now, one, none := metav1.NowMicro(), int32(1), ""
-	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime, lease.Spec.AcquireTime = &none, &one, &now, &now
+	lease.Spec = released(&lease.Spec)
 	if _, err := client.Update(ctx, r.Client, lease); err != nil {
 		slog.Warn("cannot release the leader lease", "lease", r.Namespace+"/"+r.Name, "error", err)
 	}
+}
+
+// released returns the content of a lease that nobody holds.
+func released(old *coordinationv1.LeaseSpec) coordinationv1.LeaseSpec {
+	spec := *old
+	now, one, none := metav1.NowMicro(), int32(1), ""
+	spec.HolderIdentity, spec.LeaseDurationSeconds, spec.RenewTime, spec.AcquireTime = &none, &one, &now, &now
+	return spec
 }
 
 func sameRecord(a, b *coordinationv1.LeaseSpec) bool {

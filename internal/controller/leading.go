@@ -49,13 +49,21 @@ func (l *Leading) Healthy(context.Context) error {
 }
 
 // Describe implements prometheus.Collector.
-func (l *Leading) Describe(ch chan<- *prometheus.Desc) { ch <- descLeading }
+func (l *Leading) Describe(ch chan<- *prometheus.Desc) { DescribeLeading(ch) }
 
 // Collect implements prometheus.Collector.
 func (l *Leading) Collect(ch chan<- prometheus.Metric) {
-	leads := 0.0
-	if l.renewed.Load() != 0 {
-		leads = 1
+	CollectLeading(ch, l.name, l.renewed.Load() != 0)
+}
+
+// DescribeLeading sends the description of the metric that shows leaders, for collectors.
+func DescribeLeading(ch chan<- *prometheus.Desc) { ch <- descLeading }
+
+// CollectLeading sends the metric that shows whether this process leads with the lease of a name.
+func CollectLeading(ch chan<- prometheus.Metric, lease string, leads bool) {
+	v := 0.0
+	if leads {
+		v = 1
 	}
-	ch <- prometheus.MustNewConstMetric(descLeading, prometheus.GaugeValue, leads, l.name)
+	ch <- prometheus.MustNewConstMetric(descLeading, prometheus.GaugeValue, v, lease)
 }

@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -18,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
 	"github.com/knarr-project/knarr/internal/admission"
@@ -45,7 +44,6 @@ import (
 	"github.com/knarr-project/knarr/internal/clusterinfo"
 	"github.com/knarr-project/knarr/internal/clusters"
 	"github.com/knarr-project/knarr/internal/config"
-	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/controllers"
 	"github.com/knarr-project/knarr/internal/egress"
 	"github.com/knarr-project/knarr/internal/member"
@@ -125,6 +123,8 @@ type Server struct {
 	changing   sync.Mutex    // held while a server is added or removed
 	pause      time.Duration // second in tests
 
+	leadership *leadership
+
 	api    *apiserver.Server
 	tokens *token.Service
 
@@ -142,7 +142,7 @@ type Server struct {
 
 // New prepares a Server. Its Start methods are components of a process.
 func New(o Options) *Server {
-	s := &Server{keysDone: make(chan struct{}), scheduling: scheduler.NewMetrics(), controllers: controllers.NewMetrics(), calls: measured.New(), cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, ticks: o.KeyClock, unsynced: o.Unsynced, shutdownTimeout: o.ShutdownTimeout}
+	s := &Server{keysDone: make(chan struct{}), scheduling: scheduler.NewMetrics(), controllers: controllers.NewMetrics(), calls: measured.New(), leadership: newLeadership(), cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, ticks: o.KeyClock, unsynced: o.Unsynced, shutdownTimeout: o.ShutdownTimeout}
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
 	}
@@ -300,8 +300,9 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		Settings:     s.settings,
 		PolicyStored: s.policyStored,
 		Components:   s.components(),
-		Collectors:   slices.Concat(s.controllers.Collectors(), s.scheduling.Collectors(), s.calls.Collectors(), s.egress.Collectors(), s.storeMetrics()),
+		Collectors:   slices.Concat(s.controllers.Collectors(), s.scheduling.Collectors(), s.calls.Collectors(), s.egress.Collectors(), s.storeMetrics(), []prometheus.Collector{s.leadership}),
 		StoreHealth:  s.storeHealth(),
+		Checks:       s.leaderChecks(),
 		Logger:       s.log.With("component", "apiserver"),
 		Clock:        s.clock.Now,
 
@@ -568,89 +569,4 @@ func (s *Server) components() []apiserver.Component {
 		return []apiserver.Component{{Name: "scheduler"}, {Name: "controller-manager"}}
 	}
 	return []apiserver.Component{{Name: "scheduler", Health: "https://127.0.0.1:10259/healthz"}, {Name: "controller-manager", Health: "https://127.0.0.1:10257/healthz"}}
-}
-
-func (s *Server) StartControllers(ctx context.Context) (func() error, error) {
-	cfg, chosen := ControllerConfig(s.cfg), controllers.All(s.controllers)
-	if s.choose != nil {
-		chosen = slices.DeleteFunc(chosen, func(starter controller.Starter) bool { return !s.choose(starter.Name) })
-	}
-	cfg.Live = s.authority
-	if s.signer == nil {
-		cfg.LegacyToken, cfg.LegacyTokenStale = s.tokens.LegacyToken, s.tokens.Stale
-	}
-	// One View per kind serves all controllers. Each controller writes under its own name.
-	views := s.measured(auth.Component(auth.UserControllers))
-	return process.Background(func(ctx context.Context) error {
-		return runChosen(ctx, chosen, controller.Env{Config: cfg, Clock: s.clock, Log: s.log.With("component", "controllers"), Queues: s.controllers.Queues}, func(account string) (client.Interface, error) {
-			if strings.HasPrefix(account, "system:") {
-				return controller.Split(views, s.measured(auth.Component(account))), nil
-			}
-			return controller.Split(views, s.measured(auth.ServiceAccount("kube-system", account))), nil
-		})
-	})(ctx)
-}
-
-// measured returns a client for a component in this process. Its calls are counted in the API
-// server's metrics.
-func (s *Server) measured(user auth.User) client.Interface {
-	return s.calls.Client(s.api.Client(user), s.cfg.Listen)
-}
-
-func ControllerConfig(cfg *config.Config) controller.Config {
-	return controller.Config{
-		ClusterName: "knarr", PodCIDR: cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: cfg.ServiceCIDR,
-		LoadBalancerPool: cfg.LoadBalancerPool, NodeListens: nodeListens(cfg),
-		ClusterSigningTime: cfg.Controllers.SigningDuration.Duration, NodeMonitorGrace: cfg.NodeMonitorGrace.Duration, TerminatedPodLimit: 12500, LegacyTokenPeriod: cfg.LegacyTokenPeriod.Duration,
-		LocalStorage: cfg.LocalStorage,
-		Elsewhere:    func(kind schema.GroupResource) bool { return cfg.Elsewhere(kind.Group, kind.Resource) },
-	}
-}
-
-// nodeListens names the ports of knarr on nodes' addresses. A Service must not take them.
-func nodeListens(cfg *config.Config) map[string]string {
-	ports := map[string]string{"TCP/10250": "the node's HTTPS API", "UDP/8472": "the pod network"}
-	for at, use := range map[string]string{cfg.Listen: "the API server", cfg.KubeletListen: "the node's HTTPS API"} {
-		if a, err := netip.ParseAddrPort(at); err == nil {
-			ports[fmt.Sprintf("TCP/%d", a.Port())] = use
-		}
-	}
-	return ports
-}
-
-// RunControllers runs every controller. Each has a client and an event recorder under its own name.
-func RunControllers(ctx context.Context, cfg controller.Config, metrics *controllers.Metrics, clientFor func(account string) (client.Interface, error)) error {
-	return runChosen(ctx, controllers.All(metrics), controller.Env{Config: cfg, Queues: metrics.Queues}, clientFor)
-}
-
-// runChosen runs some controllers in env. Each gets its own client and event recorder.
-func runChosen(ctx context.Context, chosen []controller.Starter, env controller.Env, clientFor func(account string) (client.Interface, error)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var recorders sync.WaitGroup
-	defer recorders.Wait()
-	defer cancel()
-	return controller.RunAll(ctx, chosen, func(s controller.Starter) (controller.Env, error) {
-		c, err := clientFor(cmp.Or(s.Account, s.Name))
-		if err != nil {
-			return controller.Env{}, err
-		}
-		events := client.NewRecorder(c, cmp.Or(s.EventSource, s.Name), "")
-		recorders.Go(func() { events.Run(ctx) })
-		own := env
-		own.Client, own.Events = c, events
-		return own, nil
-	})
-}
-
-func (s *Server) StartScheduler(ctx context.Context) (func() error, error) {
-	return process.Background(func(ctx context.Context) error {
-		return RunScheduler(ctx, s.measured(auth.Component(auth.UserScheduler)), s.scheduling, s.log)
-	})(ctx)
-}
-
-// RunScheduler runs the scheduler and its event recorder until ctx ends.
-func RunScheduler(ctx context.Context, c client.Interface, metrics *scheduler.Metrics, log *slog.Logger) error {
-	events := client.NewSeriesRecorder(c, "default-scheduler", "")
-	s := scheduler.New(scheduler.Config{Client: c, Events: events, Logger: log.With("component", "scheduler"), Metrics: metrics})
-	return process.Alongside(ctx, process.Part(events.Run), s.Run)
 }

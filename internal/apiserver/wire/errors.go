@@ -129,8 +129,8 @@ func StoreError(err error) error {
 	return err
 }
 
-// fencedError is the answer to a component of this process that leads no more. It is not a conflict,
-// so no loop reads the object again and retries.
+// fencedError is the answer to a component of this process that leads no more. It is not a
+// conflict, so no loop reads the object again and retries.
 type fencedError struct {
 	*apierrors.StatusError
 	cause error // a store.ErrFenced

@@ -37,15 +37,18 @@ func TestNoTwoLeadersAct(t *testing.T) {
 		name := fmt.Sprint("candidate ", i)
 		late := func(term *lead.Term) {
 			own := store.WithFence(context.WithoutCancel(ctx), term.Fence)
-			for range 50 {
+			for ctx.Err() == nil {
 				_, err := s.Commit(own, nil, store.Op{Key: writes + name, Value: fmt.Append(nil, term.Term)})
+				if err == nil {
+					continue
+				}
 				mu.Lock()
-				if errors.Is(err, store.ErrFenced) {
-					refused++
-				} else if err != nil {
+				refused++
+				mu.Unlock()
+				if !errors.Is(err, store.ErrFenced) {
 					t.Error(err)
 				}
-				mu.Unlock()
+				return
 			}
 		}
 		all.Go(func() {

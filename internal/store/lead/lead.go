@@ -188,7 +188,8 @@ func (c *Candidate) await(ctx context.Context, s *standing) error {
 	return err
 }
 
-// follow calls fn with each change of the election's keys after the revision, until fn returns true.
+// follow calls fn with each change of the election's keys after the revision, until fn returns
+// true.
 func (c *Candidate) follow(ctx context.Context, revision int64, fn func(store.Event) (done bool)) error {
 	stream, err := c.Store.Watch(ctx, c.Key+"/", revision)
 	if err != nil {

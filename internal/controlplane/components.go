@@ -1,0 +1,115 @@
+package controlplane
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/controller"
+	"github.com/knarr-project/knarr/internal/controllers"
+	"github.com/knarr-project/knarr/internal/process"
+	"github.com/knarr-project/knarr/internal/scheduler"
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// StartControllers runs the controllers while this server leads: StartLeadership must run.
+func (s *Server) StartControllers(ctx context.Context) (func() error, error) {
+	cfg, chosen := ControllerConfig(s.cfg), controllers.All(s.controllers)
+	if s.choose != nil {
+		chosen = slices.DeleteFunc(chosen, func(starter controller.Starter) bool { return !s.choose(starter.Name) })
+	}
+	cfg.Live = s.authority
+	if s.signer == nil {
+		cfg.LegacyToken, cfg.LegacyTokenStale = s.tokens.LegacyToken, s.tokens.Stale
+	}
+	env := controller.Env{Config: cfg, Clock: s.clock, Log: s.log.With("component", "controllers"), Queues: s.controllers.Queues}
+	return process.Background(func(ctx context.Context) error {
+		return s.led(ctx, "kube-controller-manager", auth.UserControllers, func(ctx context.Context, fence *store.Fence) error {
+			// One View per kind serves all controllers. Each controller writes under its own name.
+			views := s.fenced(auth.Component(auth.UserControllers), fence)
+			return runChosen(ctx, chosen, env, func(account string) (client.Interface, error) {
+				if strings.HasPrefix(account, "system:") {
+					return controller.Split(views, s.fenced(auth.Component(account), fence)), nil
+				}
+				return controller.Split(views, s.fenced(auth.ServiceAccount("kube-system", account), fence)), nil
+			})
+		})
+	})(ctx)
+}
+
+// fenced returns a client for a component in this process that leads. Its calls are counted in the
+// API server's metrics, and its writes are refused after the leader's term.
+func (s *Server) fenced(user auth.User, fence *store.Fence) client.Interface {
+	return s.calls.Client(s.api.FencedClient(user, fence), s.cfg.Listen)
+}
+
+func ControllerConfig(cfg *config.Config) controller.Config {
+	return controller.Config{
+		ClusterName: "knarr", PodCIDR: cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: cfg.ServiceCIDR,
+		LoadBalancerPool: cfg.LoadBalancerPool, NodeListens: nodeListens(cfg),
+		ClusterSigningTime: cfg.Controllers.SigningDuration.Duration, NodeMonitorGrace: cfg.NodeMonitorGrace.Duration, TerminatedPodLimit: 12500, LegacyTokenPeriod: cfg.LegacyTokenPeriod.Duration,
+		LocalStorage: cfg.LocalStorage,
+		Elsewhere:    func(kind schema.GroupResource) bool { return cfg.Elsewhere(kind.Group, kind.Resource) },
+	}
+}
+
+// nodeListens names the ports of knarr on nodes' addresses. A Service must not take them.
+func nodeListens(cfg *config.Config) map[string]string {
+	ports := map[string]string{"TCP/10250": "the node's HTTPS API", "UDP/8472": "the pod network"}
+	for at, use := range map[string]string{cfg.Listen: "the API server", cfg.KubeletListen: "the node's HTTPS API"} {
+		if a, err := netip.ParseAddrPort(at); err == nil {
+			ports[fmt.Sprintf("TCP/%d", a.Port())] = use
+		}
+	}
+	return ports
+}
+
+// RunControllers runs every controller. Each has a client and an event recorder under its own name.
+func RunControllers(ctx context.Context, cfg controller.Config, metrics *controllers.Metrics, clientFor func(account string) (client.Interface, error)) error {
+	return runChosen(ctx, controllers.All(metrics), controller.Env{Config: cfg, Queues: metrics.Queues}, clientFor)
+}
+
+// runChosen runs some controllers in env. Each gets its own client and event recorder.
+func runChosen(ctx context.Context, chosen []controller.Starter, env controller.Env, clientFor func(account string) (client.Interface, error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var recorders sync.WaitGroup
+	defer recorders.Wait()
+	defer cancel()
+	return controller.RunAll(ctx, chosen, func(s controller.Starter) (controller.Env, error) {
+		c, err := clientFor(cmp.Or(s.Account, s.Name))
+		if err != nil {
+			return controller.Env{}, err
+		}
+		events := client.NewRecorder(c, cmp.Or(s.EventSource, s.Name), "")
+		recorders.Go(func() { events.Run(ctx) })
+		own := env
+		own.Client, own.Events = c, events
+		return own, nil
+	})
+}
+
+// StartScheduler runs the scheduler while this server leads: StartLeadership must run.
+func (s *Server) StartScheduler(ctx context.Context) (func() error, error) {
+	return process.Background(func(ctx context.Context) error {
+		return s.led(ctx, "kube-scheduler", auth.UserScheduler, func(ctx context.Context, fence *store.Fence) error {
+			return RunScheduler(ctx, s.fenced(auth.Component(auth.UserScheduler), fence), s.scheduling, s.log)
+		})
+	})(ctx)
+}
+
+// RunScheduler runs the scheduler and its event recorder until ctx ends.
+func RunScheduler(ctx context.Context, c client.Interface, metrics *scheduler.Metrics, log *slog.Logger) error {
+	events := client.NewSeriesRecorder(c, "default-scheduler", "")
+	s := scheduler.New(scheduler.Config{Client: c, Events: events, Logger: log.With("component", "scheduler"), Metrics: metrics})
+	return process.Alongside(ctx, process.Part(events.Run), s.Run)
+}
