@@ -98,6 +98,9 @@ func (l *link) Grant(ctx context.Context, ttl time.Duration) (store.LeaseID, err
 	if err := l.err(); err != nil {
 		return 0, err
 	}
+	if l.paused.Load() && ttl < time.Hour { // not a lease of Events
+		return 0, store.ErrUnavailable
+	}
 	return l.sea.Grant(ctx, ttl)
 }
 

@@ -18,13 +18,20 @@ import (
 // settings.
 const TTL = 2 * time.Second
 
+// AloneTTL is the default time to live of the lease of a leader that is alone. No candidate waits for it, so
+// rare renewals let an idle process sleep. When others have joined the store, the next renewal makes
+// the lease a short one.
+const AloneTTL = time.Minute
+
 // Candidate is a process that takes part in an election.
 type Candidate struct {
 	Store store.Store
 	// Key is the prefix of the election's keys.
 	Key  string
 	Self Holder
-	TTL  time.Duration // 0 means the constant
+	// TTL and, while this process is alone, AloneTTL are the leases' times to live; 0 means the
+	// constants.
+	TTL, AloneTTL time.Duration
 	// Alone reports whether no other candidate can exist, since this process is the only member of
 	// the store. A candidate that is alone leads at once, and does not give up its term because its
 	// lease could not be renewed: its disk may just be slow. May be nil.
@@ -66,6 +73,14 @@ var (
 	errExpired = errors.New("the lease could not be renewed in time")
 )
 
+// ttl returns the time to live that a lease should have now.
+func (c *Candidate) ttl() time.Duration {
+	if c.Alone() {
+		return max(c.TTL, c.AloneTTL)
+	}
+	return c.TTL
+}
+
 func (c *Candidate) holderKey() string { return c.Key + "/holder" }
 func (c *Candidate) termKey() string   { return c.Key + "/term" }
 
@@ -76,6 +91,9 @@ func (c *Candidate) termKey() string   { return c.Key + "/term" }
 func (c Candidate) Run(ctx context.Context, serve func(ctx context.Context, t *Term) error) error {
 	if c.TTL == 0 {
 		c.TTL = TTL
+	}
+	if c.AloneTTL == 0 {
+		c.AloneTTL = AloneTTL
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -216,9 +234,11 @@ func (c *Candidate) take(ctx context.Context, s *standing) (*reign, error) {
 	if s.last != nil {
 		t.Term = max(t.Term, s.last.Term+1)
 	}
-	r := &reign{Candidate: c, term: t}
+	r := &reign{Candidate: c, term: t, look: make(chan struct{}, 1)}
+	ttl := c.ttl()
+	r.granted.Store(int64(ttl))
 	r.renewed.Store(now())
-	id, err := c.Store.Grant(ctx, c.TTL)
+	id, err := c.Store.Grant(ctx, ttl)
 	if err != nil {
 		return nil, err
 	}

@@ -210,10 +210,12 @@ func TestALeaderWhoseStoreIsOutOfReachStopsAndIsReplaced(t *testing.T) {
 // The paused leader notices nothing: not even its own clock ends its term.
 func TestALeaderThatWasPausedWritesNothing(t *testing.T) {
 	s := open(t)
-	a := run(t, s, "a", short, func(c *lead.Candidate) { c.Alone = func() bool { return true } })
+	var paused atomic.Bool
+	a := run(t, s, "a", short, func(c *lead.Candidate) { c.Alone = paused.Load })
 	first := a.leads(t)
 	b := run(t, s, "b", short)
 	b.waits(t)
+	paused.Store(true)
 	a.broken.Store(true)
 	second := b.leads(t)
 	select {
@@ -330,4 +332,27 @@ func TestAFailureOfTheLedPartEndsRunAndHandsOver(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	run(t, s, "b").leads(t)
+}
+
+// When others join the store, they must not wait for the long lease of a leader that was alone.
+func TestALeaderThatIsNotAloneAnyMoreHasAShortLease(t *testing.T) {
+	s := open(t)
+	var alone atomic.Bool
+	alone.Store(true)
+	a := run(t, s, "a", short, func(c *lead.Candidate) { c.Alone, c.AloneTTL = alone.Load, 4*time.Second })
+	a.leads(t)
+	b := run(t, s, "b", short)
+	b.waits(t)
+	alone.Store(false)
+	kv, _, err := s.Get(t.Context(), key+"/holder", 0)
+	if err != nil || kv == nil {
+		t.Fatal(kv, err)
+	}
+	for deadline, old := time.Now().Add(time.Minute), kv.Lease; kv == nil || kv.Lease == old; time.Sleep(10 * time.Millisecond) {
+		if kv, _, err = s.Get(t.Context(), key+"/holder", 0); err != nil || time.Now().After(deadline) {
+			t.Fatalf("the lease is the same: %v", err)
+		}
+	}
+	a.broken.Store(true)
+	b.leads(t)
 }

@@ -18,6 +18,9 @@ type reign struct {
 	term  *Term
 	value []byte // of the holder key
 	lease store.LeaseID
+	look  chan struct{} // receives when the lease may be gone
+	// granted is the lease's time to live.
+	granted atomic.Int64
 	// renewed is the time, since started, before the last successful renewal of the lease.
 	renewed atomic.Int64
 }
@@ -76,24 +79,23 @@ func (r *reign) resign(ctx context.Context) {
 	}
 }
 
-// keep renews the lease. The term outlives a lease that has expired if no other candidate used the
+// keep renews the lease, and replaces it when its time to live should be another. The term outlives a lease that has expired if no other candidate used the
 // moment: then the holder key gets a new lease.
 func (r *reign) keep(term context.Context, end context.CancelCauseFunc) {
-	interval := r.TTL / 4
-	timer := time.NewTimer(interval)
+	interval := func() time.Duration { return time.Duration(r.granted.Load()) / 4 }
+	timer := time.NewTimer(interval())
 	defer timer.Stop()
 	for {
 		select {
 		case <-term.Done():
 			return
 		case <-timer.C:
+		case <-r.look:
 		}
-		began := now()
 		err := r.renew(term)
 		switch {
 		case err == nil:
-			r.renewed.Store(began)
-			timer.Reset(interval)
+			timer.Reset(interval())
 		case errors.Is(err, errOther):
 			end(err)
 			return
@@ -101,7 +103,7 @@ func (r *reign) keep(term context.Context, end context.CancelCauseFunc) {
 			if term.Err() == nil {
 				r.Log.Warn("cannot renew the leader's lease; trying again", "election", r.Key, "err", err)
 			}
-			timer.Reset(interval / 4)
+			timer.Reset(r.TTL / 16)
 		}
 	}
 }
@@ -109,15 +111,21 @@ func (r *reign) keep(term context.Context, end context.CancelCauseFunc) {
 func (r *reign) renew(ctx context.Context) error {
 	// A short limit, so that a renewal that waits for a dead leader of etcd is tried again with the
 	// next one in time.
-	brief, cancel := context.WithTimeout(ctx, r.TTL/4)
-	defer cancel()
-	err := r.Store.KeepAlive(brief, r.lease)
-	if !errors.Is(err, store.ErrLeaseNotFound) {
-		return err
+	began, ttl := now(), r.ttl()
+	if int64(ttl) == r.granted.Load() {
+		brief, cancel := context.WithTimeout(ctx, r.TTL/4)
+		defer cancel()
+		err := r.Store.KeepAlive(brief, r.lease)
+		if err == nil {
+			r.renewed.Store(began)
+		}
+		if !errors.Is(err, store.ErrLeaseNotFound) {
+			return err
+		}
 	}
-	ctx, cancel = context.WithTimeout(ctx, r.TTL)
+	ctx, cancel := context.WithTimeout(ctx, r.TTL)
 	defer cancel()
-	id, err := r.Store.Grant(ctx, r.TTL)
+	id, err := r.Store.Grant(ctx, ttl)
 	if err != nil {
 		return err
 	}
@@ -132,13 +140,15 @@ func (r *reign) renew(ctx context.Context) error {
 		return err
 	}
 	r.lease = id
+	r.granted.Store(int64(ttl))
+	r.renewed.Store(began)
 	return nil
 }
 
 // expire ends the term when the lease may have expired: then another process may lead.
 func (r *reign) expire(term context.Context, end context.CancelCauseFunc) {
 	for {
-		left := r.TTL - time.Duration(now()-r.renewed.Load())
+		left := time.Duration(r.granted.Load() - (now() - r.renewed.Load()))
 		if left <= 0 && !r.Alone() {
 			end(errExpired)
 			return
@@ -151,7 +161,8 @@ func (r *reign) expire(term context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// observe ends the term when another candidate's term has begun.
+// observe ends the term when another candidate's term has begun, and wakes keep when the lease has
+// expired.
 func (r *reign) observe(term context.Context, end context.CancelCauseFunc) {
 	for term.Err() == nil {
 		s, err := r.read(term)
@@ -160,7 +171,15 @@ func (r *reign) observe(term context.Context, end context.CancelCauseFunc) {
 				end(errOther)
 				return
 			}
-			err = r.follow(term, s.revision, func(e store.Event) bool { return e.KV.Key == r.termKey() })
+			if s.holder == nil {
+				r.lookNow()
+			}
+			err = r.follow(term, s.revision, func(e store.Event) bool {
+				if e.KV.Key == r.holderKey() && e.Type == store.Deleted {
+					r.lookNow()
+				}
+				return e.KV.Key == r.termKey()
+			})
 		}
 		if err == nil {
 			continue // the term key has changed
@@ -169,6 +188,13 @@ func (r *reign) observe(term context.Context, end context.CancelCauseFunc) {
 		case <-term.Done():
 		case <-time.After(r.TTL / 4):
 		}
+	}
+}
+
+func (r *reign) lookNow() {
+	select {
+	case r.look <- struct{}{}:
+	default:
 	}
 }
 
