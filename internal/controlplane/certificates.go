@@ -77,6 +77,9 @@ type RotateRequest struct {
 func (s *Server) certificatePaths(paths map[string]http.Handler) {
 	paths[CertificatesPath] = answer(http.MethodGet, func(r *http.Request, _ *struct{}) (any, error) { return s.certificates(r.Context()) })
 	paths[RotatePath] = answer(http.MethodPost, func(_ *http.Request, in *RotateRequest) (any, error) {
+		if err := s.keys.Known(in.Names...); err != nil {
+			return nil, refused{err}
+		}
 		if err := s.keys.Replace(in.Names...); err != nil {
 			return nil, err
 		}
@@ -139,9 +142,27 @@ func (s *Server) certificates(ctx context.Context) (*Certificates, error) {
 	if out.EncryptionKeys, err = encryptionKeys(s.cfg.APIServer.EncryptionConfig); err != nil {
 		return nil, err
 	}
-	out.Rotations, err = s.rotation.Statuses(ctx, told(out.Nodes))
+	out.Rotations, err = s.statuses(ctx, out.Nodes)
 	return &out, err
 }
+
+// statuses returns the state of all authorities, with the tokens that a rotation would end.
+func (s *Server) statuses(ctx context.Context, nodes []NodeReport) ([]rotation.Status, error) {
+	all, err := s.rotation.Statuses(ctx, told(nodes))
+	for i := range all {
+		if r := &all[i]; r.Name == rotation.ServiceAccounts && r.Phase == rotation.Signing {
+			if until := r.Changed.Add(max(longestToken, s.cfg.APIServer.ServiceAccounts.MaxExpiration.Duration)); s.clock.Now().Before(until) {
+				r.Lagging = append(r.Lagging, rotation.Lag{Party: "tokens of the old key", Unknown: true,
+					Reason: "some may be valid until " + until.UTC().Format(time.DateOnly) + "; nodes give pods new ones within an hour, but a program may have kept its first one"})
+			}
+		}
+	}
+	return all, err
+}
+
+// longestToken is the lifetime of pods' tokens for the API server: upstream and knarr extend it to a
+// year for programs that read their token only once.
+const longestToken = 365 * 24 * time.Hour
 
 func (s *Server) nodeReports(ctx context.Context) ([]NodeReport, error) {
 	list, err := s.own().List(ctx, corev1.SchemeGroupVersion.WithResource("nodes"), "", metav1.ListOptions{})
@@ -274,7 +295,7 @@ func parties(lagging []rotation.Lag) string {
 
 // statusOf returns the state of one authority; the zero Status has never been rotated.
 func (s *Server) statusOf(ctx context.Context, name string, nodes []NodeReport) (*rotation.Status, error) {
-	all, err := s.rotation.Statuses(ctx, told(nodes))
+	all, err := s.statuses(ctx, nodes)
 	if err != nil {
 		return nil, err
 	}

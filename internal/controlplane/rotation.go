@@ -35,7 +35,7 @@ func (s *Server) keyClock() clock.WithTicker {
 func (s *Server) ownStore() store.Store {
 	const prefix = "/knarr/"
 	if root := s.cfg.StoreRoot(); root+"/" != cache.Root {
-		return store.Reroot(s.db, prefix, prefix+"of"+root+"/")
+		return store.Reroot(s.db, prefix, "/knarr"+root+"/")
 	}
 	return s.db
 }

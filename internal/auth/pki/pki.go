@@ -251,6 +251,13 @@ func (p *PKI) Renew() error {
 func (p *PKI) Replace(names ...string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.renew(func(l *Leaf) bool { return len(names) == 0 || slices.Contains(names, l.spec.File) })
+}
+
+// Known returns an error if a name is not that of a certificate.
+func (p *PKI) Known(names ...string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	var known []string
 	for _, l := range p.leaves {
 		known = append(known, l.spec.File)
@@ -260,7 +267,7 @@ func (p *PKI) Replace(names ...string) error {
 			return fmt.Errorf("certificate %q is not one of this server's: %s", name, strings.Join(known, ", "))
 		}
 	}
-	return p.renew(func(l *Leaf) bool { return len(names) == 0 || slices.Contains(names, l.spec.File) })
+	return nil
 }
 
 // renew renews the due certificates; mu is held.

@@ -22,7 +22,7 @@ type Status struct {
 type Lag struct {
 	Party  string `json:"party"` // such as "server a" or "node b"
 	Reason string `json:"reason"`
-	// Unknown means that the party does not tell its state.
+	// Unknown means that the party does not tell its state. Waiting does not help.
 	Unknown bool `json:"unknown,omitempty"`
 }
 
