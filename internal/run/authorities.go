@@ -200,29 +200,30 @@ func (replacedError) Error() string { return "the cluster's CA was replaced whil
 // Then the node has missed a rotation, and joins again with the token and its key. A token that was
 // used before, and is kept in a unit file, names an older CA.
 func (j *joined) replaced(ctx context.Context) bool {
-	if j.cfg.Token == "" {
-		return false
-	}
-	_, hash, err := splitToken(j.cfg.Token)
-	if err != nil {
-		return false
-	}
 	known, err := parseAuthorities(j.ca)
-	if err != nil || slices.ContainsFunc(known.all, func(c *x509.Certificate) bool { return pki.CertificateHash(c) == hash }) {
+	if err != nil {
 		return false
 	}
 	u, err := url.Parse(j.server)
 	if err != nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	limited, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: known.pool, MinVersion: tls.VersionTLS12}}).DialContext(ctx, "tcp", u.Host)
+	conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: known.pool, MinVersion: tls.VersionTLS12}}).DialContext(limited, "tcp", u.Host)
 	if err == nil {
 		conn.Close()
 		return false
 	}
 	if !errors.As(err, &x509.UnknownAuthorityError{}) {
+		return false
+	}
+	token, err := j.cfg.JoinToken()
+	if err != nil || token == "" {
+		return false
+	}
+	_, hash, err := splitToken(token)
+	if err != nil || slices.ContainsFunc(known.all, func(c *x509.Certificate) bool { return pki.CertificateHash(c) == hash }) {
 		return false
 	}
 	_, err = pinnedCA(ctx, j.server, hash)
