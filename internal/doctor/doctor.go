@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/knarr-project/knarr/internal/config"
 )
@@ -73,6 +74,7 @@ var checks = []check{
 	{Server | Node, func(cfg *config.Config) Finding { return checkDataFolder(cfg.DataDir) }},
 	{Server, checkStore},
 	{Speed, checkStoreDisk},
+	{Server, func(cfg *config.Config) Finding { return checkAuthorities(cfg, time.Now()) }},
 	{Runtime, func(cfg *config.Config) Finding { return checkPrograms(cfg.DataDir) }},
 	{Node, checkVolumeSizes},
 	{Node, func(cfg *config.Config) Finding { return checkRunFolder(cfg.RunDir) }},
