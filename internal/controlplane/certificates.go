@@ -149,6 +149,9 @@ func (s *Server) certificates(ctx context.Context) (*Certificates, error) {
 // statuses returns the state of all authorities, with the tokens that a rotation would end.
 func (s *Server) statuses(ctx context.Context, nodes []NodeReport) ([]rotation.Status, error) {
 	all, err := s.rotation.Statuses(ctx, told(nodes))
+	if err != nil {
+		return nil, err
+	}
 	for i := range all {
 		if r := &all[i]; r.Name == rotation.ServiceAccounts && r.Phase == rotation.Signing {
 			if until := r.Changed.Add(max(longestToken, s.cfg.APIServer.ServiceAccounts.MaxExpiration.Duration)); s.clock.Now().Before(until) {
@@ -157,7 +160,7 @@ func (s *Server) statuses(ctx context.Context, nodes []NodeReport) ([]rotation.S
 			}
 		}
 	}
-	return all, err
+	return all, nil
 }
 
 // longestToken is the lifetime of pods' tokens for the API server: upstream and knarr extend it to a

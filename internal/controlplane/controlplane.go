@@ -207,6 +207,10 @@ func (s *Server) StartStore(ctx context.Context) (func() error, error) {
 }
 
 func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
+	// The keys may have been replaced since this server's last start.
+	if err := s.openRotation(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.checkIdentity(ctx); err != nil {
 		return nil, err
 	}
@@ -228,9 +232,6 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 	}
 	auditLog, err := openAudit(&s.cfg.APIServer.Audit, s.egress.To(egress.ControlPlane), s.log.With("component", "audit"))
 	if err != nil {
-		return nil, err
-	}
-	if err := s.openRotation(ctx); err != nil {
 		return nil, err
 	}
 	proxies, trust, err := s.proxies()

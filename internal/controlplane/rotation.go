@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/auth/rotation"
-	"github.com/knarr-project/knarr/internal/cache"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/clusterinfo"
 	"github.com/knarr-project/knarr/internal/controller"
@@ -31,14 +31,8 @@ func (s *Server) keyClock() clock.WithTicker {
 }
 
 // ownStore returns the store with knarr's own keys, /knarr/... . Clusters that share an outside
-// etcd have them apart, as they have /registry.
-func (s *Server) ownStore() store.Store {
-	const prefix = "/knarr/"
-	if root := s.cfg.StoreRoot(); root+"/" != cache.Root {
-		return store.Reroot(s.db, prefix, "/knarr"+root+"/")
-	}
-	return s.db
-}
+// etcd have them apart (knarrKey).
+func (s *Server) ownStore() store.Store { return store.Reroot(s.raw, "/knarr/", knarrKey(s.cfg, "")) }
 
 // openRotation applies the cluster's decisions about authorities and keys, before anything uses
 // the keys. A server that was down meanwhile has missed some.
@@ -46,11 +40,68 @@ func (s *Server) openRotation(ctx context.Context) error {
 	s.rotation = &rotation.Manager{
 		Store: s.ownStore(), Keys: s.keys, Dir: s.cfg.Path("pki"), Server: s.cfg.NodeName,
 		Inventory: s.inventory, Applied: s.keysChanged, Clock: s.keyClock(), Log: s.log.With("component", "keys"),
+		Alone: s.aloneOnStore,
+	}
+	if s.members != nil {
+		s.rotation.Members = s.memberNames
+	}
+	if s.keys.PeerCA != nil {
+		// The engine has read the CA before this. It reads certificates for each connection.
+		loaded := []string{}
+		for _, c := range s.keys.PeerCA.Certificates() {
+			loaded = append(loaded, pki.CertificateHash(c))
+		}
+		s.rotation.Loaded = map[string][]string{rotation.Etcd: loaded}
 	}
 	if err := s.rotation.Apply(ctx); err != nil {
 		return fmt.Errorf("this server's keys are not the cluster's: %w", err)
 	}
-	return nil
+	return s.rotateIdentity(ctx)
+}
+
+// memberNames returns the names of the servers that hold the store.
+func (s *Server) memberNames(ctx context.Context) ([]string, error) {
+	members, err := s.members.Members(ctx)
+	var names []string
+	for _, m := range members {
+		if m.Name != "" { // else it has not started yet, and takes the present keys when it does
+			names = append(names, m.Name)
+		}
+	}
+	return names, err
+}
+
+// rotateIdentity adds the keys that this server has to the cluster's identity, and removes those
+// that a rotation has ended the trust in.
+func (s *Server) rotateIdentity(ctx context.Context) error {
+	if s.rotation.Generation(rotation.Kubernetes) == 0 && s.rotation.Generation(rotation.ServiceAccounts) == 0 {
+		return nil
+	}
+	var cas, accounts []string
+	for _, c := range s.keys.CA.Certificates() {
+		cas = append(cas, pki.CertificateHash(c))
+	}
+	for _, key := range s.keys.ServiceAccount.Keys().Verifiers {
+		hash, err := pki.KeyHash(key)
+		if err != nil {
+			return err
+		}
+		accounts = append(accounts, hash)
+	}
+	merge := func(have, own []string) []string {
+		have = slices.DeleteFunc(slices.Concat(have, own), s.rotation.Removed)
+		slices.Sort(have)
+		return slices.Compact(have)
+	}
+	return UpdateIdentity(ctx, s.raw, s.cfg, func(i *Identity) {
+		if i.ServiceCIDR == "" { // the record is new
+			i.ServiceCIDR, i.ClusterDomain = s.cfg.ServiceCIDR, s.cfg.ClusterDomain
+		}
+		i.CAs = merge(i.CAs, cas)
+		if s.rotatable(rotation.ServiceAccounts) == nil {
+			i.ServiceAccountKeys = merge(i.ServiceAccountKeys, accounts)
+		}
+	})
 }
 
 // inventory lists this server's certificates and keys.
@@ -107,6 +158,7 @@ func (s *Server) keysChanged(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	s.keysNews.spread()
+	errs = append(errs, s.rotateIdentity(ctx))
 	generation := s.rotation.Generation(rotation.Kubernetes)
 	errs = append(errs,
 		clusterinfo.PublishAuthorities(ctx, s.own(), clusterinfo.Authorities{Bundle: string(s.keys.CA.Bundle()), Generation: generation}),

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,10 +103,10 @@ func (k *kept) client() *http.Client {
 func (k *kept) ask(s *Server) error {
 	c := k.client()
 	defer c.CloseIdleConnections()
-	return ask(c, s)
+	return readWith(c, s)
 }
 
-func ask(c *http.Client, s *Server) error {
+func readWith(c *http.Client, s *Server) error {
 	response, err := c.Get(s.URL() + "/api/v1/namespaces/default")
 	if err != nil {
 		return err
@@ -196,7 +197,7 @@ func TestTheCAIsReplacedUnderClients(t *testing.T) {
 	s, stop := startServer(t, dir, nil)
 	old := readKubeconfig(t, s)
 	connected := old.client() // keeps its connection
-	if err := ask(connected, s); err != nil {
+	if err := readWith(connected, s); err != nil {
 		t.Fatal(err)
 	}
 	before := s.Keys().CA.Signer()
@@ -214,7 +215,7 @@ func TestTheCAIsReplacedUnderClients(t *testing.T) {
 				t.Errorf("%s: client %d of %d: %v", step, i, len(clients), err)
 			}
 		}
-		if err := ask(connected, s); (err == nil) == last {
+		if err := readWith(connected, s); (err == nil) == last {
 			t.Errorf("%s: a connection from before the rotation: %v", step, err)
 		}
 		clients = append(clients, readKubeconfig(t, s))
@@ -222,6 +223,13 @@ func TestTheCAIsReplacedUnderClients(t *testing.T) {
 		published(t, s, "default", "kube-root-ca.crt", "ca.crt", ca)
 		published(t, s, "kube-system", "extension-apiserver-authentication", "client-ca-file", ca)
 		published(t, s, "kube-system", clusterinfo.Name, "authorities", ca)
+		eventually(t, "the cluster's identity has the CAs", func() error {
+			record, _, err := readIdentity(t.Context(), s.raw, identityKey(s.cfg))
+			if err == nil && (len(record.CAs) != len(ca.Certificates()) || !slices.Contains(record.CAs, ca.Hash())) {
+				err = fmt.Errorf("it has %v", record.CAs)
+			}
+			return err
+		})
 		onlyNew := &kept{roots: x509.NewCertPool(), pair: *s.Keys().Admin.Certificate(), now: time.Now}
 		all := ca.Certificates()
 		for _, c := range all {
@@ -238,12 +246,12 @@ func TestTheCAIsReplacedUnderClients(t *testing.T) {
 			t.Errorf("%s: after a restart: %v", step, err)
 		}
 		connected = clients[len(clients)-1].client()
-		if err := ask(connected, s); err != nil {
+		if err := readWith(connected, s); err != nil {
 			t.Error(err)
 		}
 		if step == rotation.Switch { // keep the connection of a client of the old CA
 			connected = old.client()
-			if err := ask(connected, s); err != nil {
+			if err := readWith(connected, s); err != nil {
 				t.Error(err)
 			}
 		}
@@ -323,7 +331,7 @@ func TestNothingIsCutOffOverTwoYears(t *testing.T) {
 	s, stop := startServer(t, dir, moved)
 	first := s.Keys().APIServer.Certificate().Leaf
 	lately, connected := readKubeconfig(t, s), readKubeconfig(t, s).client()
-	if err := ask(connected, s); err != nil {
+	if err := readWith(connected, s); err != nil {
 		t.Fatal(err)
 	}
 	for month := range 24 {
@@ -337,11 +345,11 @@ func TestNothingIsCutOffOverTwoYears(t *testing.T) {
 		if err := lately.ask(s); err != nil {
 			t.Errorf("month %d: a client of the month before: %v", month, err)
 		}
-		if err := ask(connected, s); err != nil {
+		if err := readWith(connected, s); err != nil {
 			t.Errorf("month %d: a connection of the month before: %v", month, err)
 		}
 		lately, connected = readKubeconfig(t, s), readKubeconfig(t, s).client()
-		if err := ask(connected, s); err != nil {
+		if err := readWith(connected, s); err != nil {
 			t.Errorf("month %d: %v", month, err)
 		}
 	}

@@ -179,7 +179,11 @@ func (p *PKI) serverNames() []string {
 
 // Authorities returns the cluster's CAs by name.
 func (p *PKI) Authorities() map[string]*CA {
-	return map[string]*CA{"kubernetes": p.CA, "front-proxy": p.FrontProxyCA}
+	all := map[string]*CA{"kubernetes": p.CA, "front-proxy": p.FrontProxyCA}
+	if p.PeerCA != nil {
+		all["etcd"] = p.PeerCA
+	}
+	return all
 }
 
 func (p *PKI) path(name string) string { return filepath.Join(p.config.Dir, name) }

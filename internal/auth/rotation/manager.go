@@ -40,6 +40,13 @@ type Manager struct {
 	Server string
 	// Inventory returns the server's certificates for its Report; may be nil.
 	Inventory func() []pki.Entry
+	// Loaded holds the hashes of the CAs that a part of the server has read at its start and does
+	// not read again, by the authority's name.
+	Loaded map[string][]string
+	// Alone reports whether no other server uses the store; nil means that one may.
+	Alone func() bool
+	// Members returns the names of all servers; nil means those that have a Report.
+	Members func(ctx context.Context) ([]string, error)
 	// Applied is called after each change of the server's keys; may be nil. An error is reported
 	// and tried again.
 	Applied func(ctx context.Context) error
@@ -57,6 +64,8 @@ type Report struct {
 	Seen   time.Time `json:"seen"`
 	// Generations are those of the applied Records, by name.
 	Generations map[string]int64 `json:"generations,omitempty"`
+	// Loaded is as in Manager.
+	Loaded map[string][]string `json:"loaded,omitempty"`
 	// Error is why a Record could not be applied.
 	Error        string      `json:"error,omitempty"`
 	Certificates []pki.Entry `json:"certificates,omitempty"`
@@ -117,11 +126,28 @@ func (m *Manager) apply(ctx context.Context) error {
 		}
 	}
 	for _, name := range sortedNames(found) {
+		if gone, err := m.dropForeign(ctx, found[name]); err != nil {
+			errs = append(errs, err)
+			continue
+		} else if gone {
+			continue
+		}
 		if err := m.take(found[name]); err != nil {
 			errs = append(errs, fmt.Errorf("rotation of %s: %w", name, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// dropForeign removes a Record that nobody can open: the store was restored without its keys, and
+// this server, the only one, has made new keys.
+func (m *Manager) dropForeign(ctx context.Context, r *Record) (bool, error) {
+	if r.Seal == m.Keys.Seal.ID() || m.applied[r.Name] != nil || m.Alone == nil || !m.Alone() {
+		return false, nil
+	}
+	m.Log.Warn("the store has the record of a rotation of other keys; removing it", "authority", r.Name, "generation", r.Generation)
+	_, err := m.Store.Commit(ctx, nil, store.Op{Key: recordPrefix + r.Name, Delete: true})
+	return true, err
 }
 
 // take applies one Record. It is repeated at each start, because a crash may have come between.
@@ -316,7 +342,7 @@ func (m *Manager) await(ctx context.Context, stream store.Stream) error {
 // report writes the server's Report.
 func (m *Manager) report(ctx context.Context) error {
 	m.mu.Lock()
-	r := Report{Server: m.Server, Seen: m.Clock.Now().UTC(), Generations: map[string]int64{}, Error: m.failed}
+	r := Report{Server: m.Server, Seen: m.Clock.Now().UTC(), Generations: map[string]int64{}, Error: m.failed, Loaded: m.Loaded}
 	for name, record := range m.applied {
 		r.Generations[name] = record.Generation
 	}
@@ -345,6 +371,19 @@ func (m *Manager) Reports(ctx context.Context) ([]Report, error) {
 			return nil, fmt.Errorf("%s: %w", kv.Key, err)
 		}
 		out = append(out, r)
+	}
+	if m.Members == nil {
+		return out, nil
+	}
+	names, err := m.Members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out = slices.DeleteFunc(out, func(r Report) bool { return !slices.Contains(names, r.Server) })
+	for _, name := range names {
+		if !slices.ContainsFunc(out, func(r Report) bool { return r.Server == name }) {
+			out = append(out, Report{Server: name, Error: "it has not told its state yet"})
+		}
 	}
 	return out, nil
 }

@@ -242,6 +242,81 @@ func TestAServerWithAnotherSealSaysSo(t *testing.T) {
 	}
 }
 
+func TestAStoreRestoredWithoutItsKeysStartsWithNewOnes(t *testing.T) {
+	db := newStore(t)
+	a := server(t, db, "a", t.TempDir())
+	if _, err := a.Advance(t.Context(), Kubernetes, Start); err != nil {
+		t.Fatal(err)
+	}
+	b := server(t, db, "b", t.TempDir())
+	alone := false
+	b.Alone = func() bool { return alone }
+	if err := b.Apply(t.Context()); err == nil {
+		t.Error("a server with other keys has joined others")
+	}
+	alone = true
+	if err := b.Apply(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.Advance(t.Context(), Kubernetes, Start); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMembersOfTheStoreGetANewCA also checks that a server that has loaded only the old CA is named.
+func TestMembersOfTheStoreGetANewCA(t *testing.T) {
+	db, dir := newStore(t), t.TempDir()
+	a := server(t, db, "a", dir)
+	keys, err := pki.Open(pki.Config{Dir: dir, PeerNames: []string{"a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Keys = keys
+	old := keys.PeerCA.Pool()
+	for _, step := range steps[:2] {
+		if _, err := a.Advance(t.Context(), Etcd, step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, chain := keys.Peer.Certificate(), x509.NewCertPool()
+	for _, der := range own.Certificate[1:] {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chain.AddCert(c)
+	}
+	if _, err := own.Leaf.Verify(x509.VerifyOptions{Roots: old, Intermediates: chain, DNSName: "a"}); err != nil {
+		t.Errorf("a member that knows only the old CA: %v", err)
+	}
+	records, err := a.Records(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := records[Etcd]
+	report := Report{Server: "a", Generations: map[string]int64{Etcd: r.Generation}, Loaded: map[string][]string{Etcd: {r.Old}}}
+	if lagging := Lagging(r, []Report{report}, nil); len(lagging) != 1 || !lagging[0].Unknown {
+		t.Errorf("got %+v", lagging)
+	}
+	report.Loaded[Etcd] = []string{r.New, r.Old}
+	if lagging := Lagging(r, []Report{report}, nil); len(lagging) != 0 {
+		t.Errorf("got %+v", lagging)
+	}
+}
+
+func TestOnlyMembersAreAwaited(t *testing.T) {
+	db := newStore(t)
+	a := server(t, db, "a", t.TempDir())
+	if err := a.report(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.Members = func(context.Context) ([]string, error) { return []string{"b"}, nil }
+	reports, err := a.Reports(t.Context())
+	if err != nil || len(reports) != 1 || reports[0].Server != "b" || reports[0].Error == "" {
+		t.Errorf("got %+v, %v", reports, err)
+	}
+}
+
 func TestTheStoreDoesNotRevealPrivateKeys(t *testing.T) {
 	db := newStore(t)
 	a := server(t, db, "a", t.TempDir())

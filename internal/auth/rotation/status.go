@@ -3,6 +3,7 @@ package rotation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/knarr-project/knarr/internal/auth/pki"
@@ -63,6 +64,8 @@ func Lagging(r *Record, servers []Report, nodes []Node) []Lag {
 		here[s.Server] = true
 		if reason := serverLag(r, s); reason != "" {
 			out = append(out, Lag{Party: "server " + s.Server, Reason: reason})
+		} else if loaded, ok := s.Loaded[r.Name]; ok && r.Phase == Signing && !slices.Contains(loaded, r.New) {
+			out = append(out, Lag{Party: "server " + s.Server, Unknown: true, Reason: "it must be started again before the last step: its store's connections know only the old CA"})
 		}
 	}
 	if r.Name != Kubernetes {
