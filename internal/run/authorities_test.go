@@ -24,6 +24,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/client/clienttest"
 	"github.com/knarr-project/knarr/internal/clusterinfo"
+	"github.com/knarr-project/knarr/internal/servers"
 )
 
 // successor replaces the issuer's CA, up to a phase.
@@ -69,7 +70,7 @@ func TestAJoinedNodeFollowsTheCA(t *testing.T) {
 	if _, err := client.Create(t.Context(), api, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}); err != nil {
 		t.Fatal(err)
 	}
-	j := member(t, t.TempDir())
+	j := joinedNode(t, t.TempDir())
 	j.cfg.NodeName = "n1"
 	var err error
 	if j.trust, err = newAuthorities(j.dir, by.keys.CA.Bundle()); err != nil {
@@ -88,7 +89,7 @@ func TestAJoinedNodeFollowsTheCA(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j.reach = newRotating(j.trust.pool(), j.node.current.Load)
+	j.reach = servers.NewTransport(servers.NewPool(servers.Options{Given: servers.Addresses("https://127.0.0.1:6443"), Log: j.log}), j.trust.pool, j.node.current.Load)
 	told := func() clusterinfo.NodeCertificates {
 		t.Helper()
 		n, err := client.Get[*corev1.Node](t.Context(), api, "", "n1")
@@ -219,7 +220,7 @@ func TestANodeThatMissedARotationJoinsAgain(t *testing.T) {
 	tokenOf := func(a *pki.Authority) string {
 		return "abcdef.0123456789abcdef." + strings.TrimPrefix(a.Hash(), "sha256:")
 	}
-	j := member(t, t.TempDir())
+	j := joinedNode(t, t.TempDir())
 	j.server, j.ca = url, s.old.CertPEM
 	check := func(token string, want bool) {
 		t.Helper()
