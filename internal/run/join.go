@@ -237,6 +237,23 @@ func firstPinnedCA(ctx context.Context, urls []string, hash string) ([]byte, err
 	return nil, errors.Join(failed...)
 }
 
+// firstReachable returns the first server of --join to which a connection can be made, or the first
+// one if there is none. A server joins through one other.
+func firstReachable(ctx context.Context, join string) string {
+	urls := config.JoinURLs(join)
+	if len(urls) < 2 {
+		return join
+	}
+	for _, server := range urls {
+		dialer := net.Dialer{Timeout: pinnedTimeout / 3}
+		if conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(server, "https://")); err == nil {
+			_ = conn.Close()
+			return server
+		}
+	}
+	return urls[0]
+}
+
 // pinnedTimeout is the time limit for a server's certificates.
 const pinnedTimeout = 15 * time.Second
 

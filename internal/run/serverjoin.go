@@ -50,6 +50,7 @@ func joinServers(ctx context.Context, cfg *config.Config, joined *controlplane.J
 	if err != nil {
 		return err
 	}
+	cfg.Join = firstReachable(ctx, cfg.Join)
 	switch {
 	case joined != nil && has:
 		if urls := config.JoinURLs(cfg.Join); len(urls) > 0 && urls[0] != joined.Server {
