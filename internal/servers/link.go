@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -33,11 +34,11 @@ const nodesGroup = "system:nodes"
 type link struct {
 	address string
 	http    *http.Transport
+	heard   atomic.Pointer[time.Time] // when the peer sent something last
 
 	mu      sync.Mutex
 	conns   map[net.Conn]bool
-	live    bool // a connection can be used
-	closed  bool
+	live    bool     // a connection can be used
 	dialing *attempt // the request that makes the first connection; nil if there is none
 
 	used  context.Context // its end sends requests without an answer elsewhere
@@ -53,6 +54,7 @@ type attempt struct {
 // newLink makes a link without connections. lost is called when the peer does not answer pings.
 func newLink(address string, secure *tls.Config, limits timing, lost func()) *link {
 	l := &link{address: address, conns: map[net.Conn]bool{}}
+	l.hear()
 	l.used, l.leave = context.WithCancelCause(context.Background())
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
 	l.http = &http.Transport{
@@ -76,8 +78,9 @@ func newLink(address string, secure *tls.Config, limits timing, lost func()) *li
 	if h2, err := http2.ConfigureTransports(l.http); err == nil {
 		h2.ReadIdleTimeout, h2.PingTimeout = limits.pingAfter, limits.pingWait
 		h2.CountError = func(kind string) {
-			// A ping on a connection that this link has closed fails, too.
-			if kind == "conn_close_lost_ping" && !l.isClosed() {
+			// A ping fails on a closed connection, too, which says nothing about the peer.
+			silent := time.Since(*l.heard.Load()) > limits.pingAfter+limits.pingWait/2
+			if kind == "conn_close_lost_ping" && silent && l.isOpen() {
 				lost()
 			}
 		}
@@ -91,9 +94,22 @@ type tracked struct {
 	link *link
 }
 
+func (c *tracked) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.link.hear()
+	}
+	return n, err
+}
+
 func (c *tracked) Close() error {
 	c.link.forget(c)
 	return c.Conn.Close()
+}
+
+func (l *link) hear() {
+	now := time.Now()
+	l.heard.Store(&now)
 }
 
 func (l *link) track(c net.Conn) net.Conn {
@@ -114,7 +130,6 @@ func (l *link) forget(c net.Conn) {
 // close closes all connections.
 func (l *link) close() {
 	l.mu.Lock()
-	l.closed = true
 	conns := make([]net.Conn, 0, len(l.conns))
 	for c := range l.conns {
 		conns = append(conns, c)
@@ -126,10 +141,10 @@ func (l *link) close() {
 	l.http.CloseIdleConnections()
 }
 
-func (l *link) isClosed() bool {
+func (l *link) isOpen() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.closed
+	return len(l.conns) > 0
 }
 
 // errLimit is the cause of an attempt that could not connect in time.

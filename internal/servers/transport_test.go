@@ -296,3 +296,17 @@ func TestRotateOpensNewConnections(t *testing.T) {
 	within(t, "the watch on the earlier connection ends", ended)
 	c.expect(c.get("/"), best)
 }
+
+func TestAClosedConnectionIsNoDeadServer(t *testing.T) {
+	c := newCluster(t)
+	best := c.order()[0]
+	for range 5 {
+		c.expect(c.get("/"), best)
+		time.Sleep(short.pingAfter - 10*time.Millisecond) // a ping is due
+		c.user.CloseIdleConnections()
+	}
+	time.Sleep(2 * short.pingWait)
+	if got := c.pool.Current(); got != best.address {
+		t.Errorf("current: %q", got)
+	}
+}
