@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
+	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/zpages"
 )
 
@@ -66,7 +68,10 @@ func (s *Server) checks(kind string) []zpages.Check {
 					return err
 				}
 			}
-			_, err := at.Store.Revision(ctx)
+			err := answers(ctx, at)
+			if kind == "livez" && outage(err) {
+				return nil // a new start of this server would not help
+			}
 			return err
 		}}
 	}
@@ -146,6 +151,30 @@ func (s *Server) checks(kind string) []zpages.Check {
 		}
 	}
 	return checks
+}
+
+// errSlowStore means that a store did not answer a health check in time.
+var errSlowStore = fmt.Errorf("the store has not answered within %s; it may have no leader", storeTimeout)
+
+// storeTimeout limits a health check of a store, as upstream.
+const storeTimeout = 2 * time.Second
+
+// answers reports why a store does not answer. Its newest revision is known only to a store with a
+// quorum.
+func answers(ctx context.Context, at *registry.Place) error {
+	bounded, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	_, err := at.Store.Revision(bounded)
+	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return errSlowStore
+	}
+	return err
+}
+
+// outage reports whether an error is the store's, not this server's: it has no quorum, or cannot be
+// reached.
+func outage(err error) bool {
+	return errors.Is(err, store.ErrUnavailable) || errors.Is(err, errSlowStore)
 }
 
 // afterGrace returns a check that passes until the grace period is over.

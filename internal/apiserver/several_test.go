@@ -221,3 +221,10 @@ func TestKeyOfALivingServerIsUpstreams(t *testing.T) {
 		t.Errorf("upstream's key announces %v, %v", at, ok)
 	}
 }
+
+func ready(t *testing.T, s *Server) error {
+	if code, _, body := do(t, s, "GET", "/readyz", ""); code != 200 {
+		return fmt.Errorf("readyz: %d %s", code, body)
+	}
+	return nil
+}

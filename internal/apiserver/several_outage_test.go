@@ -1,0 +1,128 @@
+package apiserver
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/knarr-project/knarr/internal/store"
+)
+
+// brokenStore fails reads and commits while it is set.
+type brokenStore struct {
+	store.Store
+	reads, commits *atomic.Pointer[error]
+	// after makes a commit before it fails.
+	after bool
+}
+
+func failure(of *atomic.Pointer[error]) error {
+	if err := of.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (s brokenStore) Revision(ctx context.Context) (int64, error) {
+	if err := failure(s.reads); err == context.DeadlineExceeded {
+		<-ctx.Done() // as a store that has no leader
+		return 0, ctx.Err()
+	} else if err != nil {
+		return 0, err
+	}
+	return s.Store.Revision(ctx)
+}
+
+func (s brokenStore) Commit(ctx context.Context, conditions []store.Condition, ops ...store.Op) (store.TxnResult, error) {
+	err := failure(s.commits)
+	if err == nil || s.after {
+		if res, err := s.Store.Commit(ctx, conditions, ops...); err != nil || failure(s.commits) == nil {
+			return res, err
+		}
+	}
+	return store.TxnResult{}, err
+}
+
+func newBrokenServer(t *testing.T, after bool) (s *Server, reads, commits *atomic.Pointer[error]) {
+	reads, commits = &atomic.Pointer[error]{}, &atomic.Pointer[error]{}
+	s = newTestServer(t, func(c *Config) {
+		c.Store, c.Alone = brokenStore{c.Store, reads, commits, after}, func() bool { return false }
+	})
+	return s, reads, commits
+}
+
+// Clients repeat a request by themselves if the answer has a Retry-After: only one that has changed
+// nothing may have it.
+func TestOnlyRequestsThatChangedNothingAreRepeated(t *testing.T) {
+	const maps = "/api/v1/namespaces/default/configmaps"
+	for name, tc := range map[string]struct {
+		reads, commits error
+		after          bool
+		method         string
+		code           int
+		repeat, stored bool
+	}{
+		"read":                    {reads: store.ErrUnavailable, method: "GET", code: http.StatusServiceUnavailable, repeat: true},
+		"write, before it begins": {reads: store.ErrUnavailable, method: "POST", code: http.StatusServiceUnavailable, repeat: true},
+		"write that was refused":  {commits: store.ErrNotBegun, method: "POST", code: http.StatusServiceUnavailable, repeat: true},
+		"write that was not made": {commits: store.ErrUnavailable, method: "POST", code: http.StatusGatewayTimeout},
+		"write that was made":     {commits: store.ErrUnavailable, after: true, method: "POST", code: http.StatusGatewayTimeout, stored: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, reads, commits := newBrokenServer(t, tc.after)
+			mustDo(t, s, 201, "POST", maps, `{"metadata":{"name":"before"}}`)
+			mustDo(t, s, 200, "GET", maps, "")
+			if tc.reads != nil {
+				reads.Store(&tc.reads)
+			}
+			if tc.commits != nil {
+				commits.Store(&tc.commits)
+			}
+			body := ""
+			if tc.method == "POST" {
+				body = `{"metadata":{"name":"one"}}`
+			}
+			code, header, out := do(t, s, tc.method, maps, body)
+			if code != tc.code || (header.Get("Retry-After") != "") != tc.repeat {
+				t.Errorf("%d, Retry-After %q: %s", code, header.Get("Retry-After"), out)
+			}
+			if code == http.StatusGatewayTimeout && (!strings.Contains(out, `"reason":"Timeout"`) || !strings.Contains(out, "may have been made or not")) {
+				t.Errorf("the answer does not say that the outcome is unknown: %s", out)
+			}
+			reads.Store(nil)
+			commits.Store(nil)
+			if stored := strings.Contains(mustDo(t, s, 200, "GET", maps, ""), `"one"`); stored != tc.stored {
+				t.Errorf("stored: %v, want %v", stored, tc.stored)
+			}
+		})
+	}
+}
+
+func TestServerWithoutAQuorumIsAliveAndNotReady(t *testing.T) {
+	s, reads, _ := newBrokenServer(t, false)
+	s.startBackground()
+	eventually(t, func() error { return s.Started(t.Context()) })
+	eventually(t, func() error { return ready(t, s) })
+	for _, why := range []error{store.ErrUnavailable, context.DeadlineExceeded} {
+		reads.Store(&why)
+		if code, _, body := do(t, s, "GET", "/readyz", ""); code != 500 || !strings.Contains(body, "[-]etcd failed") {
+			t.Errorf("readyz with %v: %d %s", why, code, body)
+		}
+		want := why.Error()
+		if why == context.DeadlineExceeded {
+			want = "it may have no leader"
+		}
+		if code, _, body := do(t, s, "GET", "/readyz/etcd-readiness", ""); code != 500 || !strings.Contains(body, want) {
+			t.Errorf("its reason: %d %s", code, body)
+		}
+		if code, _, body := do(t, s, "GET", "/livez", ""); code != 200 {
+			t.Errorf("livez with %v: %d %s", why, code, body)
+		}
+		reads.Store(nil)
+		if err := ready(t, s); err != nil {
+			t.Error(err)
+		}
+	}
+}
