@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,6 +52,8 @@ type endpointKeeper struct {
 	alone func() bool
 	log   *slog.Logger
 	kept  milestone // reached when the endpoints have this server
+	// leads is set while this server is the first of the living ones.
+	leads atomic.Bool
 
 	mu    sync.Mutex // guards the following fields
 	lease store.LeaseID
@@ -62,6 +65,12 @@ type endpointKeeper struct {
 func (k *endpointKeeper) wanted() bool {
 	cfg := k.boot.cfg
 	return !cfg.ExternalEndpoints && isEndpoint(k.self.Addr()) && len(cfg.ServiceCIDRs) > 0
+}
+
+// first reports whether this server does what one of the living servers has to do. A server that
+// does not know the others does it, too.
+func (k *endpointKeeper) first() bool {
+	return !k.wanted() || k.alone() || k.leads.Load()
 }
 
 // run keeps the endpoints until ctx ends.
@@ -261,7 +270,9 @@ func (k *endpointKeeper) living(ctx context.Context) ([]netip.AddrPort, error) {
 			return true
 		})
 	}
-	return slices.SortedFunc(maps.Keys(found), netip.AddrPort.Compare), nil
+	all := slices.SortedFunc(maps.Keys(found), netip.AddrPort.Compare)
+	k.leads.Store(len(all) > 0 && all[0] == k.self)
+	return all, nil
 }
 
 // reconcile writes the endpoints if they differ. mu is held.

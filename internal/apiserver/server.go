@@ -288,7 +288,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.clients = &local.Clients{Engine: s.engine, Audit: cfg.Audit}
 	s.routes = client.NewRoutes(s.ctx, s.ownClient())
-	s.remotes = aggregation.New(aggregation.Config{Client: s.ownClient(), Switches: cfg.Switches, Certificate: cfg.ProxyCertificate, Dial: cfg.Egress.To(egress.Cluster), Logger: cfg.Logger, Clock: cfg.Clock})
+	s.remotes = aggregation.New(aggregation.Config{Client: s.ownClient(), Switches: cfg.Switches, Certificate: cfg.ProxyCertificate, Dial: cfg.Egress.To(egress.Cluster), Reports: func() bool { return s.living.first() }, Logger: cfg.Logger, Clock: cfg.Clock})
 	s.metrics.Registry.MustRegister(append(cfg.Collectors, s.remotes, registry.KindMetrics{Kinds: s.endpoints}, service.AllocatedMetrics{Services: s.services})...)
 	if encrypted, ok := cfg.Store.(registry.EncryptedStore); ok {
 		s.metrics.Registry.MustRegister(encrypted.Collectors()...)

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/store"
@@ -164,8 +166,16 @@ func TestEachLivingServerIsAnEndpoint(t *testing.T) {
 	for _, s := range servers {
 		hasEndpoints(t, s, "kubernetes 192.0.2.1:6443, kubernetes 192.0.2.2:6443, kubernetes-7443 192.0.2.3:7443 | 192.0.2.1:6443, 192.0.2.2:6443, 192.0.2.3:7443")
 	}
+	for i, s := range servers {
+		if first := s.living.first(); first != (i == 0) {
+			t.Errorf("server %d is the first: %v", i, first)
+		}
+	}
 	servers[0].living.leave(t.Context())
 	hasEndpoints(t, servers[1], "kubernetes 192.0.2.2:6443, kubernetes-7443 192.0.2.3:7443 | 192.0.2.2:6443, 192.0.2.3:7443")
+	if !servers[1].living.first() || servers[0].living.first() {
+		t.Error("the first server has left, and the second does not take its place")
+	}
 	// The lease of a dead server expires. Others see its key's deletion at once.
 	servers[1].Close()
 	if err := servers[2].shared.Home.Store.Revoke(t.Context(), leaseOf(servers[1])); err != nil {
@@ -227,4 +237,35 @@ func ready(t *testing.T, s *Server) error {
 		return fmt.Errorf("readyz: %d %s", code, body)
 	}
 	return nil
+}
+
+func TestOneServerWritesTheConditionsOfAPIServices(t *testing.T) {
+	t.Parallel()
+	s := severalServers(t, 1, withEndpoints("192.0.2.1:6443"))[0]
+	if err := s.boot.reconcile(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.runInBackground(s.aggregate)
+	const path = "/apis/apiregistration.k8s.io/v1/apiservices"
+	mustDo(t, s, 201, "POST", path, `{"metadata":{"name":"v1.wardle.example.com"},"spec":{"group":"wardle.example.com","version":"v1","groupPriorityMinimum":100,"versionPriority":10,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"wardle"}}}`)
+	gv := schema.GroupVersion{Group: "wardle.example.com", Version: "v1"}
+	checked := func() error {
+		if r, ok := s.remotes.Serves(gv); !ok || !r.Checked() {
+			return errors.New("not checked yet")
+		}
+		return nil
+	}
+	eventually(t, checked)
+	if out := mustDo(t, s, 200, "GET", path+"/v1.wardle.example.com", ""); strings.Contains(out, `"Available"`) {
+		t.Errorf("a server that is not the first wrote a condition: %s", out)
+	}
+	if err := s.living.step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if out := mustDo(t, s, 200, "GET", path+"/v1.wardle.example.com", ""); !strings.Contains(out, `"ServiceNotFound"`) {
+			return fmt.Errorf("the first server wrote no condition: %s", out)
+		}
+		return nil
+	})
 }

@@ -32,6 +32,10 @@ type Config struct {
 	Certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 	// Switches select the built-in resources that clients are served; nil serves all.
 	Switches *api.Switches
+	// Reports reports whether this server writes conditions; nil is always. Several servers may find
+	// different conditions, because their networks differ. Each of them routes requests by its own
+	// checks; the conditions of one of them are written, so that they do not flap.
+	Reports func() bool
 	// CheckEvery is the interval of checks of an available server; 0 is 30 s.
 	CheckEvery time.Duration
 	Logger     *slog.Logger
@@ -73,6 +77,9 @@ func New(cfg Config) *Aggregator {
 	}
 	if cfg.Dial == nil {
 		cfg.Dial = direct
+	}
+	if cfg.Reports == nil {
+		cfg.Reports = func() bool { return true }
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now

@@ -167,6 +167,9 @@ func (r *Remote) setResources(now discoveryResult) {
 	r.aggregator.revision.Add(1)
 }
 
+// Checked reports whether the server was checked since its APIService was created or changed.
+func (r *Remote) Checked() bool { return r.checked.Load() }
+
 // publish reports the verdict: to requests, to discovery and in the APIService's status.
 func (r *Remote) publish(ctx context.Context, v verdict) {
 	ok := v == passed
@@ -178,6 +181,9 @@ func (r *Remote) publish(ctx context.Context, v verdict) {
 		r.aggregator.specs.refetch(r.aggregator)
 	}
 	r.checked.Store(true)
+	if !r.aggregator.cfg.Reports() {
+		return
+	}
 	if err := r.writeCondition(ctx, v); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 		r.aggregator.cfg.Logger.Warn("the condition of an APIService was not written", "apiservice", r.name, "err", err)
 	}
