@@ -270,7 +270,7 @@ func New(cfg Config) (*Server, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.streaming, s.endStreams = context.WithCancel(s.ctx)
 	s.Use(cfg.Security)
-	s.custom = &definitions.Kinds{Ctx: s.ctx, Shared: s.shared, Served: map[schema.GroupResource]*definitions.CustomKind{}}
+	s.custom = &definitions.Kinds{Ctx: s.ctx, Shared: s.shared, Served: map[schema.GroupResource]*definitions.CustomKind{}, First: func() bool { return s.living.first() }}
 	s.customDocs = &definitions.Documents{Kinds: s.custom}
 	s.endpoints = registry.NewKinds(s.shared, cfg.Switches)
 	s.endpoints.Join(s.custom)

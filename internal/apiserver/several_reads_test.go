@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/knarr-project/knarr/internal/admission"
+	"github.com/knarr-project/knarr/internal/admission/policy"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/rbac"
 	"github.com/knarr-project/knarr/internal/client"
@@ -195,7 +196,8 @@ func TestAdmissionAndAuthorizationKnowWhatOtherServersStored(t *testing.T) {
 			t.Fatal(err)
 		}
 		authorizer := auth.Authorizers{auth.Masters{}, roles}
-		chain, err := admission.Default(t.Context(), own, admission.Config{Disable: []string{"ServiceAccount"}, Authorizer: authorizer, Served: s.Served(), Roles: roles})
+		chain, err := admission.Default(t.Context(), own, admission.Config{Disable: []string{"ServiceAccount"}, Authorizer: authorizer, Served: s.Served(), Roles: roles,
+			ValidatingPolicy: policy.NewValidating(t.Context(), policy.Config{Client: own, Served: s.Served(), Authorizer: authorizer})})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,6 +233,12 @@ func TestAdmissionAndAuthorizationKnowWhatOtherServersStored(t *testing.T) {
 		}
 		mustDo(t, from, 201, "POST", "/api/v1/namespaces/"+ns+"/resourcequotas", `{"metadata":{"name":"q"},"spec":{"hard":{"count/configmaps":"1"}}}`, root...)
 		mustDo(t, to, 403, "POST", maps, `{"metadata":{"name":"over"}}`, root...)
+		rule := fmt.Sprintf(`{"metadata":{"name":"p%d"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["secrets"],"resourceNames":["s%d"]}]},"validations":[{"expression":"false","message":"no secret here"}]}}`, round, round)
+		mustDo(t, from, 201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", rule, root...)
+		mustDo(t, from, 201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings", fmt.Sprintf(`{"metadata":{"name":"p%d"},"spec":{"policyName":"p%d","validationActions":["Deny"]}}`, round, round), root...)
+		if out := mustDo(t, to, 422, "POST", "/api/v1/namespaces/"+ns+"/secrets", fmt.Sprintf(`{"metadata":{"name":"s%d"}}`, round), root...); !strings.Contains(out, "no secret here") {
+			t.Errorf("%s: the policy: %s", name, out)
+		}
 		mustDo(t, from, 200, "DELETE", "/api/v1/namespaces/"+ns, "", root...)
 		mustDo(t, to, 403, "POST", "/api/v1/namespaces/"+ns+"/secrets", `{"metadata":{"name":"late"}}`, root...)
 	})

@@ -19,12 +19,23 @@ import (
 	"github.com/knarr-project/knarr/internal/cache"
 )
 
+// secondAfter is how long a server that is not the first leaves a change of a definition to it.
+const secondAfter = 2 * time.Second
+
 // Run keeps the status of definitions up to date, ends what changed definitions served, and removes
 // the objects of deleted ones.
 func (c *Kinds) Run(ctx context.Context) {
 	names := newNameQueue()
 	var workers sync.WaitGroup
-	workers.Go(func() { c.followDefinitions(ctx, names.add) })
+	workers.Go(func() {
+		c.followDefinitions(ctx, func(name string) {
+			if c.First() {
+				names.add(name)
+			} else {
+				names.addAfter(ctx, name, secondAfter)
+			}
+		})
+	})
 	cleaning := map[string]bool{}
 	cleaned := make(chan string)
 	for {

@@ -24,6 +24,21 @@ const (
 	leaseKeys  = 1000
 )
 
+// Expired forgets a lease that the store does not have any more, such as after a restore. It reports
+// whether the next lease is another one.
+func (s *Shared) Expired(r *Registry, id store.LeaseID) bool {
+	l := &r.Place.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if id == 0 {
+		return false
+	}
+	if l.id == id {
+		l.id = 0
+	}
+	return true
+}
+
 // Lease returns the store's lease for a new object of the kind; 0 for objects that do not expire.
 func (s *Shared) Lease(ctx context.Context, r *Registry) (store.LeaseID, error) {
 	if r.Kind.Prefix != "/registry/events" || s.EventTTL < 0 {

@@ -139,6 +139,9 @@ func (op *Operation) createOnce(ctx context.Context, obj runtime.Object) (runtim
 	t.Put(store.Condition{Key: key}, obj, stored, lease)
 	op.guard(t, meta.GetNamespace(), obj)
 	res, err := t.Commit(ctx)
+	if errors.Is(err, store.ErrLeaseNotFound) && r.Shared.Expired(r, lease) {
+		return nil, wire.TryAgain(err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -176,6 +176,9 @@ func (op *Operation) updateOnce(ctx context.Context, key string, c registry.Stor
 	}
 	t.Put(store.Condition{Key: key, ModRevision: c.Revision}, obj, stored, lease)
 	res, err := t.Commit(ctx)
+	if errors.Is(err, store.ErrLeaseNotFound) && r.Shared.Expired(r, lease) {
+		return nil, nil, wire.TryAgain(err)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
