@@ -28,7 +28,7 @@ func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
 func (d discard) Flush() {}
 
-func serve(b *testing.B, s *Server, method, path, contentType, body string) {
+func serve(b testing.TB, s *Server, method, path, contentType, body string) {
 	r := httptest.NewRequest(method, path, bytes.NewBufferString(body))
 	r.Header.Set("Content-Type", contentType)
 	r.Header.Set("User-Agent", "bench/1")

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -47,16 +48,17 @@ type identity struct {
 	log    *slog.Logger
 }
 
-func newIdentity(boot *bootstrapper, host string, log *slog.Logger) *identity {
-	name := identityName(host)
+func newIdentity(boot *bootstrapper, host string, at netip.AddrPort, log *slog.Logger) *identity {
+	name := identityName(host, at)
 	return &identity{boot: boot, name: name, host: host, holder: name + "_" + uuid.NewString(), log: log}
 }
 
-// identityName returns the name that upstream gives to the API server of a host: a hash of the
-// host's name and the component, each after its length in two bytes.
-func identityName(host string) string {
+// identityName returns the name of a server's Lease. As upstream's it is a hash of the host's name
+// and the component, each after its length in two bytes. Unlike upstream's it depends on the
+// server's address, too: a host may have several servers.
+func identityName(host string, at netip.AddrPort) string {
 	var data []byte
-	for _, part := range []string{host, identityComponent} {
+	for _, part := range []string{host, at.String(), identityComponent} {
 		data = append(binary.BigEndian.AppendUint16(data, uint16(len(part))), part...)
 	}
 	sum := sha256.Sum256(data)

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -38,9 +39,16 @@ func TestEachServerHasAnIdentityLease(t *testing.T) {
 	}
 }
 
-func TestIdentityNameIsUpstreams(t *testing.T) {
-	if a, b := identityName("a"), identityName("b"); a == b || len(a) != len("apiserver-")+26 {
-		t.Errorf("%s, %s", a, b)
+func TestServersOfOneHostHaveDifferentIdentities(t *testing.T) {
+	names := map[string]bool{}
+	for _, host := range []string{"a", "b"} {
+		for _, at := range []string{"192.0.2.1:6443", "192.0.2.1:7443", "192.0.2.2:6443"} {
+			name := identityName(host, netip.MustParseAddrPort(at))
+			if names[name] || len(name) != len("apiserver-")+26 {
+				t.Errorf("%s at %s: %s", host, at, name)
+			}
+			names[name] = true
+		}
 	}
 }
 
@@ -50,7 +58,7 @@ func TestExpiredIdentityLeasesAreRemoved(t *testing.T) {
 	if err := s.boot.reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	dead := newIdentity(s.boot, "dead", s.log)
+	dead := newIdentity(s.boot, "dead", netip.AddrPort{}, s.log)
 	if err := dead.renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -61,8 +61,8 @@ type Config struct {
 	// Advertise is this server's address in the endpoints of the Service "kubernetes". If it is not
 	// set, no endpoints are kept.
 	Advertise netip.AddrPort
-	// Identity names this server among those of the store, such as by its host's name. If it is not
-	// set, the server has no identity Lease.
+	// Identity is the name of this server's host. If it is not set, the server has no identity
+	// Lease.
 	Identity string
 	// Alone reports that no other server uses the store now. nil means that none ever does.
 	Alone func() bool
@@ -297,7 +297,7 @@ func New(cfg Config) (*Server, error) {
 	s.boot = &bootstrapper{cfg: &s.cfg, kinds: s.endpoints, engine: s.engine, client: s.ownClient(), log: s.log, clock: s.clock,
 		trustPublished: newMilestone(), tokensTracked: newMilestone()}
 	s.living = &endpointKeeper{boot: s.boot, place: s.shared.Home, self: cfg.Advertise, alone: cfg.Alone, log: s.log, kept: newMilestone()}
-	s.identity = newIdentity(s.boot, cfg.Identity, s.log)
+	s.identity = newIdentity(s.boot, cfg.Identity, cfg.Advertise, s.log)
 	s.flow = &flowControl{kinds: s.endpoints, client: s.ownClient(), metrics: m, log: s.log, clock: s.clock}
 	if cfg.MaxRequests >= 0 {
 		s.flow.gate = flow.New(flow.Config{Seats: cfg.MaxRequests, MaxWait: cfg.RequestTimeout / 4, Logger: cfg.Logger})

@@ -269,7 +269,7 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		ServiceCIDRs: s.cfg.ServiceRanges(),
 		NodePorts:    service.PortRange{Base: first, Size: last - first + 1},
 		Advertise:    netip.AddrPortFrom(netip.MustParseAddr(s.cfg.AdvertiseAddress), uint16(port)),
-		Identity:     identity(s.cfg.NodeName, port),
+		Identity:     s.cfg.NodeName,
 		Alone:        s.alone,
 
 		KubeletTLS:         outward.kubelets,
@@ -335,15 +335,6 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		}
 	}
 	return s.serve(ctx, listener, secure, policy, life, end)
-}
-
-// identity names the API server of a machine: as upstream by the host's name, and by its port if
-// that is not the usual one, since a machine may have several.
-func identity(node string, port int) string {
-	if port == 6443 {
-		return node
-	}
-	return fmt.Sprintf("%s-%d", node, port)
 }
 
 // own returns the API server's client for its own needs.
