@@ -56,8 +56,8 @@ type Attributes struct {
 	// Stopwatch receives the time that the write waits for other servers; may be nil.
 	Stopwatch Stopwatch
 
-	// NamespaceVersion is the resourceVersion of the namespace in which a new object was admitted. The
-	// write is refused if the namespace is deleted before the object is stored. "" if no plugin
+	// NamespaceVersion is the resourceVersion of the namespace in which a new object was admitted.
+	// The write is refused if the namespace is deleted before the object is stored. "" if no plugin
 	// checked the namespace.
 	NamespaceVersion string
 	// Charged are the quotas that have counted this write already, in an earlier attempt; nil for a

@@ -33,8 +33,8 @@ const (
 	// identityDuration is how long a Lease outlives its last renewal, as upstream.
 	identityDuration = time.Hour
 	// identityRenewEvery is the interval of renewals. Upstream renews every 10 s. Each renewal is a
-	// write to the disk, and a Lease is removed only after an hour without one. The endpoints of the
-	// Service kubernetes show within seconds that a server is dead.
+	// write to the disk, and a Lease is removed only after an hour without one. The endpoints of
+	// the Service kubernetes show within seconds that a server is dead.
 	identityRenewEvery = time.Minute
 )
 
@@ -65,18 +65,16 @@ func identityName(host string, at netip.AddrPort) string {
 	return "apiserver-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
 }
 
-// run keeps the Lease until ctx ends.
-func (i *identity) run(ctx context.Context) {
-	var removed time.Time
+// run keeps the Lease until ctx ends, from when the server is an endpoint.
+func (i *identity) run(ctx context.Context, endpoint milestone) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-endpoint.ch:
+	}
 	for {
 		pause := identityRenewEvery
-		err := i.renew(ctx)
-		if now := i.boot.clock(); err == nil && now.Sub(removed) >= identityDuration {
-			if err = i.removeExpired(ctx); err == nil {
-				removed = now
-			}
-		}
-		if err != nil && ctx.Err() == nil {
+		if err := errors.Join(i.renew(ctx), i.removeExpired(ctx)); err != nil && ctx.Err() == nil {
 			pause = 5 * time.Second
 			i.log.Warn("the identity Lease of this server was not kept, trying again", "lease", i.name, "err", err)
 		}

@@ -415,7 +415,7 @@ func (s *Server) startBackground() {
 		}
 		s.runInBackground(s.living.run)
 		if s.cfg.Identity != "" {
-			s.runInBackground(s.identity.run)
+			s.runInBackground(func(ctx context.Context) { s.identity.run(ctx, s.living.kept) })
 		}
 		s.boot.keep(ctx)
 	})

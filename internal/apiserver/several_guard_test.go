@@ -140,7 +140,8 @@ func TestWritersOfAllServersCompete(t *testing.T) {
 	for i, s := range servers {
 		work.Go(func() {
 			for n := range rounds {
-				// A patch without a resourceVersion never conflicts: it is applied to the newest state.
+				// A patch without a resourceVersion never conflicts: it is applied to the newest
+				// state.
 				mustDo(t, s, 200, "PATCH", maps+"/counter", fmt.Sprintf(`{"data":{"s%d-%d":"x"}}`, i, n), "Content-Type", "application/merge-patch+json")
 				out := mustDo(t, s, 201, "POST", maps, `{"metadata":{"generateName":"g-","labels":{"of":"all"}}}`)
 				_, rest, _ := strings.Cut(out, `"name":"`)

@@ -24,8 +24,8 @@ var (
 	// ErrUnavailable means that the engine cannot answer now (no leader, shutting down). The
 	// outcome of the operation is unknown.
 	ErrUnavailable = errors.New("store unavailable")
-	// ErrNotBegun is an ErrUnavailable of an operation that has changed nothing: the engine refused it
-	// before it began.
+	// ErrNotBegun is an ErrUnavailable of an operation that has changed nothing: the engine refused
+	// it before it began.
 	ErrNotBegun = fmt.Errorf("%w: nothing was written", ErrUnavailable)
 	// ErrTooLarge means that the transaction exceeds the engine's limit (1.5 MiB, as upstream's
 	// etcd).

@@ -32,9 +32,9 @@ type Config struct {
 	Certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 	// Switches select the built-in resources that clients are served; nil serves all.
 	Switches *api.Switches
-	// Reports reports whether this server writes conditions; nil is always. Several servers may find
-	// different conditions, because their networks differ. Each of them routes requests by its own
-	// checks; the conditions of one of them are written, so that they do not flap.
+	// Reports reports whether this server writes conditions; nil is always. Several servers may
+	// find different conditions, because their networks differ. Each of them routes requests by its
+	// own checks; the conditions of one of them are written, so that they do not flap.
 	Reports func() bool
 	// CheckEvery is the interval of checks of an available server; 0 is 30 s.
 	CheckEvery time.Duration

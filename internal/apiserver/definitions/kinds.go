@@ -27,9 +27,9 @@ type Kinds struct {
 	// Metrics count conversions by webhooks.
 	Metrics *custom.Metrics
 	Shared  *registry.Shared
-	// First reports whether this server accepts names and removes objects at once. The other servers
-	// of the store leave that to it for secondAfter. Two servers at a time could accept the same name
-	// for two definitions.
+	// First reports whether this server accepts names and removes objects at once. The other
+	// servers of the store leave that to it for secondAfter. Two servers at a time could accept the
+	// same name for two definitions.
 	First func() bool
 
 	mu     sync.Mutex

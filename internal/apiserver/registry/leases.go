@@ -24,8 +24,8 @@ const (
 	leaseKeys  = 1000
 )
 
-// Expired forgets a lease that the store does not have any more, such as after a restore. It reports
-// whether the next lease is another one.
+// Expired forgets a lease that the store does not have any more, such as after a restore. It
+// reports whether the next lease is another one.
 func (s *Shared) Expired(r *Registry, id store.LeaseID) bool {
 	l := &r.Place.leases
 	l.mu.Lock()

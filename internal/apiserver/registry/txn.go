@@ -32,9 +32,9 @@ type Transaction struct {
 	DryRunErr error
 }
 
-// Guard is an object that a write depends on, such as its namespace. If the object has changed since
-// it was read, through this server or another, the write is committed only if the new state allows
-// it.
+// Guard is an object that a write depends on, such as its namespace. If the object has changed
+// since it was read, through this server or another, the write is committed only if the new state
+// allows it.
 type Guard struct {
 	Key      string
 	Revision int64

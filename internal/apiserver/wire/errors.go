@@ -140,8 +140,8 @@ type fencedError struct {
 func (e fencedError) Unwrap() []error { return []error{e.StatusError, e.cause} }
 
 // CommitError is StoreError for a failed commit. Its outcome may be unknown: then the answer is a
-// timeout, which clients do not repeat by themselves. A repeated write could be made twice, or could
-// undo a write that came between.
+// timeout, which clients do not repeat by themselves. A repeated write could be made twice, or
+// could undo a write that came between.
 func CommitError(err error) error {
 	if errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrNotBegun) {
 		return apierrors.NewTimeoutError(fmt.Sprintf("the store did not confirm the write, which may have been made or not; read the object before trying again: %v", err), 0)
