@@ -124,7 +124,7 @@ func TestServersShareTheRangesOfServices(t *testing.T) {
 		"addresses":  {`{"ports":[{"port":80}]}`, 13},
 		"node ports": {`{"type":"NodePort","ports":[{"name":"a","port":80},{"name":"b","port":81}]}`, 10},
 		// With a port for health checks.
-		"both":       {`{"type":"LoadBalancer","externalTrafficPolicy":"Local","ports":[{"port":80}]}`, 10},
+		"both": {`{"type":"LoadBalancer","externalTrafficPolicy":"Local","ports":[{"port":80}]}`, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			servers := severalServers(t, 3, withSmallRanges)
