@@ -26,6 +26,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/statefulset"
 	"github.com/knarr-project/knarr/internal/controllers/volume"
 	"github.com/knarr-project/knarr/internal/loadbalancer"
+	"github.com/knarr-project/knarr/internal/network/peers"
 )
 
 // All returns the one list of controllers in the order of their start: what others depend on comes
@@ -73,6 +74,7 @@ func All(m *Metrics) []controller.Starter {
 		loadbalancer.Controller,
 		network.LoadBalancerHint,
 		network.IngressHint,
+		peers.Controller,
 		endpoint.Slice,
 		endpoint.Endpoints,
 		endpoint.Mirror,

@@ -33,7 +33,7 @@ func denyAll(selector map[string]string) *networkingv1.NetworkPolicy {
 func policies(t *testing.T, c client.Interface, running bool) *policy.Agent {
 	t.Helper()
 	nettest.Need(t)
-	cfg := policy.Config{NodeName: "a", Client: c}
+	cfg := policy.Config{NodeName: "a", Client: c, AllPods: true}
 	if !running {
 		cfg.Patience = 300 * time.Millisecond
 	}

@@ -178,6 +178,13 @@ func clusterControllers() []controllerRole {
 		{account: "ingress-hint-controller", rules: []rbacv1.PolicyRule{
 			rule(read, "networking.k8s.io", "ingresses ingressclasses"),
 		}},
+		// This one publishes the addresses of policies' peers. Upstream has no such controller.
+		{account: "policy-peers-controller", rules: []rbacv1.PolicyRule{
+			rule("list watch", "networking.k8s.io", "networkpolicies"),
+			rule("list watch", core, "namespaces pods"),
+			rule("create delete get list update watch", "knarr.dev", "policypeers"),
+			rule("create get", "apiextensions.k8s.io", "customresourcedefinitions"),
+		}},
 		{account: "ttl-controller", rules: []rbacv1.PolicyRule{
 			rule("list patch update watch", core, "nodes"),
 		}},

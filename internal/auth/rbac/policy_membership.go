@@ -31,6 +31,7 @@ func (p *Policy) addMembership() {
 		rule(read, core, "nodes namespaces pods endpoints"),
 		rule(read, "discovery.k8s.io", "endpointslices"),
 		rule(read, "networking.k8s.io", "servicecidrs networkpolicies"),
+		rule(read, "knarr.dev", "policypeers"),
 		rule("create", "certificates.k8s.io", "certificatesigningrequests/selfnodeserver"),
 		rule("list watch", core, "persistentvolumes"),
 	)

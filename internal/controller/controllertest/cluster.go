@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync"
 	"testing"
@@ -67,6 +68,24 @@ func New(t testing.TB) *Cluster {
 	}}
 	c.ensureNamespace("default")
 	return c
+}
+
+// Serve runs the whole server until the test ends, so that it also serves custom resources.
+func (c *Cluster) Serve() {
+	c.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- c.server.Run(ctx, l, nil) }()
+	c.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			c.t.Errorf("server: %v", err)
+		}
+	})
 }
 
 // As returns a client of another user.

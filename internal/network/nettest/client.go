@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sort"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -54,6 +56,16 @@ func keyOf(obj runtime.Object) string {
 	return m.GetNamespace() + "/" + m.GetName()
 }
 
+// resourceOf returns the resource of an object, which may be a custom one.
+func resourceOf(obj runtime.Object) schema.GroupVersionResource {
+	u, custom := obj.(*unstructured.Unstructured)
+	if !custom {
+		return api.ResourceOf(obj)
+	}
+	gvk := u.GroupVersionKind()
+	return gvk.GroupVersion().WithResource(strings.TrimSuffix(strings.ToLower(gvk.Kind), "s") + "s")
+}
+
 // Put creates or replaces the object.
 func (o *Objects) Put(obj runtime.Object) {
 	o.mu.Lock()
@@ -62,7 +74,7 @@ func (o *Objects) Put(obj runtime.Object) {
 }
 
 func (o *Objects) put(obj runtime.Object) runtime.Object {
-	res, key := api.ResourceOf(obj), keyOf(obj)
+	res, key := resourceOf(obj), keyOf(obj)
 	o.revision++
 	m, _ := meta.Accessor(obj)
 	m.SetResourceVersion(strconv.FormatInt(o.revision, 10))
@@ -83,7 +95,7 @@ func (o *Objects) put(obj runtime.Object) runtime.Object {
 func (o *Objects) Remove(obj runtime.Object) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	res, key := api.ResourceOf(obj), keyOf(obj)
+	res, key := resourceOf(obj), keyOf(obj)
 	if old := o.kinds[res][key]; old != nil {
 		delete(o.kinds[res], key)
 		o.revision++
@@ -105,7 +117,11 @@ func (o *Objects) notify(res schema.GroupVersionResource, e client.Event) {
 
 func (w *watcher) matches(obj runtime.Object) bool {
 	m, _ := meta.Accessor(obj)
-	return w.scope.Matches(labels.Set(m.GetLabels())) && w.names.Matches(fields.Set{"metadata.name": m.GetName(), "metadata.namespace": m.GetNamespace()})
+	set := fields.Set{"metadata.name": m.GetName(), "metadata.namespace": m.GetNamespace()}
+	if pod, ok := obj.(*corev1.Pod); ok {
+		set["spec.nodeName"] = pod.Spec.NodeName
+	}
+	return w.scope.Matches(labels.Set(m.GetLabels())) && w.names.Matches(set)
 }
 
 // Get reads an object.
@@ -122,13 +138,12 @@ func (o *Objects) Get(_ context.Context, res schema.GroupVersionResource, namesp
 func (o *Objects) List(_ context.Context, res schema.GroupVersionResource, namespace string, _ metav1.ListOptions) (runtime.Object, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	kind, ok := api.ByResource(res.GroupResource())
-	if !ok {
-		return nil, fmt.Errorf("no kind for %s", res)
-	}
-	list, err := kind.NewList()
-	if err != nil {
-		return nil, err
+	var list runtime.Object = &unstructured.UnstructuredList{}
+	if kind, ok := api.ByResource(res.GroupResource()); ok {
+		var err error
+		if list, err = kind.NewList(); err != nil {
+			return nil, err
+		}
 	}
 	var items []runtime.Object
 	for _, obj := range o.kinds[res] {

@@ -148,7 +148,7 @@ func (a *Agent) record(now attached, selecting []*networkingv1.NetworkPolicy, re
 // read sets the attachment's pod and returns the policies that select it, with the revision at
 // which they were read.
 func (a *Agent) read(ctx context.Context, at *attached) ([]*networkingv1.NetworkPolicy, int64, error) {
-	pod, err := client.Get[*corev1.Pod](ctx, a.cfg.Client, at.Namespace, at.Name)
+	pod, err := client.Get[*corev1.Pod](ctx, a.cfg.Own, at.Namespace, at.Name)
 	switch {
 	case apierrors.IsNotFound(err): // a static pod without its mirror
 	case err != nil:

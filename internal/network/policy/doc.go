@@ -15,8 +15,12 @@
 // the runtime once the pod's policies are in force. Rules for this node's pods therefore do not
 // depend on status.podIPs. See docs/adr/0058-policies-judge-the-first-packet.md.
 //
-// In: attachments, NetworkPolicies and, once a policy exists, Namespaces and Pods. Out: chains,
-// sets and maps named "pol-*" in the table "knarr". One goroutine computes a plan from all objects
-// (plan.go, pure) and sends the difference in one transaction (kernel.go). Names are hashes of the
-// content, so unchanged parts are not touched.
+// The agent reads the pods of its own node only. The control plane publishes the addresses of peers
+// on other nodes (package peers), and the agent watches the groups that the policies of its pods
+// name. Against another vendor's API server it reads all pods (Config.AllPods).
+//
+// In: attachments, NetworkPolicies and, once a policy exists, Namespaces, this node's Pods and
+// PolicyPeers. Out: chains, sets and maps named "pol-*" in the table "knarr". One goroutine computes
+// a plan from all objects (plan.go, pure) and sends the difference in one transaction (kernel.go).
+// Names are hashes of the content, so unchanged parts are not touched.
 package policy

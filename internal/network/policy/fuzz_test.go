@@ -28,7 +28,7 @@ func FuzzPlan(f *testing.F) {
 		}
 		ns := &corev1.Namespace{}
 		ns.Name = p.Namespace
-		out := inputs{node: "here", policies: []*networkingv1.NetworkPolicy{&np}, pods: []*corev1.Pod{&p}, namespaces: []*corev1.Namespace{ns}}.plan()
+		out, _ := inputs{node: "here", policies: []*networkingv1.NetworkPolicy{&np}, pods: []*corev1.Pod{&p}, namespaces: []*corev1.Namespace{ns}}.plan()
 		for d, w := range out.jumps {
 			for addr, chain := range w {
 				rules, known := out.chains[chain]

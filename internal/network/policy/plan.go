@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/knarr-project/knarr/internal/network/peers"
 )
 
 // plan is the desired content of the kernel.
@@ -69,14 +71,19 @@ type inputs struct {
 	pods       []*corev1.Pod
 	namespaces []*corev1.Namespace
 	attached   []attached // this node's pods; their addresses are in force before their status is
+	// published holds the members of groups on other nodes by the group's ID, if pods are only this
+	// node's.
+	published map[string]peers.Members
 }
 
 // planner computes one plan.
 type planner struct {
 	inputs
-	ends        []*end // all pods with addresses
+	ends        []*end // all known pods with addresses
 	byNamespace map[string][]*end
+	known       map[netip.Addr]bool // addresses of ends
 	out         plan
+	needs       map[string]bool // IDs of the groups that the plan uses
 }
 
 // end is a pod with its addresses.
@@ -86,20 +93,23 @@ type end struct {
 	here      bool // on this node
 }
 
-// plan is pure: equal objects give equal plans.
-func (p inputs) plan() plan {
-	m := planner{inputs: p, byNamespace: map[string][]*end{}, out: plan{
+// plan is pure: equal objects give equal plans. needs are the IDs of the groups that it uses.
+func (p inputs) plan() (out plan, needs map[string]bool) {
+	m := planner{inputs: p, byNamespace: map[string][]*end{}, known: map[netip.Addr]bool{}, needs: map[string]bool{}, out: plan{
 		sets: map[string]set{}, chains: map[string][]rule{}, jumps: map[direction]jumps{ingress: {}, egress: {}}, self: map[netip.Addr]bool{}}}
 	m.ends = p.pair()
 	for _, e := range m.ends {
 		m.byNamespace[e.Namespace] = append(m.byNamespace[e.Namespace], e)
+		for _, a := range e.addresses {
+			m.known[a] = true
+		}
 	}
 	for _, d := range []direction{ingress, egress} {
 		for _, g := range m.groups(d) {
 			m.chain(d, g)
 		}
 	}
-	return m.out
+	return m.out, m.needs
 }
 
 // pair pairs pods with their addresses. Attachments come first: the status of a pod tells its
@@ -119,22 +129,9 @@ func (p inputs) pair() (out []*end) {
 		if done[pod.UID] && pod.UID != "" {
 			continue
 		}
-		given := slices.DeleteFunc(addresses(pod), func(a netip.Addr) bool { return taken[a] })
+		given := slices.DeleteFunc(peers.Addresses(pod), func(a netip.Addr) bool { return taken[a] })
 		if len(given) > 0 {
 			out = append(out, &end{pod, given, pod.Spec.NodeName == p.node})
-		}
-	}
-	return out
-}
-
-// addresses returns the addresses in the pod's status; a pod with host network has none.
-func addresses(p *corev1.Pod) (out []netip.Addr) {
-	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
-		return nil
-	}
-	for _, ip := range p.Status.PodIPs {
-		if a, err := netip.ParseAddr(ip.IP); err == nil {
-			out = append(out, a.Unmap())
 		}
 	}
 	return out
@@ -150,7 +147,7 @@ func (m *planner) groups(d direction) []group {
 	chosen := map[*end][]*networkingv1.NetworkPolicy{}
 	var order []*end
 	for _, policy := range m.policies {
-		if !slices.Contains(policy.Spec.PolicyTypes, map[direction]networkingv1.PolicyType{ingress: networkingv1.PolicyTypeIngress, egress: networkingv1.PolicyTypeEgress}[d]) {
+		if len(m.byNamespace[policy.Namespace]) == 0 || !slices.Contains(policy.Spec.PolicyTypes, map[direction]networkingv1.PolicyType{ingress: networkingv1.PolicyTypeIngress, egress: networkingv1.PolicyTypeEgress}[d]) {
 			continue
 		}
 		selector := selectorOf(&policy.Spec.PodSelector)
@@ -214,21 +211,33 @@ func (m *planner) chain(d direction, g group) {
 }
 
 // rules combines the peers and ports of one entry of a policy.
-func (m *planner) rules(d direction, g group, namespace string, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) []rule {
-	pods, blocks := m.peers(namespace, peers)
-	if len(peers) == 0 {
-		pods = m.ends // named ports are looked up in all pods
-	}
+func (m *planner) rules(d direction, g group, namespace string, from []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) []rule {
+	groups, blocks := split(namespace, from)
 	// A named port is a port of the receiving end.
-	receivers := pods
-	if d == ingress {
-		receivers = g.pods
+	destinations := func(name string, protocol corev1.Protocol) []destination {
+		return destinationsOf(g.pods, name, protocol)
+	}
+	if d == egress {
+		receivers := groups
+		if len(from) == 0 {
+			receivers = []peers.Group{peers.Everywhere()}
+		}
+		destinations = func(name string, protocol corev1.Protocol) (out []destination) {
+			for _, r := range receivers {
+				out = append(out, m.destinations(r.WithPort(name, protocol))...)
+			}
+			return out
+		}
+	}
+	var addresses []netip.Addr
+	for _, g := range groups {
+		addresses = append(addresses, m.addresses(g)...)
 	}
 	var out []rule
 	for _, v4 := range []bool{true, false} {
 		var ends []rule
-		switch set := m.addressSet(v4, pods); {
-		case len(peers) == 0:
+		switch set := m.addressSet(v4, addresses); {
+		case len(from) == 0:
 			ends = append(ends, rule{v4: v4})
 		case set != "":
 			ends = append(ends, rule{v4: v4, peers: set})
@@ -239,44 +248,85 @@ func (m *planner) rules(d direction, g group, namespace string, peers []networki
 			}
 		}
 		for _, end := range ends {
-			out = append(out, m.withPorts(end, ports, receivers)...)
+			out = append(out, m.withPorts(end, ports, destinations)...)
 		}
 	}
 	return out
 }
 
-// peers resolves a list of peers to pods and blocks.
-func (m *planner) peers(namespace string, peers []networkingv1.NetworkPolicyPeer) (pods []*end, blocks []rule) {
-	for _, peer := range peers {
-		if peer.IPBlock != nil {
-			if b, ok := blockRule(peer.IPBlock); ok {
-				blocks = append(blocks, b)
-			}
-			continue
+// split divides a list of peers into groups of pods and blocks of addresses.
+func split(namespace string, of []networkingv1.NetworkPolicyPeer) (groups []peers.Group, blocks []rule) {
+	for i := range of {
+		if g, ok := peers.OfPeer(namespace, &of[i]); ok {
+			groups = append(groups, g)
+		} else if b, ok := blockRule(of[i].IPBlock); ok {
+			blocks = append(blocks, b)
 		}
-		in := []string{namespace}
-		if peer.NamespaceSelector != nil {
-			in = nil
-			selector := selectorOf(peer.NamespaceSelector)
-			for _, ns := range m.namespaces {
-				if selector.Matches(labels.Set(ns.Labels)) {
-					in = append(in, ns.Name)
-				}
-			}
-		}
-		selector := labels.Everything()
-		if peer.PodSelector != nil {
-			selector = selectorOf(peer.PodSelector)
-		}
-		for _, ns := range in {
-			for _, pod := range m.byNamespace[ns] {
-				if selector.Matches(labels.Set(pod.Labels)) {
-					pods = append(pods, pod)
-				}
+	}
+	return groups, blocks
+}
+
+// matching returns the known pods of a group.
+func (m *planner) matching(g peers.Group) (out []*end) {
+	matcher := g.Matcher()
+	in := []string{g.Namespace}
+	if g.NamespaceSelector != nil {
+		in = nil
+		for _, ns := range m.namespaces {
+			if len(m.byNamespace[ns.Name]) > 0 && matcher.MatchesNamespace(ns.Name, ns.Labels) {
+				in = append(in, ns.Name)
 			}
 		}
 	}
-	return pods, blocks
+	for _, ns := range in {
+		for _, pod := range m.byNamespace[ns] {
+			if matcher.MatchesPod(pod.Pod) {
+				out = append(out, pod)
+			}
+		}
+	}
+	return out
+}
+
+// addresses returns the addresses of a group's pods. What is published of an address that a known
+// pod has now may be about an earlier pod, so it does not count.
+func (m *planner) addresses(g peers.Group) (out []netip.Addr) {
+	for _, pod := range m.matching(g) {
+		out = append(out, pod.addresses...)
+	}
+	id := g.ID()
+	m.needs[id] = true
+	for _, a := range m.published[id].Addresses {
+		if !m.known[a] {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// destinations returns the destinations of a group with a named port.
+func (m *planner) destinations(g peers.Group) []destination {
+	out := destinationsOf(m.matching(g), g.Port, g.Protocol)
+	id := g.ID()
+	m.needs[id] = true
+	for _, d := range m.published[id].Destinations {
+		if !m.known[d.Addr()] {
+			out = append(out, destination{d.Addr(), protocols[g.Protocol], d.Port()})
+		}
+	}
+	return out
+}
+
+// destinationsOf returns the destinations of a named port of pods.
+func destinationsOf(pods []*end, name string, protocol corev1.Protocol) (out []destination) {
+	for _, pod := range pods {
+		for _, port := range peers.PortsOf(pod.Pod, name, protocol) {
+			for _, a := range pod.addresses {
+				out = append(out, destination{a, protocols[protocol], port})
+			}
+		}
+	}
+	return out
 }
 
 func blockRule(b *networkingv1.IPBlock) (rule, bool) {
@@ -294,7 +344,7 @@ func blockRule(b *networkingv1.IPBlock) (rule, bool) {
 }
 
 // withPorts returns one rule per port, or a single rule if all ports are allowed.
-func (m *planner) withPorts(end rule, ports []networkingv1.NetworkPolicyPort, receivers []*end) []rule {
+func (m *planner) withPorts(end rule, ports []networkingv1.NetworkPolicyPort, destinations func(string, corev1.Protocol) []destination) []rule {
 	if len(ports) == 0 {
 		return []rule{end}
 	}
@@ -310,7 +360,7 @@ func (m *planner) withPorts(end rule, ports []networkingv1.NetworkPolicyPort, re
 			continue // a port type that the API does not define
 		case p.Port == nil:
 		case p.Port.Type == intstr.String:
-			if r.named = m.destinationSet(end.v4, receivers, p.Port.StrVal, proto); r.named == "" {
+			if r.named = m.destinationSet(end.v4, destinations(p.Port.StrVal, proto)); r.named == "" {
 				continue // no pod has a port of that name
 			}
 		default:
@@ -324,15 +374,12 @@ func (m *planner) withPorts(end rule, ports []networkingv1.NetworkPolicyPort, re
 	return out
 }
 
-// addressSet returns the name of the set with the pods' addresses of a family, or "" if there are
-// none.
-func (m *planner) addressSet(v4 bool, pods []*end) string {
+// addressSet returns the name of the set with the addresses of a family, or "" if there are none.
+func (m *planner) addressSet(v4 bool, addresses []netip.Addr) string {
 	s := set{v4: v4}
-	for _, pod := range pods {
-		for _, a := range pod.addresses {
-			if a.Is4() == v4 {
-				s.addresses = append(s.addresses, a)
-			}
+	for _, a := range addresses {
+		if a.Is4() == v4 {
+			s.addresses = append(s.addresses, a)
 		}
 	}
 	slices.SortFunc(s.addresses, netip.Addr.Compare)
@@ -340,25 +387,13 @@ func (m *planner) addressSet(v4 bool, pods []*end) string {
 	return m.addSet("peers", s, len(s.addresses))
 }
 
-// destinationSet returns the name of the set with the destinations of the pods' named port.
-func (m *planner) destinationSet(v4 bool, pods []*end, name string, proto corev1.Protocol) string {
+// destinationSet returns the name of the set with the destinations of a family, or "" if there are
+// none.
+func (m *planner) destinationSet(v4 bool, destinations []destination) string {
 	s := set{v4: v4}
-	for _, pod := range pods {
-		for _, c := range append(slices.Clone(pod.Spec.InitContainers), pod.Spec.Containers...) {
-			for _, port := range c.Ports {
-				given := port.Protocol
-				if given == "" {
-					given = corev1.ProtocolTCP
-				}
-				if port.Name != name || given != proto {
-					continue
-				}
-				for _, a := range pod.addresses {
-					if a.Is4() == v4 {
-						s.destinations = append(s.destinations, destination{a, protocols[proto], uint16(port.ContainerPort)})
-					}
-				}
-			}
+	for _, d := range destinations {
+		if d.addr.Is4() == v4 {
+			s.destinations = append(s.destinations, d)
 		}
 	}
 	slices.SortFunc(s.destinations, func(a, b destination) int { return strings.Compare(a.String(), b.String()) })

@@ -15,12 +15,18 @@ import (
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/network/nft"
+	"github.com/knarr-project/knarr/internal/network/peers"
 )
 
 // Config configures the Agent of one node.
 type Config struct {
 	NodeName string
-	Client   client.Interface
+	// Client reads NetworkPolicies, Namespaces and PolicyPeers. With AllPods it also reads pods.
+	Client client.Interface
+	// Own reads the pods of this node; nil selects Client.
+	Own client.Interface
+	// AllPods reads the pods of all nodes, because the server publishes no PolicyPeers.
+	AllPods bool
 	// Debounce is the minimum time between two changes of the rules; default 20 ms. The first
 	// change is immediate.
 	Debounce time.Duration
@@ -46,6 +52,8 @@ type Agent struct {
 	have     plan
 	enforces bool // the kernel has rules of ours
 	watching bool // pods and namespaces are watched
+	groups   map[string]*subscription
+	offered  bool // the server has PolicyPeers
 	ended    []<-chan struct{}
 }
 
@@ -53,6 +61,9 @@ type Agent struct {
 func New(cfg Config) (*Agent, error) {
 	if cfg.NodeName == "" {
 		return nil, errors.New("network policies: the node's name is missing")
+	}
+	if cfg.Own == nil {
+		cfg.Own = cfg.Client
 	}
 	if cfg.Debounce == 0 {
 		cfg.Debounce = 20 * time.Millisecond
@@ -64,7 +75,7 @@ func New(cfg Config) (*Agent, error) {
 		cfg.Patience = 10 * time.Second
 	}
 	return &Agent{
-		cfg: cfg, wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), opened: make(chan struct{}),
+		cfg: cfg, groups: map[string]*subscription{}, wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), opened: make(chan struct{}),
 		shared: attachments{byKey: map[string]attached{}, hints: map[string]hint{}},
 	}, nil
 }
@@ -82,6 +93,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		for _, d := range a.ended {
 			<-d
 		}
+		a.follow(nil, nil)
 	}()
 	select {
 	case <-synced:
@@ -154,7 +166,13 @@ func (a *Agent) syncAll(ctx context.Context, afresh bool) ([]chan struct{}, erro
 	if a.watching {
 		p.pods, p.namespaces = a.pods.List("", nil), a.namespaces.List("", nil)
 	}
-	want := p.plan()
+	p.published = a.published()
+	want, needs := p.plan()
+	if !a.cfg.AllPods && a.follow(ctx, needs) {
+		a.await(ctx, afresh)
+		p.published = a.published()
+		want, _ = p.plan()
+	}
 	if !afresh && reflect.DeepEqual(want, a.have) {
 		return waiting, nil
 	}
@@ -173,7 +191,11 @@ func (a *Agent) watch(ctx context.Context) (err error) {
 	if a.namespaces, err = client.Open[*corev1.Namespace](ctx, a.cfg.Client, client.Scope{}); err != nil {
 		return fmt.Errorf("open namespaces: %w", err)
 	}
-	if a.pods, err = client.Open[*corev1.Pod](ctx, a.cfg.Client, client.Scope{}); err != nil {
+	pods, scope := a.cfg.Own, client.Scope{FieldSelector: "spec.nodeName=" + a.cfg.NodeName}
+	if a.cfg.AllPods {
+		pods, scope = a.cfg.Client, client.Scope{}
+	}
+	if a.pods, err = client.Open[*corev1.Pod](ctx, pods, scope); err != nil {
 		return fmt.Errorf("open pods: %w", err)
 	}
 	_, done := a.namespaces.Subscribe(ctx, func(e client.TypedEvent[*corev1.Namespace]) {
@@ -193,5 +215,5 @@ func (a *Agent) watch(ctx context.Context) (err error) {
 }
 
 func sameForPolicies(a, b *corev1.Pod) bool {
-	return maps.Equal(a.Labels, b.Labels) && a.Spec.NodeName == b.Spec.NodeName && slices.Equal(addresses(a), addresses(b))
+	return maps.Equal(a.Labels, b.Labels) && a.Spec.NodeName == b.Spec.NodeName && slices.Equal(peers.Addresses(a), peers.Addresses(b))
 }

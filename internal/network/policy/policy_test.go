@@ -19,6 +19,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/network/nettest"
 	"github.com/knarr-project/knarr/internal/network/nft"
+	"github.com/knarr-project/knarr/internal/network/peers"
 )
 
 func TestMain(m *testing.M) { nettest.Main(m) }
@@ -53,8 +54,14 @@ func policyOf(t testing.TB, name, spec string) *networkingv1.NetworkPolicy {
 
 func start(t *testing.T, objects *nettest.Objects) *Agent {
 	t.Helper()
+	return startWith(t, Config{Client: objects, AllPods: true})
+}
+
+func startWith(t *testing.T, cfg Config) *Agent {
+	t.Helper()
 	nettest.Need(t)
-	a, err := New(Config{NodeName: "here", Client: objects, Debounce: time.Millisecond, CheckInterval: 50 * time.Millisecond})
+	cfg.NodeName, cfg.Debounce, cfg.CheckInterval = "here", time.Millisecond, 50*time.Millisecond
+	a, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,17 +90,50 @@ func reaches(t *testing.T, from nettest.Machine, addr string) bool {
 	return ok
 }
 
+// TestPoliciesDecideWhichPodsConnect runs twice: the agent reads all pods, or those of its node and
+// what the server publishes of others.
 func TestPoliciesDecideWhichPodsConnect(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		t.Run(fmt.Sprintf("all pods %t", all), func(t *testing.T) { decide(t, all) })
+	}
+}
+
+// publish puts the slices of the groups that the policy needs.
+func publish(t *testing.T, objects *nettest.Objects, p *networkingv1.NetworkPolicy, pods []*corev1.Pod, namespaces ...*corev1.Namespace) {
+	t.Helper()
+	groups, _ := peers.Of(p)
+	for _, g := range groups {
+		m := g.Matcher()
+		var members []string
+		for _, pod := range pods {
+			for _, ns := range namespaces {
+				if ns.Name == pod.Namespace && m.MatchesNamespace(ns.Name, ns.Labels) && m.MatchesPod(pod) {
+					members = append(members, m.Members(pod)...)
+				}
+			}
+		}
+		slice, err := peers.Slice(g, 0, members)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects.Put(slice)
+	}
+}
+
+func decide(t *testing.T, all bool) {
 	nettest.Need(t)
 	web, friend, stranger := nettest.NewMachine(t, "10.42.0.2"), nettest.NewMachine(t, "10.42.0.3"), nettest.NewMachine(t, "10.42.0.4")
 	for _, port := range []int{80, 81} {
 		web.Serve(t, port)
 	}
-	objects := nettest.NewObjects(namespace("default", map[string]string{"team": "a"}), namespace("other", map[string]string{"team": "b"}),
+	home, other := namespace("default", map[string]string{"team": "a"}), namespace("other", map[string]string{"team": "b"})
+	pods := []*corev1.Pod{
 		podObject("default", "web", "here", "10.42.0.2", map[string]string{"app": "web"}),
 		podObject("default", "friend", "here", "10.42.0.3", map[string]string{"app": "friend"}),
-		podObject("other", "stranger", "elsewhere", "10.42.0.4", map[string]string{"app": "stranger"}))
-	start(t, objects)
+		podObject("other", "stranger", "elsewhere", "10.42.0.4", map[string]string{"app": "stranger"}),
+	}
+	objects := nettest.NewObjects(home, other, pods[0], pods[1], pods[2])
+	startWith(t, Config{Client: objects, AllPods: all})
 	// f and s list the ports, of 80 and 81, that friend and stranger reach.
 	cases := []struct{ name, spec, f, s string }{
 		{"no pod comes in", "{podSelector: {matchLabels: {app: web}}}", "", ""},
@@ -115,6 +155,9 @@ func TestPoliciesDecideWhichPodsConnect(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			p := policyOf(t, "p", c.spec)
+			if !all {
+				publish(t, objects, p, pods, home, other)
+			}
 			objects.Put(p)
 			defer objects.Remove(p)
 			var f, s string
@@ -148,7 +191,7 @@ func reached(t *testing.T, from nettest.Machine) string {
 func TestPoliciesAreAdditive(t *testing.T) {
 	a := policyOf(t, "a", "{podSelector: {}, ingress: [{ports: [{port: 80}]}]}")
 	b := policyOf(t, "b", "{podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: 81}]}]}")
-	p := inputs{node: "here", policies: []*networkingv1.NetworkPolicy{a, b}, pods: []*corev1.Pod{
+	p, _ := inputs{node: "here", policies: []*networkingv1.NetworkPolicy{a, b}, pods: []*corev1.Pod{
 		podObject("default", "web", "here", "10.42.0.2", map[string]string{"app": "web"}), podObject("default", "x", "here", "10.42.0.3", nil), podObject("default", "far", "there", "10.42.1.3", nil)}}.plan()
 	if len(p.chains) != 2 || len(p.jumps[ingress]) != 2 || len(p.jumps[egress]) != 0 {
 		t.Fatalf("%+v", p)
@@ -169,7 +212,7 @@ func TestANamedPortBelongsToTheReceiver(t *testing.T) {
 	p.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{Ports: named, To: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "b"}}}}}}
 	other := podObject("default", "b", "there", "10.42.1.3", map[string]string{"app": "b"})
 	other.Spec.Containers[0].Ports[0].ContainerPort = 8080
-	got := inputs{node: "here", policies: []*networkingv1.NetworkPolicy{p}, pods: []*corev1.Pod{podObject("default", "a", "here", "10.42.0.2", map[string]string{"app": "a"}), other}}.plan()
+	got, _ := inputs{node: "here", policies: []*networkingv1.NetworkPolicy{p}, pods: []*corev1.Pod{podObject("default", "a", "here", "10.42.0.2", map[string]string{"app": "a"}), other}}.plan()
 	for _, s := range got.sets {
 		for _, d := range s.destinations {
 			if d.addr.String() != "10.42.1.3" || d.port != 8080 {
@@ -229,4 +272,41 @@ func TestListsWithTheSameShortHashHaveNamesOfTheirOwn(t *testing.T) {
 	if p.addSet("peers", lists[0], 1) == p.addSet("peers", lists[1], 1) || len(p.out.sets) != 2 {
 		t.Errorf("one list replaces the other: %v", p.out.sets)
 	}
+}
+
+// The controller publishes what a pod's status tells, and that may be about an earlier pod.
+func TestAPodHereTakesItsAddressFromWhatIsPublished(t *testing.T) {
+	p := policyOf(t, "p", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: friend}}}]}]}")
+	groups, _ := peers.Of(p)
+	id := groups[0].ID()
+	got, needs := inputs{
+		node: "here", policies: []*networkingv1.NetworkPolicy{p},
+		pods:      []*corev1.Pod{podObject("default", "web", "here", "10.42.0.2", map[string]string{"app": "web"}), podObject("default", "new", "here", "10.42.0.3", nil)},
+		published: map[string]peers.Members{id: {Addresses: []netip.Addr{netip.MustParseAddr("10.42.0.3"), netip.MustParseAddr("10.42.1.9")}}},
+	}.plan()
+	if !needs[id] || len(needs) != 1 || len(got.sets) != 1 {
+		t.Fatalf("needs %v, sets %v", needs, got.sets)
+	}
+	for _, s := range got.sets {
+		if fmt.Sprint(s.addresses) != "[10.42.1.9]" {
+			t.Errorf("the policy allows %v", s.addresses)
+		}
+	}
+}
+
+// A group without members lets nothing in.
+func TestAPeerThatIsNotPublishedYetGetsNothing(t *testing.T) {
+	nettest.Need(t)
+	web, stranger := nettest.NewMachine(t, "10.42.0.2"), nettest.NewMachine(t, "10.42.0.4")
+	web.Serve(t, 80)
+	other, home := podObject("default", "far", "elsewhere", "10.42.0.4", nil), namespace("default", nil)
+	objects := nettest.NewObjects(home, other, podObject("default", "web", "here", "10.42.0.2", nil))
+	startWith(t, Config{Client: objects, Patience: time.Second})
+	p := policyOf(t, "p", "{podSelector: {}, ingress: [{from: [{podSelector: {}}]}]}")
+	objects.Put(p)
+	nettest.Eventually(t, "the stranger is kept out", func() bool { return !reaches(t, stranger, "10.42.0.2:80") })
+	publish(t, objects, p, []*corev1.Pod{other}, home)
+	nettest.Eventually(t, "the published peer gets in", func() bool { return reaches(t, stranger, "10.42.0.2:80") })
+	objects.Remove(p)
+	nettest.Eventually(t, "no policy, no limit", func() bool { return reaches(t, stranger, "10.42.0.2:80") })
 }
