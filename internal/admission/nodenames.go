@@ -15,7 +15,7 @@ import (
 // and writes one EndpointSlice of it: its part (internal/dns).
 const dnsService = "kube-dns"
 
-// service restricts the Services that a node may create to that of cluster DNS. The nodes' role
+// service restricts the Services that a node's parts may create to that of cluster DNS. Their role
 // cannot name it, because it does not exist yet. Any other Service could take any address of the
 // cluster, external ones included.
 func service(node string, a *Attributes) error {
@@ -33,8 +33,8 @@ func service(node string, a *Attributes) error {
 	return nil
 }
 
-// endpointSlice lets a node write its own part of cluster DNS. Of other nodes' parts, it may only
-// correct the readiness, and delete those of removed nodes.
+// endpointSlice lets a node's parts write the node's part of cluster DNS. Of other nodes' parts,
+// they may only correct the readiness, and delete those of removed nodes.
 func (p nodeRestriction) endpointSlice(ctx context.Context, node string, a *Attributes) error {
 	if a.Namespace != metav1.NamespaceSystem {
 		return nil

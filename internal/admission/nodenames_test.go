@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,7 +79,7 @@ func TestNodesWriteOnlyTheirPartOfClusterDNS(t *testing.T) {
 		"the service with a selector":               {Attributes{Object: service("kube-dns", func(s *corev1.Service) { s.Spec.Selector = map[string]string{"a": "b"} })}, `with a type, external addresses or a selector`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.a.User = auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}}
+			c.a.User = auth.NodePart("n1")
 			if c.a.OldObject != nil {
 				c.a.Name = c.a.OldObject.(*discoveryv1.EndpointSlice).Name
 			}
@@ -88,5 +89,46 @@ func TestNodesWriteOnlyTheirPartOfClusterDNS(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, c.want)
 			}
 		})
+	}
+}
+
+func TestANodeGetsTokensForItsPartsOnly(t *testing.T) {
+	self := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1"}}
+	other := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2", UID: "u2"}}
+	for name, c := range map[string]struct {
+		account   string
+		bound     *authenticationv1.BoundObjectReference
+		audiences []string
+		want      string
+	}{
+		"bound to the node":          {auth.NodeAccount, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "u1"}, nil, ""},
+		"bound to another node":      {auth.NodeAccount, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: "n2", UID: "u2"}, nil, "bound to another node"},
+		"bound to an earlier Node":   {auth.NodeAccount, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "u0"}, nil, "does not match the UID in record"},
+		"without a UID":              {auth.NodeAccount, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: "n1"}, nil, "does not match the UID in record"},
+		"not bound":                  {auth.NodeAccount, nil, nil, "not bound to a pod"},
+		"for another audience":       {auth.NodeAccount, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "u1"}, []string{"vault"}, "for the API server itself"},
+		"of another account":         {"default", &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "u1"}, nil, "not bound to a pod"},
+		"bound to a Node of a group": {auth.NodeAccount, &authenticationv1.BoundObjectReference{APIVersion: "x/v1", Kind: "Node", Name: "n1", UID: "u1"}, nil, "bound to another node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := run(t, Attributes{
+				User: auth.User{Name: "system:node:n1", Groups: []string{auth.GroupNodes}}, Operation: Create, Namespace: "kube-system", Name: c.account, Subresource: "token",
+				Resource: corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
+				Object:   &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: c.bound, Audiences: c.audiences}},
+			}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}, self, other)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got  %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestATokenOfNoNodeCannotWrite(t *testing.T) {
+	loose := auth.NodePart("n1")
+	loose.Extra = nil
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53}}}}
+	err := run(t, Attributes{User: loose, Object: s}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
+	if err == nil || !strings.Contains(err.Error(), "not bound to a node") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -19,14 +19,16 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/knarr-project/knarr/internal/auth"
 	references "github.com/knarr-project/knarr/internal/auth/node"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-// nodeRestriction limits a kubelet to its own Node, Lease, CSINode and ResourceSlices, to its part
-// of cluster DNS, and to the pods bound to it.
+// nodeRestriction limits a kubelet to its own Node, Lease, CSINode and ResourceSlices, and to the
+// pods bound to it. It limits the node's other parts (auth.NodeAccount) to the node's part of
+// cluster DNS.
 type nodeRestriction struct {
 	base
 	pods       *client.Lazy[*corev1.Pod]
@@ -44,6 +46,9 @@ func newNodeRestriction(k kinds, z auth.Authorizer) Plugin {
 // Admit implements Mutator. As upstream, it runs as a mutator so that it decides before other
 // plugins complete the object.
 func (p nodeRestriction) Admit(ctx context.Context, a *Attributes) error {
+	if node, ok := auth.NodeOfPart(a.User); ok {
+		return p.part(ctx, node, a)
+	}
 	node, ok := auth.NodeName(a.User)
 	if !ok {
 		return nil
@@ -59,10 +64,6 @@ func (p nodeRestriction) Admit(ctx context.Context, a *Attributes) error {
 		err = p.node(node, a)
 	case "/persistentvolumeclaims":
 		err = claim(node, a)
-	case "/services":
-		err = service(node, a)
-	case "discovery.k8s.io/endpointslices":
-		err = p.endpointSlice(ctx, node, a)
 	case "/serviceaccounts":
 		if a.Subresource == "token" {
 			err = p.token(ctx, node, a)
@@ -86,8 +87,27 @@ func (p nodeRestriction) Admit(ctx context.Context, a *Attributes) error {
 	return nil
 }
 
-// missingPod is returned unchanged, not as Forbidden: the absence of a pod that a node evicts or
-// wants a token for is no secret, and the node need not retry.
+// part restricts the writes of a node's parts. A token that is bound to no node cannot write.
+func (p nodeRestriction) part(ctx context.Context, node string, a *Attributes) (err error) {
+	switch a.Resource.Group + "/" + a.Resource.Resource {
+	case "/services":
+		err = service(node, a)
+	case "discovery.k8s.io/endpointslices":
+		err = p.endpointSlice(ctx, node, a)
+	default:
+		return nil
+	}
+	if node == "" {
+		err = fmt.Errorf("the token of %s is not bound to a node", a.User.Name)
+	}
+	if err != nil {
+		return a.forbid(err)
+	}
+	return nil
+}
+
+// missingPod is returned unchanged, not as Forbidden: that a pod is absent that a node evicts, or a
+// pod or Node that a token is for, is no secret.
 type missingPod struct{ error }
 
 func (p nodeRestriction) pod(ctx context.Context, node string, a *Attributes) error {
@@ -346,6 +366,9 @@ func (p nodeRestriction) token(ctx context.Context, node string, a *Attributes) 
 		return fmt.Errorf("unexpected type %T", a.Object)
 	}
 	bound := request.Spec.BoundObjectRef
+	if a.Namespace == metav1.NamespaceSystem && a.Name == auth.NodeAccount && bound != nil && bound.Kind == "Node" {
+		return p.partToken(ctx, node, request)
+	}
 	if bound == nil || bound.APIVersion != "v1" || bound.Kind != "Pod" || bound.Name == "" {
 		return errors.New("node requested token not bound to a pod")
 	}
@@ -366,6 +389,28 @@ func (p nodeRestriction) token(ctx context.Context, node string, a *Attributes) 
 		return errors.New("node requested token bound to a pod scheduled on a different node")
 	}
 	return p.audience(ctx, a, pod, request.Spec.Audiences)
+}
+
+// partToken lets a node request tokens for its parts: for the API server, and bound to its Node.
+func (p nodeRestriction) partToken(ctx context.Context, node string, request *authenticationv1.TokenRequest) error {
+	bound := request.Spec.BoundObjectRef
+	switch {
+	case bound.APIVersion != "v1" || bound.Name != node:
+		return fmt.Errorf("node %q requested token bound to another node", node)
+	case len(request.Spec.Audiences) > 0:
+		return fmt.Errorf("node %q can only request a token of %s for the API server itself", node, auth.NodeAccount)
+	}
+	self, err := p.nodes.Find(ctx, "", node)
+	if apierrors.IsNotFound(err) {
+		return missingPod{err}
+	}
+	if err != nil {
+		return err
+	}
+	if bound.UID != self.UID {
+		return fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", bound.UID)
+	}
+	return nil
 }
 
 func lease(node string, a *Attributes) error {

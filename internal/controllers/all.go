@@ -43,6 +43,7 @@ func All(m *Metrics) []controller.Starter {
 		node.TaintEviction(m.nodes),
 		node.PodGC,
 		node.TTL,
+		node.Account,
 		replicaset.ReplicaSet,
 		replicaset.ReplicationController,
 		deployment.Deployment,

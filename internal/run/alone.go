@@ -63,6 +63,20 @@ func (w *worker) startMembership(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
+	if j.account = offersAccount(ctx, c); j.account {
+		parts, err := client.Remote(j.partsConfig(ctx, c))
+		if err != nil {
+			return nil, err
+		}
+		w.remote = func(user string) (client.Interface, error) {
+			if user == w.partsUser().Name {
+				return parts, nil
+			}
+			return c, nil
+		}
+	} else {
+		w.log.Warn("the server has no account for the parts of this node: network, proxy and DNS use the node's own identity, and need its right to read pods and nodes")
+	}
 	if err := j.learn(ctx, c); err != nil {
 		return nil, err
 	}

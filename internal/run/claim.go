@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/controllers/certificates"
 )
@@ -31,9 +32,14 @@ func (j *joined) owned(n *corev1.Node) error {
 	return fmt.Errorf("node %q now belongs to another machine: start this one with another --node-name and a token, or, if the other one is gone for good, run `kubectl delete node %s` and start this one again", n.Name, n.Name)
 }
 
-// annotations claims the node's name when the node registers.
+// annotations claims the node's name when the node registers, and tells that its parts have an
+// account.
 func (j *joined) annotations() map[string]string {
-	return map[string]string{certificates.NodeKeysAnnotation: keyHash(j.node.current.Load())}
+	annotations := map[string]string{certificates.NodeKeysAnnotation: keyHash(j.node.current.Load())}
+	if j.account {
+		annotations[auth.NodeAccountAnnotation] = auth.NodeAccount
+	}
+	return annotations
 }
 
 // check verifies before the start that the name still belongs to this machine. If the server does

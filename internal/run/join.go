@@ -48,6 +48,7 @@ type joined struct {
 	trust         *authorities
 	tidings       chan struct{} // has room for one word that a certificate is new
 	fallback      atomic.Pointer[tls.Certificate]
+	account       bool // the node's parts have an account of their own
 }
 
 // join makes this machine a member of the cluster. It finds the server's CA by the hash in the

@@ -76,6 +76,9 @@ func (w *worker) nodeUser() auth.User {
 	return auth.Component("system:node:"+w.cfg.NodeName, auth.GroupNodes)
 }
 
+// partsUser is the identity of the node's parts beside the node agent.
+func (w *worker) partsUser() auth.User { return auth.NodePart(w.cfg.NodeName) }
+
 func (w *worker) startRuntime(ctx context.Context) (func() error, error) {
 	protect(w.settings, w.log)
 	if err := w.openTracer(ctx); err != nil {
@@ -140,7 +143,7 @@ func (w *worker) startNetwork(ctx context.Context) (func() error, error) {
 	c := w.peers
 	var err error
 	if c == nil {
-		if c, err = w.client(w.nodeUser()); err != nil {
+		if c, err = w.client(w.partsUser()); err != nil {
 			return nil, err
 		}
 	}
@@ -158,7 +161,7 @@ func (w *worker) startNetwork(ctx context.Context) (func() error, error) {
 }
 
 func (w *worker) startProxy(ctx context.Context) (func() error, error) {
-	c, err := w.client(auth.Component(auth.UserProxy))
+	c, err := w.client(w.partsUser())
 	if err != nil {
 		return nil, err
 	}
@@ -188,11 +191,16 @@ func announcing(ctx context.Context, cfg *config.Config, c client.Interface, log
 }
 
 func (w *worker) newPolicies() (*policy.Agent, error) {
-	c, err := w.client(w.nodeUser())
+	c, err := w.client(w.partsUser())
 	if err != nil {
 		return nil, err
 	}
-	return policy.New(policy.Config{NodeName: w.cfg.NodeName, Client: c})
+	own, err := w.client(w.nodeUser())
+	if err != nil {
+		return nil, err
+	}
+	// Without an account for the parts, the server publishes no peers of policies either.
+	return policy.New(policy.Config{NodeName: w.cfg.NodeName, Client: c, Own: own, AllPods: w.joined != nil && !w.joined.account})
 }
 
 func (w *worker) startPolicies(ctx context.Context) (func() error, error) {
@@ -228,7 +236,11 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	var agent *kubelet.Kubelet
-	disks := local.New(local.Options{Client: c, NodeName: w.cfg.NodeName, Folders: w.cfg.LocalFolders(), Reserved: w.cfg.LocalStorageReserved, List: localFolderList(w.cfg), Log: w.log.With("component", "local volumes")})
+	parts, err := w.client(w.partsUser())
+	if err != nil {
+		return nil, err
+	}
+	disks := local.New(local.Options{Client: c, Volumes: parts, NodeName: w.cfg.NodeName, Folders: w.cfg.LocalFolders(), Reserved: w.cfg.LocalStorageReserved, List: localFolderList(w.cfg), Log: w.log.With("component", "local volumes")})
 	drivers := volume.NewCSI(volume.CSIOptions{
 		Client: c, NodeName: w.cfg.NodeName, RootDir: root, Events: events, Log: w.log.With("component", "volumes"),
 		Announce: func(ctx context.Context, name string) error { return agent.AnnounceVolume(ctx, name) }, Released: func() { agent.VolumeReleased() },
@@ -297,7 +309,7 @@ func dnsAddress(cfg *config.Config) netip.Addr {
 }
 
 func (w *worker) startDNS(ctx context.Context) (func() error, error) {
-	c, err := w.client(w.nodeUser())
+	c, err := w.client(w.partsUser())
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,9 @@
 // Node and the pods bound to it. It may read only those Secrets, ConfigMaps, volumes and service
 // accounts that these pods refer to.
 //
+// A node may also request tokens of the service account of its other parts (auth.NodeAccount). RBAC
+// gives that account its rights, except one: to list the volumes on the node's own disks.
+//
 // There is no separate graph: an index of the pods' View holds the references, so it is always as
 // new as the View.
 //
@@ -17,11 +20,14 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/rbac"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/volume/local"
 )
 
 // Authorizer decides about users of nodes and has no opinion on others. Safe for concurrent use.
@@ -61,6 +67,9 @@ func New(ctx context.Context, c client.Interface) (*Authorizer, error) {
 
 // Authorize implements auth.Authorizer.
 func (z *Authorizer) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, string, error) {
+	if node, ok := auth.NodeOfPart(a.User); ok {
+		return z.part(node, a)
+	}
 	node, ok := auth.NodeName(a.User)
 	if !ok {
 		return auth.NoOpinion, "", nil
@@ -94,6 +103,23 @@ func (z *Authorizer) Authorize(_ context.Context, a auth.Attributes) (auth.Decis
 		}
 	}
 	return z.byRules(a)
+}
+
+// part allows a node's parts to list and watch the volumes on the node's disks. Has no opinion on
+// all other requests, since the account's rights come from RBAC.
+func (z *Authorizer) part(node string, a auth.Attributes) (auth.Decision, string, error) {
+	own := node != "" && a.Group == "" && a.Resource == "persistentvolumes" && a.Subresource == "" && (a.Verb == "list" || a.Verb == "watch")
+	if !own {
+		return auth.NoOpinion, "", nil
+	}
+	selector, err := labels.Parse(a.LabelSelector)
+	if err != nil {
+		return refuse("can only list/watch persistentvolumes with a valid label selector")
+	}
+	if value, found := selector.RequiresExactMatch(local.NodeLabel); found && value == local.LabelOf(node) {
+		return auth.Allow, "", nil
+	}
+	return refuse("can only list/watch persistentvolumes with the label selector %s=%s", local.NodeLabel, local.LabelOf(node))
 }
 
 func (z *Authorizer) byRules(a auth.Attributes) (auth.Decision, string, error) {
@@ -153,6 +179,8 @@ func (z *Authorizer) account(node string, a auth.Attributes) (auth.Decision, str
 		return refuse("can only create tokens for individual service accounts")
 	case a.Subresource != "token":
 		return refuse("can only create token subresource of serviceaccount")
+	case a.Namespace == metav1.NamespaceSystem && a.Name == auth.NodeAccount:
+		return auth.Allow, "", nil // NodeRestriction checks that the token is bound to the node
 	}
 	return z.referenced(node, a)
 }

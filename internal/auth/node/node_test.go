@@ -62,6 +62,13 @@ func TestANodeSeesWhatItsPodsNeedAndNoMore(t *testing.T) {
 		{auth.Attributes{Verb: "get", Group: "storage.k8s.io", Resource: "volumeattachments", Name: "va2"}, false},
 		{auth.Attributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "ns", Name: "mine-sa"}, true},
 		{auth.Attributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "ns", Name: "theirs-sa"}, false},
+		{auth.Attributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "kube-system", Name: auth.NodeAccount}, true},
+		{auth.Attributes{Verb: "get", Resource: "serviceaccounts", Namespace: "kube-system", Name: auth.NodeAccount}, false},
+		{auth.Attributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "ns", Name: auth.NodeAccount}, false},
+		{auth.Attributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: "kube-system", Name: "other"}, false},
+		{auth.Attributes{Verb: "list", Resource: "persistentvolumes", LabelSelector: "local.knarr.dev/node=n1"}, false},
+		{auth.Attributes{Verb: "list", Resource: "namespaces"}, false},
+		{auth.Attributes{Verb: "list", Group: "discovery.k8s.io", Resource: "endpointslices"}, false},
 		{auth.Attributes{Verb: "get", Resource: "nodes", Name: "n1"}, true},
 		{auth.Attributes{Verb: "get", Resource: "nodes", Name: "n2"}, false},
 		{auth.Attributes{Verb: "watch", Resource: "nodes", FieldSelector: "metadata.name=n1"}, true},
@@ -146,6 +153,39 @@ func TestRefusalsOfNodesHaveUpstreamsReasons(t *testing.T) {
 		}
 		if d, reason, err := z.Authorize(t.Context(), a); err != nil || d != auth.NoOpinion || reason != c.want {
 			t.Errorf("%s: %v %q %v, want %q", auth.ForbiddenText(a), d, reason, err, c.want)
+		}
+	}
+}
+
+func TestAPartOfANodeListsTheVolumesOnItsDisks(t *testing.T) {
+	z, err := New(t.Context(), clienttest.NewMemory())
+	if err != nil {
+		t.Fatal(err)
+	}
+	loose := auth.NodePart("n1")
+	loose.Extra = nil
+	for _, c := range []struct {
+		user           auth.User
+		verb, resource string
+		selector       string
+		allow          bool
+	}{
+		{auth.NodePart("n1"), "list", "persistentvolumes", "local.knarr.dev/node=n1", true},
+		{auth.NodePart("n1"), "watch", "persistentvolumes", "a=b,local.knarr.dev/node in (n1)", true},
+		{auth.NodePart("n1"), "list", "persistentvolumes", "local.knarr.dev/node=n2", false},
+		{auth.NodePart("n1"), "list", "persistentvolumes", "local.knarr.dev/node in (n1,n2)", false},
+		{auth.NodePart("n1"), "list", "persistentvolumes", "local.knarr.dev/node!=n1", false},
+		{auth.NodePart("n1"), "list", "persistentvolumes", "", false},
+		{auth.NodePart("n1"), "list", "persistentvolumes", "((", false},
+		{auth.NodePart("n1"), "get", "persistentvolumes", "local.knarr.dev/node=n1", false},
+		{auth.NodePart("n1"), "list", "pods", "local.knarr.dev/node=n1", false},
+		{loose, "list", "persistentvolumes", "local.knarr.dev/node=n1", false},
+		{loose, "list", "persistentvolumes", "local.knarr.dev/node=", false},
+		{auth.ServiceAccount("default", auth.NodeAccount), "list", "persistentvolumes", "local.knarr.dev/node=n1", false},
+	} {
+		a := auth.Attributes{User: c.user, Verb: c.verb, Resource: c.resource, LabelSelector: c.selector}
+		if d, reason, err := z.Authorize(t.Context(), a); err != nil || d == auth.Allow != c.allow {
+			t.Errorf("%s %s with %q: %v %q %v, want %t", c.verb, c.resource, c.selector, d, reason, err, c.allow)
 		}
 	}
 }

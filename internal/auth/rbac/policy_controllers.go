@@ -178,6 +178,13 @@ func clusterControllers() []controllerRole {
 		{account: "ingress-hint-controller", rules: []rbacv1.PolicyRule{
 			rule(read, "networking.k8s.io", "ingresses ingressclasses"),
 		}},
+		// This one keeps the account of nodes' parts. Upstream has no such controller.
+		{account: "node-account-controller", noEvents: true, rules: []rbacv1.PolicyRule{
+			rule("list watch", core, "nodes serviceaccounts"),
+			rule("create", core, "serviceaccounts"),
+			rule("list watch", rbacv1.GroupName, "clusterrolebindings"),
+			rule("delete", rbacv1.GroupName, "clusterrolebindings clusterroles rolebindings roles", RetiredNodeRole),
+		}},
 		// This one publishes the addresses of policies' peers. Upstream has no such controller.
 		{account: "policy-peers-controller", rules: []rbacv1.PolicyRule{
 			rule("list watch", "networking.k8s.io", "networkpolicies"),

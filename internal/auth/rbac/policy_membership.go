@@ -7,38 +7,53 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// nodeRole is the name of knarr's own roles of nodes, and of their bindings to the group of nodes.
-// These bindings give rights to nodes only. A user in the group who is not a node gets none, as
-// upstream, where the node authorizer checks the name too.
-const nodeRole = "knarr:node"
+// Names of knarr's bindings to the group of nodes. They give rights to nodes only. A user in the
+// group who is not a node gets none, as upstream, where the node authorizer checks the name too.
+const (
+	servingRole     = "knarr:node-autoapprove-serving"
+	clusterInfoRole = "knarr:cluster-info"
+	// RetiredNodeRole let nodes read all pods. New clusters do not have it. In older ones a
+	// controller removes it once no node needs it.
+	RetiredNodeRole = "knarr:node"
+)
+
+// partsRole is the name of the roles of a node's parts beside the kubelet.
+const partsRole = "knarr:node-parts"
 
 // clusterInfo is the ConfigMap with the cluster's ranges (package clusterinfo).
 const clusterInfo = "knarr-cluster"
 
-// isForNodes reports whether a binding is one of nodeRole's. An administrator who wants to give
-// these rights to the whole group makes another binding.
+// isForNodes reports whether a binding is one of those for nodes. An administrator who wants to
+// give these rights to the whole group makes another binding.
 func isForNodes(namespace, name, subject string) bool {
-	return name == nodeRole && (namespace == "" || namespace == metav1.NamespaceSystem) && subject == groupKey(auth.GroupNodes)
+	ours := name == servingRole || name == clusterInfoRole || name == RetiredNodeRole
+	return ours && (namespace == "" || namespace == metav1.NamespaceSystem) && subject == groupKey(auth.GroupNodes)
 }
 
 // addMembership adds knarr's own rules, which let machines join and let a node's network, proxy and
 // DNS work. Machines with a token may request a node's certificate, which is approved automatically
-// (kubeadm binds the same roles). Nodes renew theirs, route to each other, maintain their part of
-// the endpoints of Service kube-dns, and read the cluster's ranges. They list PersistentVolumes, to
-// find those that they make on their disks. Rules for Services and Events are in NodeRules.
+// (kubeadm binds the same roles). Nodes renew theirs, and read the cluster's ranges, as kubeadm's
+// nodes read the ConfigMap kubelet-config. All other rights of nodes are upstream's (NodeRules).
+//
+// The parts of a node beside the kubelet have a service account (auth.NodeAccount) with the rights
+// that kube-proxy, CoreDNS and agents of CNI plugins have: addresses of Services, endpoints and
+// nodes, network policies, the addresses of their peers, and labels of namespaces. They read no
+// pods. They maintain the node's part of the endpoints of Service kube-dns.
 func (p *Policy) addMembership() {
-	p.clusterRole(nodeRole,
-		rule(read, core, "nodes namespaces pods endpoints"),
+	p.clusterRole(servingRole, rule("create", "certificates.k8s.io", "certificatesigningrequests/selfnodeserver"))
+	p.role(metav1.NamespaceSystem, clusterInfoRole, []rbacv1.Subject{group(auth.GroupNodes)}, rule("get", core, "configmaps", clusterInfo))
+	parts := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: auth.NodeAccount}
+	p.clusterRole(partsRole,
+		rule(read, core, "namespaces nodes services"),
 		rule(read, "discovery.k8s.io", "endpointslices"),
-		rule(read, "networking.k8s.io", "servicecidrs networkpolicies"),
+		rule(read, "networking.k8s.io", "networkpolicies"),
 		rule(read, "knarr.dev", "policypeers"),
-		rule("create", "certificates.k8s.io", "certificatesigningrequests/selfnodeserver"),
-		rule("list watch", core, "persistentvolumes"),
+		rule("create patch update", events, "events"),
 	)
-	p.role(metav1.NamespaceSystem, nodeRole, []rbacv1.Subject{group(auth.GroupNodes)},
+	p.bindCluster(partsRole, parts)
+	p.role(metav1.NamespaceSystem, partsRole, []rbacv1.Subject{parts},
 		rule("create", core, "services"),
 		rule("create update patch delete", "discovery.k8s.io", "endpointslices"),
-		rule("get", core, "configmaps", clusterInfo),
 	)
 	p.clusterRole("knarr:serving-approver",
 		rule("approve", "certificates.k8s.io", "signers", "kubernetes.io/kubelet-serving"),
@@ -53,7 +68,7 @@ func (p *Policy) addMembership() {
 	p.clusterRole("knarr:server-bootstrapper", paths("post", "/knarr/v1/servers"))
 	const joining = "system:bootstrappers:kubeadm:default-node-token"
 	for _, b := range []struct{ name, role, group string }{
-		{nodeRole, nodeRole, auth.GroupNodes},
+		{servingRole, servingRole, auth.GroupNodes},
 		{"knarr:node-bootstrapper", "system:node-bootstrapper", joining},
 		{"knarr:server-bootstrapper", "knarr:server-bootstrapper", "system:bootstrappers:knarr:servers"},
 		{"knarr:node-autoapprove-bootstrap", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", joining},

@@ -121,7 +121,7 @@ func TestAnEmptyClusterIsAuthorizedBeforeItsRolesAreWritten(t *testing.T) {
 	}
 }
 
-func TestTheGroupOfNodesAloneGivesNoRights(t *testing.T) {
+func TestRolesOfNodesAndTheirPartsReadNoPods(t *testing.T) {
 	of := func(name, verb, group, resource string) auth.Attributes {
 		a := ask(name, verb, group, resource, "kube-system", "")
 		a.User.Groups = append(a.User.Groups, auth.GroupNodes)
@@ -138,21 +138,46 @@ func TestTheGroupOfNodesAloneGivesNoRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		verb, group, resource string
+		verb, group, resource, name string
+		nodes, parts                bool
 	}{
-		{"list", "", "pods"},
-		{"list", "networking.k8s.io", "networkpolicies"},
-		{"create", "", "services"},
-		{"patch", "discovery.k8s.io", "endpointslices"},
+		{"get", "", "configmaps", "knarr-cluster", true, false},
+		{"create", "certificates.k8s.io", "certificatesigningrequests/selfnodeserver", "", true, false},
+		{"get", "", "configmaps", "other", false, false},
+		{"list", "", "configmaps", "", false, false},
+		{"get", "", "pods", "p", false, false},
+		{"list", "", "pods", "", false, false},
+		{"watch", "", "pods", "", false, false},
+		{"get", "", "secrets", "s", false, false},
+		{"list", "", "persistentvolumes", "", false, false},
+		{"watch", "", "nodes", "", false, true},
+		{"list", "", "namespaces", "", false, true},
+		{"watch", "", "services", "", false, true},
+		{"list", "discovery.k8s.io", "endpointslices", "", false, true},
+		{"list", "networking.k8s.io", "networkpolicies", "", false, true},
+		{"watch", "knarr.dev", "policypeers", "", false, true},
+		{"patch", "knarr.dev", "policypeers", "p", false, false},
+		{"patch", "", "nodes", "n1", false, false},
+		{"create", "", "services", "", false, true},
+		{"patch", "", "services", "kube-dns", false, false},
+		{"patch", "discovery.k8s.io", "endpointslices", "kube-dns-n1", false, true},
+		{"create", "", "serviceaccounts/token", "knarr-node", false, false},
 	} {
 		for name, z := range map[string]*Authorizer{"stored": stored, "in memory": starting} {
-			if d, _, _ := z.Authorize(t.Context(), of("system:node:n1", c.verb, c.group, c.resource)); d != auth.Allow {
-				t.Errorf("%s: a node may not %s %s", name, c.verb, c.resource)
+			a := of("system:node:n1", c.verb, c.group, c.resource)
+			a.Name = c.name
+			if d, _, _ := z.Authorize(t.Context(), a); d == auth.Allow != c.nodes {
+				t.Errorf("%s: a node: %s %s %s: %v, want %t", name, c.verb, c.resource, c.name, d, c.nodes)
 			}
 			for _, who := range []string{"system:anonymous", "somebody", "system:node:"} {
-				if d, reason, _ := z.Authorize(t.Context(), of(who, c.verb, c.group, c.resource)); d == auth.Allow {
+				a.User.Name = who
+				if d, reason, _ := z.Authorize(t.Context(), a); d == auth.Allow {
 					t.Errorf("%s: %s may %s %s: %s", name, who, c.verb, c.resource, reason)
 				}
+			}
+			a.User = auth.NodePart("n1")
+			if d, _, _ := z.Authorize(t.Context(), a); d == auth.Allow != c.parts {
+				t.Errorf("%s: a part of a node: %s %s %s: %v, want %t", name, c.verb, c.resource, c.name, d, c.parts)
 			}
 		}
 	}

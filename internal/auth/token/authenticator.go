@@ -25,7 +25,7 @@ import (
 const (
 	ExtraPodName  = "authentication.kubernetes.io/pod-name"
 	ExtraPodUID   = "authentication.kubernetes.io/pod-uid"
-	ExtraNodeName = "authentication.kubernetes.io/node-name"
+	ExtraNodeName = auth.ExtraNodeName
 	ExtraNodeUID  = "authentication.kubernetes.io/node-uid"
 )
 

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/controller"
 )
@@ -22,7 +23,7 @@ import (
 // NodeKeysAnnotation of a Node lists the keys that own the node's name: the key of its agent's
 // client certificate and, during a renewal, the previous one. Each is the SHA-256 of the public key
 // (DER) in hexadecimal digits, separated by commas. knarr's node agent writes it.
-const NodeKeysAnnotation = "knarr-project.github.io/client-keys"
+const NodeKeysAnnotation = auth.NodeKeysAnnotation
 
 const (
 	// bootstrappers is the group of all bootstrap tokens.

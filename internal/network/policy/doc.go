@@ -20,7 +20,7 @@
 // name. Against another vendor's API server it reads all pods (Config.AllPods).
 //
 // In: attachments, NetworkPolicies and, once a policy exists, Namespaces, this node's Pods and
-// PolicyPeers. Out: chains, sets and maps named "pol-*" in the table "knarr". One goroutine computes
-// a plan from all objects (plan.go, pure) and sends the difference in one transaction (kernel.go).
-// Names are hashes of the content, so unchanged parts are not touched.
+// PolicyPeers. Out: chains, sets and maps named "pol-*" in the table "knarr". One goroutine
+// computes a plan from all objects (plan.go, pure) and sends the difference in one transaction
+// (kernel.go). Names are hashes of the content, so unchanged parts are not touched.
 package policy

@@ -33,7 +33,9 @@ const (
 
 // Options configures an Agent.
 type Options struct {
-	Client   client.Interface
+	Client client.Interface
+	// Volumes lists the node's PersistentVolumes; nil selects Client.
+	Volumes  client.Interface
 	NodeName string
 	// Folders are the paths of the node's folders by name.
 	Folders map[string]string
@@ -67,12 +69,15 @@ func New(o Options) *Agent {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
+	if o.Volumes == nil {
+		o.Volumes = o.Client
+	}
 	return &Agent{Options: o, wake: make(chan struct{}, 1), busy: map[string]chan struct{}{}, failed: map[string]failure{}}
 }
 
 // Run makes and removes volumes, and reports, until ctx ends.
 func (a *Agent) Run(ctx context.Context) error {
-	volumes, err := client.Open[*corev1.PersistentVolume](ctx, a.Client, client.Scope{LabelSelector: NodeLabel + "=" + LabelOf(a.NodeName)})
+	volumes, err := client.Open[*corev1.PersistentVolume](ctx, a.Volumes, client.Scope{LabelSelector: NodeLabel + "=" + LabelOf(a.NodeName)})
 	if apierrors.IsForbidden(err) {
 		// Another API server gives nodes no such right, and its controllers make no such volumes.
 		<-ctx.Done()
