@@ -135,7 +135,7 @@ func TestAPodDoesNotStartUntilItsPoliciesAreInForce(t *testing.T) {
 // down is an API whose reads fail.
 type down struct{ *nettest.Objects }
 
-func (down) Get(context.Context, schema.GroupVersionResource, string, string, metav1.GetOptions, ...string) (runtime.Object, error) {
+func (down) List(context.Context, schema.GroupVersionResource, string, metav1.ListOptions) (runtime.Object, error) {
 	return nil, errors.New("connection refused")
 }
 

@@ -10,12 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/knarr-project/knarr/internal/api"
-	"github.com/knarr-project/knarr/internal/client"
 )
 
 // Attachment is a pod's interface, as the pod network knows it before any process of the pod runs.
@@ -148,11 +147,10 @@ func (a *Agent) record(now attached, selecting []*networkingv1.NetworkPolicy, re
 // read sets the attachment's pod and returns the policies that select it, with the revision at
 // which they were read.
 func (a *Agent) read(ctx context.Context, at *attached) ([]*networkingv1.NetworkPolicy, int64, error) {
-	pod, err := client.Get[*corev1.Pod](ctx, a.cfg.Own, at.Namespace, at.Name)
+	pod, unread := a.podOf(ctx, at.Attachment)
 	switch {
-	case apierrors.IsNotFound(err): // a static pod without its mirror
-	case err != nil:
-		return a.readKnown(at, err)
+	case unread != nil: // the pod's labels only matter if the namespace has a policy
+	case pod == nil: // a static pod without its mirror
 	case !at.belongs(pod):
 		return nil, 0, fmt.Errorf("a newer pod of the same name has replaced it (uid %s, not %s)", pod.UID, at.UID)
 	default:
@@ -166,6 +164,9 @@ func (a *Agent) read(ctx context.Context, at *attached) ([]*networkingv1.Network
 	if !ok {
 		return nil, 0, fmt.Errorf("the API answered with a %T where a list of policies was expected", answer)
 	}
+	if unread != nil && len(list.Items) > 0 {
+		return nil, 0, fmt.Errorf("%d are in the namespace, and the API does not tell which apply: %w", len(list.Items), unread)
+	}
 	revision, _ := strconv.ParseInt(list.ResourceVersion, 10, 64)
 	var selecting []*networkingv1.NetworkPolicy
 	for i := range list.Items {
@@ -174,6 +175,27 @@ func (a *Agent) read(ctx context.Context, at *attached) ([]*networkingv1.Network
 		}
 	}
 	return selecting, revision, nil
+}
+
+// podOf reads the attachment's pod; nil means that it does not exist. It lists, because a node's
+// identity may list the pods of the node by selector, but may get only those that it is known to
+// have.
+func (a *Agent) podOf(ctx context.Context, at Attachment) (*corev1.Pod, error) {
+	selector := fields.Set{"metadata.name": at.Name, "spec.nodeName": a.cfg.NodeName}.AsSelector()
+	answer, err := a.cfg.Own.List(ctx, api.ResourceOf(&corev1.Pod{}), at.Namespace, metav1.ListOptions{FieldSelector: selector.String()})
+	if err != nil {
+		return nil, err
+	}
+	list, ok := answer.(*corev1.PodList)
+	if !ok {
+		return nil, fmt.Errorf("the API answered with a %T where a list of pods was expected", answer)
+	}
+	for i := range list.Items {
+		if p := &list.Items[i]; p.Name == at.Name {
+			return p, nil
+		}
+	}
+	return nil, nil
 }
 
 // readKnown is read without an answer of the API, whose error is cause.

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,10 +16,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/network/nettest"
 	"github.com/knarr-project/knarr/internal/network/nft"
 	"github.com/knarr-project/knarr/internal/network/peers"
@@ -309,4 +314,48 @@ func TestAPeerThatIsNotPublishedYetGetsNothing(t *testing.T) {
 	nettest.Eventually(t, "the published peer gets in", func() bool { return reaches(t, stranger, "10.42.0.2:80") })
 	objects.Remove(p)
 	nettest.Eventually(t, "no policy, no limit", func() bool { return reaches(t, stranger, "10.42.0.2:80") })
+}
+
+// spy records the Views that an agent opens.
+type spy struct {
+	*nettest.Objects
+	mu     sync.Mutex
+	opened map[string]bool
+}
+
+func (s *spy) View(ctx context.Context, res schema.GroupVersionResource, scope client.Scope) (client.View, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opened[res.Resource+" "+scope.FieldSelector+scope.LabelSelector] = true
+	return s.Objects.View(ctx, res, scope)
+}
+
+func (s *spy) views() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.opened))
+}
+
+// A policy makes a node watch its own pods, and peers only if it selects one of them.
+func TestANodeWatchesWhatItsOwnPodsNeed(t *testing.T) {
+	nettest.Need(t)
+	web, stranger := nettest.NewMachine(t, "10.42.0.2"), nettest.NewMachine(t, "10.42.0.4")
+	web.Serve(t, 80)
+	s := &spy{Objects: nettest.NewObjects(namespace("default", nil), podObject("default", "web", "here", "10.42.0.2", map[string]string{"app": "web"}),
+		podObject("default", "far", "elsewhere", "10.42.0.4", map[string]string{"app": "far"})), opened: map[string]bool{}}
+	startWith(t, Config{Client: s, Patience: time.Second})
+	elsewhere := policyOf(t, "elsewhere", "{podSelector: {matchLabels: {app: far}}, ingress: [{from: [{podSelector: {}}]}]}")
+	s.Put(elsewhere)
+	without := []string{"namespaces ", "networkpolicies ", "pods spec.nodeName=here"}
+	nettest.Eventually(t, "the node watches its pods", func() bool { return slices.Equal(s.views(), without) })
+	here := policyOf(t, "here", "{podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}]}]}")
+	publish(t, s.Objects, here, nil, namespace("default", nil))
+	s.Put(here)
+	nettest.Eventually(t, "the policy holds", func() bool { return !reaches(t, stranger, "10.42.0.2:80") })
+	groups, _ := peers.Of(here)
+	want := append(slices.Clone(without), "policypeers "+peers.Scope(groups[0].ID()).LabelSelector)
+	slices.Sort(want)
+	if got := s.views(); !slices.Equal(got, want) {
+		t.Errorf("the node watches %q, want %q", got, want)
+	}
 }
