@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	"golang.org/x/oauth2"
@@ -13,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
@@ -32,18 +35,73 @@ const (
 	nodePause = 200 * time.Millisecond
 )
 
+// tokenOfParts is the request for a token of a node's parts.
+var tokenOfParts = authorizationv1.ResourceAttributes{
+	Verb: "create", Version: "v1", Resource: "serviceaccounts", Subresource: "token", Namespace: metav1.NamespaceSystem, Name: auth.NodeAccount,
+}
+
+// may reports whether the server allows an identity a request.
+func may(ctx context.Context, c client.Interface, a authorizationv1.ResourceAttributes) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, offerTimeout)
+	defer cancel()
+	review, err := client.Create(ctx, c, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}})
+	if err != nil {
+		return false, err
+	}
+	return review.Status.Allowed, nil
+}
+
 // offersAccount reports whether the server lets this node request tokens for its parts. Servers of
 // other vendors do not. A server that does not answer is taken for one that does, because the node
 // has joined it.
 func offersAccount(ctx context.Context, c client.Interface) bool {
-	ctx, cancel := context.WithTimeout(ctx, offerTimeout)
-	defer cancel()
-	review, err := client.Create(ctx, c, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: "create", Version: "v1", Resource: "serviceaccounts", Subresource: "token", Namespace: metav1.NamespaceSystem, Name: auth.NodeAccount,
-		},
-	}})
-	return err != nil || review.Status.Allowed
+	allowed, err := may(ctx, c, tokenOfParts)
+	return allowed || err != nil
+}
+
+// chosen is the client of the parts of a node agent that runs alone. It acts as the kubeconfig's
+// identity if that may read all nodes, or if the server has no account for the parts. The server
+// need not answer at the start: Views wait. All other methods use the kubeconfig's identity.
+type chosen struct {
+	client.Interface
+	parts client.Interface
+	log   *slog.Logger
+
+	mu     sync.Mutex // guards choice
+	choice client.Interface
+}
+
+// View implements client.Interface.
+func (c *chosen) View(ctx context.Context, res schema.GroupVersionResource, scope client.Scope) (client.View, error) {
+	by, err := c.choose(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return by.View(ctx, res, scope)
+}
+
+func (c *chosen) choose(ctx context.Context) (client.Interface, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for pause := firstPause; c.choice == nil; pause = min(2*pause, 30*time.Second) {
+		suffices, err := may(ctx, c.Interface, authorizationv1.ResourceAttributes{Verb: "list", Version: "v1", Resource: "nodes"})
+		offered := false
+		if err == nil && !suffices {
+			offered, err = may(ctx, c.Interface, tokenOfParts)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil:
+			c.log.Info("waiting for the server to learn which identity the pod network has", "error", err)
+			sleep(ctx, pause)
+		case offered:
+			c.choice = c.parts
+		default:
+			c.choice = c.Interface
+		}
+	}
+	return c.choice, nil
 }
 
 // partsConfig returns the configuration of the node's parts for reaching the server. Their
@@ -52,7 +110,12 @@ func (j *joined) partsConfig(ctx context.Context, node client.Interface) *rest.C
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(j.ca)
 	own := &rest.Config{Host: j.server, Transport: newRotating(roots, func() *tls.Certificate { return &tls.Certificate{} })}
-	tokens := &nodeTokens{ctx: ctx, client: node, node: j.cfg.NodeName}
+	return withTokens(ctx, own, node, j.cfg.NodeName)
+}
+
+// withTokens lets a configuration without credentials act as a node's parts.
+func withTokens(ctx context.Context, own *rest.Config, by client.Interface, node string) *rest.Config {
+	tokens := &nodeTokens{ctx: ctx, client: by, node: node}
 	own.Wrap(transport.ResettableTokenSourceWrapTransport(transport.NewCachedTokenSource(tokens)))
 	return own
 }

@@ -189,6 +189,17 @@ func TestANodeReadsItsOwnPodsOnly(t *testing.T) {
 	})
 	node.wants(false, "policypeers.v1alpha1.knarr.dev", "", "", all)
 
+	// A node agent that runs alone uses the account if its own identity does not suffice.
+	for who, c := range map[string]struct {
+		own  client.Interface
+		want client.Interface
+	}{"node": {c, stranger}, "admin": {admin, admin}, "somebody": {stranger, stranger}} {
+		alone := &chosen{Interface: c.own, parts: stranger, log: slog.Default()}
+		if got, err := alone.choose(t.Context()); err != nil || got != c.want {
+			t.Errorf("%s: the pod network has another identity than wanted (error %v)", who, err)
+		}
+	}
+
 	// Writes are limited to the node's part of cluster DNS.
 	slice := func(node string) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{

@@ -202,10 +202,12 @@ func (p Params) onNode(ctx context.Context, component string, role doctor.Role, 
 	w := p.nodeHere()
 	w.kubeletTLS = &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert}
 	var phases []process.Phase
+	var anonymous *rest.Config
 	if runtime {
 		if err := rest.LoadTLSFiles(config); err != nil {
 			return err
 		}
+		anonymous = rest.AnonymousClientConfig(config)
 		if w.kubeletTLS, err = selfSigned(p.Config, config.CAData); err != nil {
 			return err
 		}
@@ -229,7 +231,33 @@ func (p Params) onNode(ctx context.Context, component string, role doctor.Role, 
 	if err := w.reach(config); err != nil {
 		return err
 	}
+	if runtime {
+		if err := w.choose(ctx, anonymous); err != nil {
+			return err
+		}
+	}
 	return p.process(ctx, append(phases, phase(w)))
+}
+
+// choose gives the node's parts an account if the server has one and the kubeconfig's identity does
+// not suffice.
+func (w *worker) choose(ctx context.Context, anonymous *rest.Config) error {
+	own, err := w.client(w.nodeUser())
+	if err != nil {
+		return err
+	}
+	parts, err := client.Remote(withTokens(ctx, anonymous, own, w.cfg.NodeName))
+	if err != nil {
+		return err
+	}
+	chosen := &chosen{Interface: own, parts: parts, log: w.log}
+	w.remote = func(user string) (client.Interface, error) {
+		if user == w.partsUser().Name {
+			return chosen, nil
+		}
+		return own, nil
+	}
+	return nil
 }
 
 // selfSigned serves the node's API with a self-signed certificate, as upstream's kubelet does

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -71,6 +72,62 @@ spec:
   egress:
   - {to: [{namespaceSelector: {}, podSelector: {matchLabels: {app: quay}}}], ports: [{port: web}]}
 `
+
+// crowd is three pods on one node.
+const crowd = `
+apiVersion: v1
+kind: Pod
+metadata: {name: quay, labels: {app: quay}}
+spec: {terminationGracePeriodSeconds: 1, containers: [{name: sailor, image: e2e/sailor:v1}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: friend, labels: {app: friend}}
+spec: {terminationGracePeriodSeconds: 1, containers: [{name: sailor, image: e2e/sailor:v1}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: pirate, labels: {app: pirate}}
+spec: {terminationGracePeriodSeconds: 1, containers: [{name: sailor, image: e2e/sailor:v1}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: quay}
+spec:
+  podSelector: {matchLabels: {app: quay}}
+  ingress: [{from: [{podSelector: {matchLabels: {app: friend}}}]}]
+`
+
+// TestPoliciesOnOneNode checks policies where server and node are one process, also after a
+// restart.
+func TestPoliciesOnOneNode(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.up()
+	c.loadProgram("e2e/sailor:v1", "./sailor")
+	c.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=60s")
+	c.apply(crowd)
+	c.kubectl("wait", "--for=condition=Ready", "pod", "--all", "--timeout=60s")
+	address := "http://" + c.kubectl("get", "pod", "quay", "-o", "jsonpath={.status.podIP}") + ":8080"
+	enters := func(pod string, want bool) {
+		t.Helper()
+		c.eventually(time.Minute, fmt.Sprintf("%s enters: %t", pod, want), func() error {
+			if out, err := c.tryKubectl("", "exec", pod, "--", "/sailor", "fetch", address, "1"); (err == nil) != want {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
+		})
+	}
+	enters("friend", true)
+	enters("pirate", false)
+	c.kubectl("label", "pod", "pirate", "app=friend", "--overwrite")
+	enters("pirate", true)
+	c.stop(syscall.SIGTERM)
+	c.up()
+	c.kubectl("label", "pod", "pirate", "app=pirate", "--overwrite")
+	enters("pirate", false)
+	enters("friend", true)
+}
 
 // podsOf returns the running pods of an app by node.
 func (f *fleet) podsOf(namespace, app string) map[string]member {
@@ -152,7 +209,8 @@ func TestPoliciesAcrossNodes(t *testing.T) {
 		if out, err := w.inside(binary, append(node, "get", "pods", "-A", "--field-selector", "spec.nodeName="+w.name)...).CombinedOutput(); err != nil {
 			t.Errorf("node %s does not get its pods: %v %s", w.name, err, out)
 		}
-		f.kubectl("get", "endpointslice", "-n", "kube-system", "kube-dns-"+w.name) // its parts have written it
+		// The node's parts have written it.
+		f.kubectl("get", "endpointslice", "-n", "kube-system", "kube-dns-"+w.name)
 	}
 	f.kubectl("delete", "networkpolicies", "-A", "--all")
 	enters("pirate", true)
