@@ -163,6 +163,7 @@ func (c *Cluster) configure() (*config.Config, error) {
 	cfg.DataDir, cfg.Listen, cfg.AdvertiseAddress, cfg.NodeName = c.dir, "127.0.0.1:0", "127.0.0.1", "knarrtest"
 	// Do not wait for connections of clients that still exist.
 	cfg.APIServer.ShutdownIdle.Duration = 1
+	cfg.Snapshots.Schedule = "off"
 	f := pflag.NewFlagSet("knarrtest", pflag.ContinueOnError)
 	cfg.AddFlags(f, config.Process|config.Server|config.Controlling)
 	// Loopback is not reachable from inside the cluster.

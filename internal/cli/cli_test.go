@@ -76,8 +76,8 @@ func TestErrorsForWrongCommandLinesNameTheRemedy(t *testing.T) {
 		"up here":                                  "up takes no arguments, got \"here\"\nRead `knarr up --help`.",
 		"up --help-all=adit":                       `"adit" is no topic; did you mean audit?`,
 		"up --config /nowhere":                     "configuration file: open /nowhere",
-		"snapshot restore":                         "arguments are missing: knarr snapshot restore FILE",
-		"snapshot restore a b":                     "2 arguments are too many or too few: knarr snapshot restore FILE",
+		"snapshot restore":                         "a snapshot is missing: name one, or select one by --at TIME or --at newest",
+		"snapshot restore a b":                     "2 arguments are too many or too few: knarr snapshot restore [FILE|FOLDER|s3://...]",
 		"image build .":                            "image build needs --tag",
 		"completion bassh":                         `"bassh" is none of bash, zsh, fish, powershell; did you mean bash?`,
 		"token create --ttl day":                   `--ttl: "day" is not usable: a duration with its unit`,
@@ -204,7 +204,7 @@ func sample(t *testing.T, flag *pflag.Flag) (line, yaml string) {
 func TestCommandsOnlyAcceptSettingsThatTheyRead(t *testing.T) {
 	for path, want := range map[string]string{
 		"token create": "data-dir advertise-address config", "purge": "data-dir run-dir cgroup-root log-level config",
-		"snapshot save": "data-dir log-level config", "snapshot ls": "data-dir config", "version": "", "completion": "",
+		"snapshot ls": strings.Join(placeFlags, " ") + " config", "version": "", "completion": "",
 	} {
 		var got []string
 		for _, flag := range settingsOf(find(t, strings.Fields(path)), "") {

@@ -100,6 +100,7 @@ func writeCommand(b *strings.Builder, cmd *cobra.Command) {
 // pages link to more about a topic.
 var pages = map[config.Topic]string{
 	config.NodeTopic:      "../guides/images.md",
+	config.SnapshotTopic:  "../operations/snapshots.md",
 	config.ServingTopic:   "../guides/authentication.md",
 	config.Authenticating: "../guides/authentication.md",
 	config.KubeletAccess:  "../guides/authentication.md",

@@ -3,158 +3,289 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"text/tabwriter"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/knarr-project/knarr/internal/clusters"
+	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/controlplane"
 	"github.com/knarr-project/knarr/internal/run"
+	"github.com/knarr-project/knarr/internal/snapshots"
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
 
 func snapshotCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "snapshot", Short: "Save, restore and list snapshots of all objects"}
-	cmd.AddCommand(snapshotSave(), snapshotRestore(), snapshotList())
+	cmd := &cobra.Command{Use: "snapshot", Short: "Save, restore, list and check snapshots of all objects"}
+	cmd.AddCommand(snapshotSave(), snapshotRestore(), snapshotList(), snapshotCheck(), snapshotRemove())
 	return cmd
 }
+
+// placeFlags are the settings that say where snapshots are.
+var placeFlags = []string{
+	"data-dir", "snapshot-dir", "snapshot-s3-bucket", "snapshot-s3-prefix", "snapshot-s3-endpoint", "snapshot-s3-region",
+	"snapshot-s3-credentials-file", "snapshot-s3-ca", "snapshot-s3-path-style",
+}
+
+// snapshotShown are the settings that the help of these commands shows.
+var snapshotShown = []string{"data-dir", "snapshot-dir", "snapshot-with-keys", "snapshot-key-file", "snapshot-s3-bucket", "log-level", "config"}
+
+// snapshotWords explain the arguments of these commands.
+const snapshotWords = "A snapshot is named by its file, or as s3://BUCKET/PREFIX/NAME. A folder, s3://BUCKET/PREFIX, or s3:// for the\n" +
+	"configured bucket names all in it. Settings of the server of --data-dir apply, unless flags say otherwise."
 
 func snapshotSave() *cobra.Command {
 	s := newSettings()
 	cmd := &cobra.Command{
-		Use: "save [FILE]", Short: "Save all objects, as of one moment, in a file", Args: cobra.MaximumNArgs(1),
-		Long: "Saves all objects, as of one moment, in a file of etcd's format with a hash. Without FILE it is named by the\n" +
-			"time in DATA-DIR/snapshots. The server can run or not. Volumes, images and keys (DATA-DIR/pki) are not in it.",
-		Example: "knarr snapshot save before.db\nknarr snapshot save --kubeconfig admin.conf before.db",
+		Use: "save [FILE|FOLDER|s3://...]", Short: "Save all objects, as of one moment, in a file", Args: cobra.MaximumNArgs(1),
+		Long: "Saves all objects, as of one moment, in a file of etcd's format with a hash, and restores it into a scratch store\n" +
+			"to check it. FILE.json records what it holds. Without FILE it is named by the time in DATA-DIR/snapshots. The server\n" +
+			"can run or not. Volumes and images are not in it; keys are with --snapshot-with-keys.",
+		Example: "knarr snapshot save before.db\nknarr snapshot save --kubeconfig admin.conf before.db\n" +
+			"knarr snapshot save --snapshot-with-keys --snapshot-key-file recipients.txt\nknarr snapshot save s3://",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log, err := s.complete(cmd)
+			if err == nil {
+				err = s.recallSnapshots(cmd)
+			}
 			if err != nil {
 				return err
 			}
 			if s.Kubeconfig == "" && !hasCluster(s.DataDir) {
 				return fmt.Errorf("snapshot: %w", noCluster(clusters.Here(), s.DataDir))
 			}
-			path := run.NewSnapshotPath(&s.Config, time.Now())
-			if len(args) > 0 {
-				path = args[0]
-			}
-			info, err := run.SaveSnapshot(cmd.Context(), &s.Config, path, log)
+			where, r, err := run.SaveSnapshot(cmd.Context(), &s.Config, strings.Join(args, ""), time.Now(), log)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: revision %d, %d keys, %d bytes\n", path, info.Revision, info.Keys, info.Size)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: revision %d, %d keys, %d bytes\n", shown(where, args), r.Revision, r.Keys, r.Size)
 			return nil
 		},
 	}
-	s.takeFlags(cmd, "data-dir", "log-level")
+	s.takeFlags(cmd, append(placeFlags, "snapshot-with-keys", "snapshot-key-file", "encryption-provider-config", "service-account-key-file", "service-account-signing-key-file", "log-level")...)
+	common(cmd, snapshotShown...)
 	cmd.Flags().StringVar(&s.Kubeconfig, "kubeconfig", "", "admin kubeconfig `FILE` of a server elsewhere, instead of --data-dir")
 	return cmd
 }
 
+// shown returns a file as the user has named it.
+func shown(where string, args []string) string {
+	if len(args) > 0 && strings.HasSuffix(where, strings.TrimPrefix(args[0], "./")) && !strings.HasPrefix(args[0], "s3:") {
+		return args[0]
+	}
+	return where
+}
+
 func snapshotRestore() *cobra.Command {
 	s := newSettings()
-	var bump uint64
-	var force bool
+	opts := run.Restore{}
+	var at string
 	cmd := &cobra.Command{
-		Use: "restore FILE", Short: "Restore a snapshot into the data folder of a stopped server", Args: cobra.ExactArgs(1),
-		Long: "Verifies the snapshot's hash and makes the data folder's store from it. The next `knarr up` or `knarr server`\n" +
-			"serves it. Revisions continue from a higher number, so that clients list again instead of\n" +
-			"mixing the restored state with what they know. --bump-revision 0 keeps the revision.",
-		Example: "knarr snapshot restore before.db\nknarr snapshot restore --force before.db",
+		Use: "restore [FILE|FOLDER|s3://...]", Short: "Restore a snapshot into the data folder of a stopped server", Args: cobra.MaximumNArgs(1),
+		Long: "Verifies the snapshot and makes the data folder's store from it. The next `knarr up` or `knarr server` serves it, as\n" +
+			"a cluster of one server; other servers join again. Revisions continue from a higher number, so that clients list\n" +
+			"again instead of mixing the restored state with what they know. --bump-revision 0 keeps the revision.\n" + snapshotWords,
+		Example: "knarr snapshot restore before.db\nknarr snapshot restore --force before.db\n" +
+			"knarr snapshot restore --at 2026-01-02T15:04 --force\nknarr snapshot restore --at newest s3://backups/one",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log, err := s.complete(cmd)
+			if err == nil {
+				err = s.recallSnapshots(cmd)
+			}
 			if err != nil {
 				return err
 			}
-			kept, err := run.RestoreSnapshot(&s.Config, args[0], bump, force, time.Now(), log)
+			if len(args) == 0 && at == "" {
+				return usageError(cmd, errors.New("a snapshot is missing: name one, or select one by --at TIME or --at newest"))
+			}
+			opts.Source, opts.Now, opts.Pick = strings.Join(args, ""), time.Now(), at != ""
+			if opts.At, err = parseTime(at); err != nil {
+				return usageError(cmd, err)
+			}
+			result, err := run.RestoreSnapshot(cmd.Context(), &s.Config, opts, log)
 			if err != nil {
 				return err
 			}
-			if kept != "" {
-				fmt.Fprintf(cmd.OutOrStdout(), "the store that was there is in %s\n", kept)
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "restored into %s\n", s.DataDir)
+			printRestored(cmd, result, opts.Pick, s.DataDir)
 			return nil
 		},
 	}
-	s.takeFlags(cmd, "data-dir", "log-level")
-	cmd.Flags().Uint64Var(&bump, "bump-revision", etcd.RevisionBump, "`N` to add to the snapshot's revision, more than the writes since it was taken")
-	cmd.Flags().BoolVar(&force, "force", false, "put aside a store that is there already")
-	onlyOnCommandLine(cmd, "force", "bump-revision")
+	s.takeFlags(cmd, append(placeFlags, "snapshot-key-file", "log-level")...)
+	common(cmd, snapshotShown...)
+	cmd.Flags().Uint64Var(&opts.Bump, "bump-revision", etcd.RevisionBump, "`N` to add to the snapshot's revision, more than the writes since it was taken")
+	cmd.Flags().BoolVar(&opts.Force, "force", false, "put aside a store, and another cluster's keys, that are there already")
+	cmd.Flags().StringVar(&at, "at", "", "take the newest good snapshot at `TIME` or before; \"newest\" takes the last one")
+	onlyOnCommandLine(cmd, "force", "bump-revision", "at")
 	return cmd
 }
 
-func snapshotList() *cobra.Command {
+// timeForms are the accepted forms of --at. Without a zone, the time is the machine's.
+var timeForms = []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02", snapshots.TimeFormat}
+
+// parseTime returns the zero time for the newest snapshot.
+func parseTime(text string) (time.Time, error) {
+	if text == "" || text == "newest" {
+		return time.Time{}, nil
+	}
+	for _, form := range timeForms {
+		if at, err := time.ParseInLocation(form, text, time.Local); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("at: %q is not usable: a time such as 2026-01-02T15:04 or 2026-01-02T15:04:05Z, or newest", text)
+}
+
+func printRestored(cmd *cobra.Command, r run.RestoreResult, picked bool, dataDir string) {
+	out := cmd.OutOrStdout()
+	if picked {
+		fmt.Fprintf(out, "restoring %s, taken at %s\n", r.From, r.Taken.UTC().Format(time.RFC3339))
+	}
+	if r.Kept != "" {
+		fmt.Fprintf(out, "the store that was there is in %s\n", r.Kept)
+	}
+	if k := r.Keys; k != nil {
+		switch {
+		case k.Same:
+			fmt.Fprintln(out, "the keys are this cluster's already")
+		case k.KeptPKI != "":
+			fmt.Fprintf(out, "the cluster's keys are restored; those that were there are in %s\n", k.KeptPKI)
+		default:
+			fmt.Fprintln(out, "the cluster's keys are restored")
+		}
+		if k.Encryption != "" {
+			fmt.Fprintf(out, "start with --encryption-provider-config %s\n", k.Encryption)
+		}
+		for _, file := range k.Accounts {
+			fmt.Fprintf(out, "a key of service accounts is in %s: name it as before by --service-account-key-file or --service-account-signing-key-file\n", file)
+		}
+	}
+	fmt.Fprintf(out, "restored into %s\n", dataDir)
+}
+
+func snapshotCheck() *cobra.Command {
 	s := newSettings()
 	cmd := &cobra.Command{
-		Use: "ls [FILE|FOLDER]...", Short: "Verify and list snapshots: revision, keys, size, time",
-		Long: "Verifies snapshots and lists them with revision, keys, size and time. Without arguments it lists\n" +
-			"DATA-DIR/snapshots. The exit status is 1 if a snapshot is damaged.",
+		Use: "check [FILE|FOLDER|s3://...]...", Short: "Restore snapshots into a scratch store and count what is in them",
+		Long: "Restores each snapshot into a scratch store, starts it, and counts its keys. The result must be what the record says\n" +
+			"that was written when the snapshot was taken. The exit status is 1 if a snapshot is damaged.\n" + snapshotWords,
+		Example: "knarr snapshot check before.db\nknarr snapshot check s3://backups/one",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := s.complete(cmd); err != nil {
-				return err
+			log, err := s.complete(cmd)
+			if err == nil {
+				err = s.recallSnapshots(cmd)
 			}
-			if len(args) == 0 {
-				args = []string{run.SnapshotFolder(&s.Config)}
-			}
-			files, err := snapshotFiles(args, run.SnapshotFolder(&s.Config))
 			if err != nil {
 				return err
 			}
-			return printSnapshots(cmd, files)
+			var status error
+			err = s.eachSnapshot(cmd, args, func(place snapshots.Place, e snapshots.Entry, name string) {
+				c, err := run.CheckSnapshot(cmd.Context(), &s.Config, place, e.Name, log)
+				if err != nil {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%v\n", err)
+					status = ExitStatus(1)
+					return
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: good: revision %d, %d keys, digest %.16s\n", name, c.Revision, c.Keys, c.Digest)
+			})
+			return errors.Join(err, status)
 		},
 	}
-	s.takeFlags(cmd, "data-dir")
+	s.takeFlags(cmd, append(placeFlags, "snapshot-key-file", "log-level")...)
+	common(cmd, snapshotShown...)
 	return cmd
 }
 
-// snapshotFiles returns the named files, and the *.db files in the named folders. Only the default
-// folder may be missing.
-func snapshotFiles(names []string, byDefault string) ([]string, error) {
-	var files []string
-	for _, name := range names {
-		info, err := os.Stat(name)
-		if errors.Is(err, fs.ErrNotExist) && len(names) == 1 && name == byDefault {
-			return nil, nil // no snapshot was saved yet
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("snapshot: there is no file %s", name)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("snapshot: %w", err)
-		}
-		if !info.IsDir() {
-			files = append(files, name)
-			continue
-		}
-		found, err := filepath.Glob(filepath.Join(name, "*.db"))
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, found...)
+func snapshotRemove() *cobra.Command {
+	s := newSettings()
+	var force bool
+	cmd := &cobra.Command{
+		Use: "rm FILE|s3://...", Short: "Remove snapshots and their records", Args: cobra.MinimumNArgs(1),
+		Long: "Removes snapshots and their records. The newest good snapshot of a folder or bucket needs --force.\n" +
+			"A snapshot is named by its file, by its name in DATA-DIR/snapshots, or as s3://BUCKET/PREFIX/NAME.",
+		Example: "knarr snapshot rm before.db",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, err := s.complete(cmd)
+			if err == nil {
+				err = s.recallSnapshots(cmd)
+			}
+			if err != nil {
+				return err
+			}
+			for _, arg := range args {
+				if err := s.removeSnapshot(cmd, arg, force); err != nil {
+					return fmt.Errorf("snapshot: %w", err)
+				}
+			}
+			return nil
+		},
 	}
-	return files, nil
+	s.takeFlags(cmd, placeFlags...)
+	common(cmd, snapshotShown...)
+	cmd.Flags().BoolVar(&force, "force", false, "remove the newest good snapshot too")
+	onlyOnCommandLine(cmd, "force")
+	return cmd
 }
 
-// printSnapshots continues after a damaged snapshot, and then ends with status 1.
-func printSnapshots(cmd *cobra.Command, files []string) error {
-	out := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
-	fmt.Fprintln(out, "FILE\tREVISION\tKEYS\tSIZE\tTIME")
-	var status error
-	for _, file := range files {
-		info, err := etcd.InspectSnapshot(file)
-		if err != nil {
-			fmt.Fprintln(cmd.ErrOrStderr(), err)
-			status = ExitStatus(1)
-			continue
-		}
-		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%s\n", file, info.Revision, info.Keys, info.Size, info.Time.UTC().Format(time.RFC3339))
-	}
-	if err := out.Flush(); err != nil {
+func (s *settings) removeSnapshot(cmd *cobra.Command, arg string, force bool) error {
+	place, name, err := snapshots.Find(arg, controlplane.SnapshotS3(&s.Config))
+	if err != nil {
 		return err
 	}
-	return status
+	if name == "" {
+		return fmt.Errorf("%s has snapshots: name one of them", place)
+	}
+	ctx := cmd.Context()
+	if _, err := place.Get(ctx, name); errors.Is(err, snapshots.ErrNotFound) && !strings.Contains(arg, "/") && s.SnapshotDir() != "" {
+		place = snapshots.Folder(s.SnapshotDir())
+	}
+	if _, err := place.Get(ctx, name); err != nil {
+		return err
+	}
+	entries, err := place.List(ctx)
+	if err != nil {
+		return err
+	}
+	if newest, ok := snapshots.Newest(entries, time.Time{}); ok && newest.Name == name && !force {
+		return fmt.Errorf("%s is the newest good snapshot there: --force removes it", place.At(name))
+	}
+	if err := place.Remove(ctx, name); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", place.At(name))
+	return nil
+}
+
+// recallSnapshots takes the settings about snapshots from the server's last start, unless this
+// command line or its file gives them.
+func (s *settings) recallSnapshots(cmd *cobra.Command) error {
+	r, err := clusters.Load(s.DataDir)
+	if err != nil {
+		return nil // a folder without a record, such as a new one for a restore
+	}
+	var file string
+	for _, flag := range r.Flags {
+		name, value, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
+		if name == "config" && s.File == "" {
+			file = value
+			continue
+		}
+		known := cmd.Flags().Lookup(name)
+		if known == nil || known.Changed || !isSnapshotSetting(name) {
+			continue
+		}
+		if err := cmd.Flags().Set(name, value); err != nil {
+			return fmt.Errorf("--%s of the server's last start: %w", name, err)
+		}
+	}
+	if file != "" {
+		if err := config.ReadFile(cmd.Flags(), file); err != nil {
+			return fmt.Errorf("--config of the server's last start: %w", err)
+		}
+	}
+	return s.Validate()
+}
+
+func isSnapshotSetting(name string) bool {
+	return strings.HasPrefix(name, "snapshot-") || strings.HasPrefix(name, "service-account-") || name == "encryption-provider-config"
 }

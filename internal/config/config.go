@@ -157,6 +157,8 @@ type Config struct {
 	// DisableAdmission names those to disable.
 	EnableAdmission  []string
 	DisableAdmission []string
+	// Snapshots configures scheduled snapshots of the embedded store.
+	Snapshots Snapshots
 	// APIServer holds the API server's settings with upstream's names.
 	APIServer APIServer
 	// Controllers holds the settings of controllers that run alone.
@@ -201,6 +203,7 @@ func Default() Config {
 
 		LocalStorageReserved: 10,
 		NodeLeaseDuration:    metav1.Duration{Duration: 40 * time.Second},
+		Snapshots:            defaultSnapshots(),
 		APIServer:            defaultAPIServer(),
 		Controllers:          defaultControllers(),
 		LogLevel:             "warn",
@@ -233,8 +236,8 @@ func (c *Config) Complete() error {
 			return err
 		}
 	}
-	for _, path := range []*string{&c.KubeletConfig, &c.KubeletConfigDir, &c.CredentialConfig, &c.CredentialDir, &c.TokenFile} {
-		if *path == "" || path == &c.TokenFile && *path == "-" {
+	for _, path := range []*string{&c.KubeletConfig, &c.KubeletConfigDir, &c.CredentialConfig, &c.CredentialDir, &c.TokenFile, &c.Snapshots.Dir} {
+		if *path == "" || path == &c.TokenFile && *path == "-" || *path == folderNone {
 			continue
 		}
 		if *path, err = filepath.Abs(*path); err != nil {
@@ -324,6 +327,7 @@ func (c *Config) Validate() error {
 		bad("node-lease-duration", c.NodeLeaseDuration.Duration.String(), "whole seconds, such as 40s")
 	}
 	c.validatePools(bad)
+	c.Snapshots.validate(bad)
 	c.APIServer.validate(bad)
 	c.Controllers.validate(bad)
 	c.Observe.validate(bad)

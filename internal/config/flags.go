@@ -65,6 +65,7 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 			f.StringVar(&c.NodePortRange, "node-port-range", c.NodePortRange, "ports for Services of type NodePort, as `FIRST-LAST`")
 		})
 		topic(f, StoreTopic, c.addStore)
+		topic(f, SnapshotTopic, c.Snapshots.addFlags)
 		topic(f, Admitting, c.addAdmission)
 		c.APIServer.addFlags(f)
 		c.addUpstream(f)

@@ -17,6 +17,7 @@ const (
 	NodeTopic      Topic = "node"
 	Network        Topic = "network"
 	StoreTopic     Topic = "store"
+	SnapshotTopic  Topic = "snapshots"
 	ServingTopic   Topic = "serving"
 	Authenticating Topic = "authentication"
 	AccountTokens  Topic = "accounts"
@@ -43,6 +44,7 @@ var Topics = []struct {
 	{NodeTopic, "Node"},
 	{Network, "Network"},
 	{StoreTopic, "Store"},
+	{SnapshotTopic, "Snapshots"},
 	{ServingTopic, "Serving and certificates"},
 	{Authenticating, "Authentication"},
 	{AccountTokens, "Service account tokens"},

@@ -185,7 +185,12 @@ func (s *Server) StartStore(ctx context.Context) (func() error, error) {
 	if s.tracer, err = openTracer(ctx, s.cfg.APIServer.Tracing, s.egress.To(egress.ControlPlane), s.log.With("component", "apiserver")); err != nil {
 		return nil, err
 	}
-	if err := s.openStores(ctx); err != nil {
+	existed := s.hasStore()
+	err = s.openStores(ctx)
+	if err == nil && !s.cfg.SharesStore() {
+		err = s.keepBefore(ctx, existed)
+	}
+	if err != nil {
 		_ = s.closeStores() // the first error is the cause
 		_ = s.tracer.Close()
 		return nil, err
@@ -548,10 +553,15 @@ func (s *Server) bootstrapPolicy(ctx context.Context, policy *rbac.Authorizer) {
 // AwaitFirstObjects waits until the first objects, such as namespaces, exist. It is the last part
 // of a server's start; components that start earlier do not need these objects.
 func (s *Server) AwaitFirstObjects(ctx context.Context) (func() error, error) {
-	if err := s.api.Started(ctx); err != nil || s.Alone {
+	if err := s.api.Started(ctx); err != nil {
 		return nil, err
 	}
-	return nil, clusterinfo.Publish(ctx, s.own(), s.clusterInfo())
+	if !s.Alone {
+		if err := clusterinfo.Publish(ctx, s.own(), s.clusterInfo()); err != nil {
+			return nil, err
+		}
+	}
+	return s.keepSnapshots(ctx)
 }
 
 // components are listed in componentstatuses. Components outside of this process may be on this

@@ -30,7 +30,7 @@ func TestControllersAndSchedulerRunOnOneServerAtATime(t *testing.T) {
 	for _, b := range rest {
 		b.wantMetric(t, 0)
 	}
-	eventually(t, "an event", func() bool {
+	comes(t, "an event", func() bool {
 		events, err := client.Open[*corev1.Event](t.Context(), rest[0].admin, client.Scope{Namespace: "kube-system"})
 		return err == nil && slices.ContainsFunc(events.List("kube-system", nil), func(e *corev1.Event) bool {
 			return e.Reason == "LeaderElection" && e.InvolvedObject.Kind == "Lease" && e.InvolvedObject.Name == "kube-scheduler" && strings.HasSuffix(e.Message, " became leader")
@@ -82,7 +82,7 @@ func TestALeaderThatIsCutOffIsReplaced(t *testing.T) {
 	second.sails(t, "one", 3)
 	first.cut.Store(true)
 	leader(t, second)
-	eventually(t, "the components of the first have ended", func() bool { return !first.leads() })
+	comes(t, "the components of the first have ended", func() bool { return !first.leads() })
 	second.deploy(t, "two", 3)
 	second.sails(t, "two", 3)
 	first.cut.Store(false)
@@ -111,14 +111,14 @@ func TestALeaderThatWasPausedAndComesBackWritesNothing(t *testing.T) {
 	old := first.leadership.term
 	first.leadership.mu.Unlock()
 	first.paused.Store(true)
-	eventually(t, "the other leads", second.leads)
+	comes(t, "the other leads", second.leads)
 	for i := range 5 {
 		name := fmt.Sprint("app-", i)
 		second.deploy(t, name, 3)
 		second.sails(t, name, 3)
 	}
 	// The work queues of the first do not try again: its first refused write has ended its term.
-	eventually(t, "the components of the first have ended", func() bool { return !first.leads() })
+	comes(t, "the components of the first have ended", func() bool { return !first.leads() })
 	c := first.fenced(auth.Component("late", auth.GroupMasters), old.Fence)
 	if _, err := client.Create(t.Context(), c, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "late"}}); !errors.Is(err, store.ErrFenced) {
 		t.Errorf("the old leader writes: %v", err)
@@ -141,7 +141,7 @@ func TestComponentsStartAgainAndAgain(t *testing.T) {
 		of := b.leadership.term
 		b.leadership.mu.Unlock()
 		of.Fence.Lost()
-		eventually(t, "the next term", func() bool {
+		comes(t, "the next term", func() bool {
 			b.leadership.mu.Lock()
 			defer b.leadership.mu.Unlock()
 			return b.leadership.term != nil && b.leadership.term != of

@@ -256,7 +256,7 @@ func (b *boat) stop(t *testing.T) {
 	}
 }
 
-func eventually(t *testing.T, what string, done func() bool) {
+func comes(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -274,7 +274,7 @@ func (b *boat) leads() bool {
 // leader waits for the leader among the boats.
 func leader(t *testing.T, boats ...*boat) (found *boat) {
 	t.Helper()
-	eventually(t, "a leader", func() bool {
+	comes(t, "a leader", func() bool {
 		for _, b := range boats {
 			if b.leads() {
 				found = b
@@ -328,7 +328,7 @@ func (b *boat) pods(t *testing.T, app string) []*corev1.Pod {
 // sails waits until all pods of a Deployment are bound, and fails if there are more than wanted.
 func (b *boat) sails(t *testing.T, app string, replicas int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d bound pods of %s", replicas, app), func() bool {
+	comes(t, fmt.Sprintf("%d bound pods of %s", replicas, app), func() bool {
 		pods := b.pods(t, app)
 		return len(pods) == replicas && !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Spec.NodeName == "" })
 	})
@@ -349,7 +349,7 @@ var mirrored = []string{"kube-controller-manager", "kube-scheduler"}
 func (b *boat) shownAs(t *testing.T, holder string) (transitions int32) {
 	t.Helper()
 	for _, name := range mirrored {
-		eventually(t, fmt.Sprintf("Lease %s is held by %s", name, holder), func() bool {
+		comes(t, fmt.Sprintf("Lease %s is held by %s", name, holder), func() bool {
 			lease := b.lease(t, name)
 			if lease == nil || lease.Spec.HolderIdentity == nil || !strings.HasPrefix(*lease.Spec.HolderIdentity, holder) {
 				return false

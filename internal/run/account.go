@@ -2,8 +2,6 @@ package run
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -107,10 +105,7 @@ func (c *chosen) choose(ctx context.Context) (client.Interface, error) {
 // partsConfig returns the configuration of the node's parts for reaching the server. Their
 // connections have no client certificate, since the server prefers a certificate to a token.
 func (j *joined) partsConfig(ctx context.Context, node client.Interface) *rest.Config {
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(j.ca)
-	own := &rest.Config{Host: j.server, Transport: newRotating(roots, func() *tls.Certificate { return &tls.Certificate{} })}
-	return withTokens(ctx, own, node, j.cfg.NodeName)
+	return withTokens(ctx, &rest.Config{Host: j.server, Transport: j.parts}, node, j.cfg.NodeName)
 }
 
 // withTokens lets a configuration without credentials act as a node's parts.

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"crypto/x509"
 	"log/slog"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/network/peers"
+	"github.com/knarr-project/knarr/internal/servers"
 	"github.com/knarr-project/knarr/knarrtest"
 )
 
@@ -80,22 +82,6 @@ func mustCreate[T client.Object](t *testing.T, c client.Interface, obj T) T {
 		t.Fatal(err)
 	}
 	return made
-}
-
-// eventually waits at most a minute.
-func eventually(t *testing.T, what string, condition func() error) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		err := condition()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %v", what, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
 }
 
 // A node's certificate reads what belongs to its pods. The account of its other parts reads
@@ -164,6 +150,12 @@ func TestANodeReadsItsOwnPodsOnly(t *testing.T) {
 	cfg := config.Default()
 	cfg.NodeName = "node-0"
 	j := &joined{cfg: &cfg, log: slog.Default(), server: kubelet.Host, ca: kubelet.CAData}
+	roots, err := servers.Roots(j.ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := servers.NewPool(servers.Options{Given: servers.Addresses(kubelet.Host), Log: j.log})
+	j.parts = servers.NewTransport(pool, func() *x509.CertPool { return roots }, nil)
 	config := j.partsConfig(t.Context(), c)
 	parts := readerOf(t, "the node's parts", config)
 	eventually(t, "the parts get a token", func() error {

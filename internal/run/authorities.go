@@ -159,6 +159,7 @@ func (j *joined) learnAuthorities(ctx context.Context, c client.Interface) error
 	}
 	j.log.Info("the cluster's CAs have changed", "generation", published.Generation)
 	j.reach.Rotate()
+	j.parts.Rotate()
 	j.node.check()
 	j.kubelet.check()
 	return nil

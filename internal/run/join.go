@@ -45,6 +45,7 @@ type joined struct {
 	node, kubelet *identity
 	servers       *servers.Pool
 	reach         *servers.Transport // to the API servers as the node
+	parts         *servers.Transport // to the API servers with tokens, for the node's other parts
 	trust         *authorities
 	tidings       chan struct{} // has room for one word that a certificate is new
 	fallback      atomic.Pointer[tls.Certificate]
@@ -80,6 +81,7 @@ func join(ctx context.Context, cfg *config.Config, log *slog.Logger) (*joined, e
 	j.tidings = make(chan struct{}, 1)
 	j.node.signed, j.kubelet.signed = j.trust.signed, j.trust.signed
 	j.reach = servers.NewTransport(j.servers, j.trust.pool, j.node.current.Load)
+	j.parts = servers.NewTransport(j.servers, j.trust.pool, nil)
 	return j, j.keep()
 }
 

@@ -232,7 +232,7 @@ func TestPurgeRefusesAForeignFolder(t *testing.T) {
 
 func TestTheErrorForAMissingSnapshotNamesIt(t *testing.T) {
 	p := lifeParams(t)
-	_, err := RestoreSnapshot(p.Config, "nope.db", 0, false, time.Now(), p.Log)
+	_, err := RestoreSnapshot(t.Context(), p.Config, Restore{Source: "nope.db", Now: time.Now()}, p.Log)
 	if err == nil || !strings.Contains(err.Error(), "there is no file nope.db") {
 		t.Errorf("error %v", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -17,56 +16,110 @@ import (
 
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controlplane"
-	"github.com/knarr-project/knarr/internal/durable"
+	"github.com/knarr-project/knarr/internal/snapshots"
 	"github.com/knarr-project/knarr/internal/store/etcd"
+	"github.com/knarr-project/knarr/internal/version"
 )
 
-// SaveSnapshot writes a snapshot of the store to path. It comes from the server if one runs on the
+// SaveSnapshot takes a snapshot and puts it where target says: a file, a folder or s3://. Without
+// target it goes to the folder of snapshots. The store comes from the server if one runs on the
 // data folder or is configured by a kubeconfig; otherwise from the folder itself.
-func SaveSnapshot(ctx context.Context, cfg *config.Config, path string, log *slog.Logger) (etcd.SnapshotInfo, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return etcd.SnapshotInfo{}, fmt.Errorf("snapshot: %w", err)
+func SaveSnapshot(ctx context.Context, cfg *config.Config, target string, now time.Time, log *slog.Logger) (where string, record snapshots.Record, err error) {
+	if target == "" {
+		if target = cfg.SnapshotDir(); target == "" {
+			return "", record, errors.New("snapshot: --snapshot-dir is none: say where to save it")
+		}
+		target += "/"
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".part-")
+	place, name, err := snapshots.Find(target, controlplane.SnapshotS3(cfg))
 	if err != nil {
-		return etcd.SnapshotInfo{}, fmt.Errorf("snapshot: %w", err)
+		return "", record, fmt.Errorf("snapshot: %w", err)
 	}
-	defer os.Remove(f.Name()) // fails after a success, when the file has its final name
-	defer f.Close()
-	if cfg.Kubeconfig != "" {
-		err = fetchSnapshot(ctx, cfg.Kubeconfig, f)
-	} else if err = copyStore(ctx, cfg, f, log); errors.Is(err, errLocked) {
-		err = fetchSnapshot(ctx, cfg.AdminKubeconfig(), f)
+	req := snapshots.Request{
+		Name: snapshots.PrefixSaved + now.UTC().Format(snapshots.TimeFormat), Now: time.Now, Log: log,
+		Server: cfg.NodeName, Version: version.Current().Knarr, WithKeys: cfg.Snapshots.WithKeys,
 	}
+	if req.WithKeys {
+		if cfg.Kubeconfig != "" {
+			return "", record, errors.New("snapshot: --snapshot-with-keys needs the server's data folder: run it there, without --kubeconfig")
+		}
+		if req.Keys, err = snapshots.ClusterKeys(controlplane.SnapshotKeys(cfg)); err != nil {
+			return "", record, fmt.Errorf("snapshot: %w", err)
+		}
+	}
+	if cfg.Snapshots.KeyFile != "" {
+		if req.Seal, err = snapshots.LoadKeys(cfg.Snapshots.KeyFile); err != nil {
+			return "", record, err
+		}
+	}
+	work, err := snapshots.NewWork(workFolder(cfg, place))
 	if err != nil {
-		return etcd.SnapshotInfo{}, fmt.Errorf("snapshot: %w", err)
+		return "", record, err
 	}
-	info, err := etcd.InspectSnapshot(f.Name())
+	defer func() { err = errors.Join(err, work.Close()) }()
+	taken, err := takeFrom(ctx, cfg, work, req)
 	if err != nil {
-		return info, err
+		return "", record, fmt.Errorf("snapshot: %w", err)
 	}
-	return info, durable.Publish(f, path)
+	if name != "" {
+		taken.Record.Name = name
+	}
+	if err := place.Put(ctx, taken); err != nil {
+		return "", record, fmt.Errorf("snapshot: %w", err)
+	}
+	return place.At(taken.Record.Name), taken.Record, nil
 }
 
-// copyStore takes the snapshot from the data folder. It starts only the engine, so that the content
-// of its log is included.
-func copyStore(ctx context.Context, cfg *config.Config, w io.Writer, log *slog.Logger) error {
+// workFolder is on the file system of a place, if the place is a folder.
+func workFolder(cfg *config.Config, place snapshots.Place) string {
+	if folder, ok := place.(snapshots.Folder); ok {
+		return folder.String()
+	}
+	if dir := cfg.SnapshotDir(); dir != "" {
+		return dir
+	}
+	return cfg.Path("snapshots")
+}
+
+// takeFrom takes the snapshot from the server, or from the folder of a stopped one.
+func takeFrom(ctx context.Context, cfg *config.Config, work *snapshots.Work, req snapshots.Request) (*snapshots.Taken, error) {
+	fetch := func(kubeconfig string) (*snapshots.Taken, error) {
+		req.Stream = func(ctx context.Context, w io.Writer) error { return fetchSnapshot(ctx, kubeconfig, w) }
+		return snapshots.Take(ctx, work, req)
+	}
+	if cfg.Kubeconfig != "" {
+		return fetch(cfg.Kubeconfig)
+	}
+	taken, err := takeStopped(ctx, cfg, work, req)
+	if errors.Is(err, errLocked) {
+		return fetch(cfg.AdminKubeconfig())
+	}
+	return taken, err
+}
+
+// takeStopped starts only the engine, so that the content of its log is included.
+func takeStopped(ctx context.Context, cfg *config.Config, work *snapshots.Work, req snapshots.Request) (*snapshots.Taken, error) {
 	dir := cfg.Path("etcd")
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("there is no store in %s to save", cfg.DataDir)
+		return nil, fmt.Errorf("there is no store in %s to save", cfg.DataDir)
 	} else if err != nil {
-		return err
+		return nil, err
 	}
 	l, err := lock(cfg.DataDir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer l.Close()
-	db, err := etcd.Open(ctx, etcd.Options{DataDir: dir, Log: log})
+	db, err := etcd.Open(ctx, etcd.Options{DataDir: dir, Log: req.Log})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return errors.Join(db.Snapshot(ctx, w), db.Close())
+	req.Stream = db.Snapshot
+	req.Content = func(ctx context.Context, at int64) (snapshots.Content, error) {
+		return snapshots.ContentOf(ctx, db, at)
+	}
+	taken, err := snapshots.Take(ctx, work, req)
+	return taken, errors.Join(err, db.Close())
 }
 
 func fetchSnapshot(ctx context.Context, kubeconfig string, w io.Writer) error {
@@ -95,49 +148,3 @@ func fetchSnapshot(ctx context.Context, kubeconfig string, w io.Writer) error {
 	_, err = io.Copy(w, resp.Body)
 	return err
 }
-
-// RestoreSnapshot restores a snapshot into the data folder, whose server must not run. If there is
-// a store already, it returns an error, or with replace moves the store aside to kept.
-func RestoreSnapshot(cfg *config.Config, path string, bump uint64, replace bool, now time.Time, log *slog.Logger) (kept string, err error) {
-	if err := isFile(path); err != nil {
-		return "", fmt.Errorf("restore: %w", err)
-	}
-	l, err := lock(cfg.DataDir)
-	if err != nil {
-		return "", fmt.Errorf("restore: %w", explainLock(err, cfg.DataDir))
-	}
-	defer l.Close()
-	opts := etcd.RestoreOptions{Path: path, DataDir: cfg.Path("etcd"), Bump: bump, Log: log}
-	if _, err := os.Stat(opts.DataDir); err == nil {
-		if !replace {
-			return "", fmt.Errorf("restore: there is a store in %s already: --force puts it aside", opts.DataDir)
-		}
-		opts.KeepAs = opts.DataDir + ".before-" + now.UTC().Format(snapshotTime)
-	}
-	return opts.KeepAs, etcd.Restore(opts)
-}
-
-// isFile returns an error if path is not an existing file.
-func isFile(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("there is no file %s", path)
-	case err != nil:
-		return err
-	case info.IsDir():
-		return fmt.Errorf("%s is a folder, not a snapshot: `knarr snapshot ls %s` lists those in it", path, path)
-	}
-	return nil
-}
-
-// snapshotTime is the time format in file names, UTC.
-const snapshotTime = "20060102T150405Z"
-
-// NewSnapshotPath is the default path of a new snapshot.
-func NewSnapshotPath(cfg *config.Config, now time.Time) string {
-	return filepath.Join(SnapshotFolder(cfg), "knarr-"+now.UTC().Format(snapshotTime)+".db")
-}
-
-// SnapshotFolder is the default folder of snapshots.
-func SnapshotFolder(cfg *config.Config) string { return cfg.Path("snapshots") }
