@@ -10,7 +10,6 @@ import (
 
 	"github.com/knarr-project/knarr/internal/clusters"
 	"github.com/knarr-project/knarr/internal/config"
-	"github.com/knarr-project/knarr/internal/controlplane"
 	"github.com/knarr-project/knarr/internal/run"
 	"github.com/knarr-project/knarr/internal/snapshots"
 	"github.com/knarr-project/knarr/internal/store/etcd"
@@ -228,7 +227,7 @@ func snapshotRemove() *cobra.Command {
 }
 
 func (s *settings) removeSnapshot(cmd *cobra.Command, arg string, force bool) error {
-	place, name, err := snapshots.Find(arg, controlplane.SnapshotS3(&s.Config))
+	place, name, err := snapshots.Find(arg, run.SnapshotS3(&s.Config))
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/knarr-project/knarr/internal/controlplane"
+	"github.com/knarr-project/knarr/internal/run"
 	"github.com/knarr-project/knarr/internal/snapshots"
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
@@ -61,7 +61,7 @@ func (s *settings) eachSnapshot(cmd *cobra.Command, args []string, fn func(place
 		args = []string{s.SnapshotDir() + "/"}
 	}
 	for _, arg := range args {
-		place, name, err := snapshots.Find(arg, controlplane.SnapshotS3(&s.Config))
+		place, name, err := snapshots.Find(arg, run.SnapshotS3(&s.Config))
 		if err != nil {
 			return fmt.Errorf("snapshot: %w", err)
 		}

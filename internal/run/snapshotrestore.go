@@ -59,7 +59,7 @@ func RestoreSnapshot(ctx context.Context, cfg *config.Config, opts Restore, log 
 		if !opts.Force {
 			return result, fmt.Errorf("restore: there is a store in %s already: --force puts it aside", into.DataDir)
 		}
-		into.KeepAs = into.DataDir + ".before-" + stamp
+		into.KeepAs = asideName(into.DataDir, stamp)
 	}
 	work, err := snapshots.NewWork(cfg.DataDir)
 	if err != nil {
@@ -93,10 +93,21 @@ func RestoreSnapshot(ctx context.Context, cfg *config.Config, opts Restore, log 
 	return result, note.Write(cfg.DataDir, durable.WriteFile)
 }
 
+// asideName returns a free name beside a path for what is there now.
+func asideName(path, stamp string) string {
+	name := path + ".before-" + stamp
+	for n, base := 2, name; ; n++ {
+		if _, err := os.Lstat(name); err != nil {
+			return name
+		}
+		name = fmt.Sprintf("%s-%d", base, n)
+	}
+}
+
 func restoreKeys(cfg *config.Config, opened *snapshots.Opened, stamp string, force bool) (*snapshots.Restored, error) {
 	keepAs := ""
 	if force {
-		keepAs = cfg.Path("pki") + ".before-" + stamp
+		keepAs = asideName(cfg.Path("pki"), stamp)
 	}
 	keys, err := opened.PutKeys(cfg.DataDir, keepAs)
 	if errors.Is(err, snapshots.ErrOtherKeys) {
@@ -104,6 +115,9 @@ func restoreKeys(cfg *config.Config, opened *snapshots.Opened, stamp string, for
 	}
 	return &keys, err
 }
+
+// SnapshotS3 returns the configured bucket.
+func SnapshotS3(cfg *config.Config) snapshots.S3Options { return controlplane.SnapshotS3(cfg) }
 
 // findSnapshot returns the place and the name of the snapshot to restore.
 func findSnapshot(ctx context.Context, cfg *config.Config, opts Restore) (snapshots.Place, string, error) {

@@ -82,7 +82,8 @@ func Check(ctx context.Context, file, work string, log *slog.Logger) (Content, e
 	if err != nil {
 		return Content{}, fmt.Errorf("check %s: %w", file, err)
 	}
-	if c.Revision != status.Revision {
+	// A store without any write has revision 1, and its file no key that tells it.
+	if c.Revision != max(status.Revision, 1) {
 		return c, fmt.Errorf("check %s: %w: the restored store has revision %d, the file %d", file, ErrDamaged, c.Revision, status.Revision)
 	}
 	return c, nil

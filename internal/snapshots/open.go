@@ -15,7 +15,7 @@ import (
 type Opened struct {
 	// Database is the path of the plain database file.
 	Database string
-	// Manifest lists the files of an archive, which are below Files. It is nil for a database alone.
+	// Manifest lists the files of an archive, which are below Files. It is nil for a database.
 	Manifest *Manifest
 	Files    string
 	Sealed   bool

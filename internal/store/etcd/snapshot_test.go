@@ -145,6 +145,29 @@ func TestARestoreReplacesAStoreOnlyWithKeepAs(t *testing.T) {
 	}
 }
 
+func TestARestoreMakesAClusterThatOldMembersAreRefusedBy(t *testing.T) {
+	path, _, _ := saved(t)
+	type identity struct{ cluster, member uint64 }
+	seen := map[identity]bool{}
+	identify := func(db *Engine) {
+		i := identity{uint64(db.server.Cluster().ID()), uint64(db.server.MemberID())}
+		for other := range seen {
+			if other.cluster == i.cluster || other.member == i.member {
+				t.Errorf("two clusters share an id: %+v and %+v", i, other)
+			}
+		}
+		seen[i] = true
+	}
+	identify(openIn(t, filepath.Join(t.TempDir(), "etcd")))
+	for range 3 {
+		dir := filepath.Join(t.TempDir(), "etcd")
+		if err := Restore(RestoreOptions{Path: path, DataDir: dir, Bump: 1}); err != nil {
+			t.Fatal(err)
+		}
+		identify(openIn(t, dir))
+	}
+}
+
 // failing fails after some bytes.
 type failing struct{ left int }
 
