@@ -46,7 +46,7 @@ const (
 
 // S3 is a place in a bucket.
 type S3 struct {
-	client         *minio.Client
+	calls          s3Calls
 	bucket, prefix string
 }
 
@@ -85,7 +85,7 @@ func NewS3(o S3Options) (*S3, error) {
 		return nil, fmt.Errorf("snapshot-s3-endpoint: %q: %w", o.Endpoint, err)
 	}
 	c.SetAppInfo("knarr", "1")
-	return &S3{client: c, bucket: o.Bucket, prefix: strings.Trim(o.Prefix, "/")}, nil
+	return &S3{calls: newS3Calls(c, o.Bucket), bucket: o.Bucket, prefix: strings.Trim(o.Prefix, "/")}, nil
 }
 
 func s3Credentials(file string) (*credentials.Credentials, error) {
@@ -159,22 +159,17 @@ func (s *S3) failed(what, name string, err error) error {
 
 // List asks for pages of names until there are no more, then for the records.
 func (s *S3) List(ctx context.Context) ([]Entry, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the listing after an error
 	found, records := []Entry{}, map[string]bool{}
 	prefix := s.key("")
-	for object := range s.client.ListObjects(ctx, s.bucket, minio.ListObjectsOptions{Prefix: prefix}) {
-		if object.Err != nil {
-			return nil, s.failed("list", "", object.Err)
-		}
-		name := strings.TrimPrefix(object.Key, prefix)
+	err := s.calls.list(ctx, prefix, func(key string, size int64, modified time.Time) {
+		name := strings.TrimPrefix(key, prefix)
 		if of, ok := strings.CutSuffix(name, recordEnding); ok && IsName(of) {
 			records[of] = true
 		} else if IsName(name) {
-			found = append(found, Entry{Name: name, Size: object.Size, Modified: object.LastModified})
+			found = append(found, Entry{Name: name, Size: size, Modified: modified})
 		}
-	}
-	if err := ctx.Err(); err != nil {
+	})
+	if err != nil {
 		return nil, s.failed("list", "", err)
 	}
 	for i := range found {
@@ -190,29 +185,25 @@ func (s *S3) List(ctx context.Context) ([]Entry, error) {
 
 // record reads the entry's record, if there is one.
 func (s *S3) record(ctx context.Context, e *Entry) error {
-	name := e.Name + recordEnding
-	object, err := s.client.GetObject(ctx, s.bucket, s.key(name), minio.GetObjectOptions{})
-	if err != nil {
-		return s.failed("read", name, err)
+	in, err := s.Open(ctx, e.Name+recordEnding)
+	if errors.Is(err, ErrNotFound) {
+		return nil
 	}
-	defer object.Close()
-	if _, err := object.Stat(); err != nil {
-		if err = s.failed("read", name, err); errors.Is(err, ErrNotFound) {
-			return nil
-		}
+	if err != nil {
 		return err
 	}
-	e.Record, e.Problem = decodeRecord(object, e.Name)
+	defer in.Close()
+	e.Record, e.Problem = decodeRecord(in, e.Name)
 	return nil
 }
 
 // Get returns one snapshot's entry.
 func (s *S3) Get(ctx context.Context, name string) (Entry, error) {
-	info, err := s.client.StatObject(ctx, s.bucket, s.key(name), minio.StatObjectOptions{})
+	size, modified, err := s.calls.stat(ctx, s.key(name))
 	if err != nil {
 		return Entry{}, s.failed("find", name, err)
 	}
-	e := Entry{Name: name, Size: info.Size, Modified: info.LastModified}
+	e := Entry{Name: name, Size: size, Modified: modified}
 	return e, s.record(ctx, &e)
 }
 
@@ -233,21 +224,17 @@ func (s *S3) Put(ctx context.Context, t *Taken) error {
 	if err := s.remove(ctx, name+recordEnding); err != nil {
 		return err
 	}
-	_, err = s.client.PutObject(ctx, s.bucket, s.key(name), f, t.Record.Size, minio.PutObjectOptions{
-		ContentType: "application/octet-stream", PartSize: partSize, NumThreads: 2, AutoChecksum: minio.ChecksumCRC32C,
-	})
+	if err := s.calls.put(ctx, s.key(name), "application/octet-stream", f, t.Record.Size); err != nil {
+		return s.failed("upload", name, err)
+	}
+	size, _, err := s.calls.stat(ctx, s.key(name))
 	if err != nil {
 		return s.failed("upload", name, err)
 	}
-	info, err := s.client.StatObject(ctx, s.bucket, s.key(name), minio.StatObjectOptions{})
-	if err != nil {
-		return s.failed("upload", name, err)
+	if size != t.Record.Size {
+		return fmt.Errorf("upload %s: it has %d bytes there, %d here", s.At(name), size, t.Record.Size)
 	}
-	if info.Size != t.Record.Size {
-		return fmt.Errorf("upload %s: it has %d bytes there, %d here", s.At(name), info.Size, t.Record.Size)
-	}
-	_, err = s.client.PutObject(ctx, s.bucket, s.key(name+recordEnding), bytes.NewReader(record), int64(len(record)), minio.PutObjectOptions{ContentType: "application/json"})
-	if err != nil {
+	if err := s.calls.put(ctx, s.key(name+recordEnding), "application/json", bytes.NewReader(record), int64(len(record))); err != nil {
 		return s.failed("upload", name+recordEnding, err)
 	}
 	return nil
@@ -255,22 +242,22 @@ func (s *S3) Put(ctx context.Context, t *Taken) error {
 
 // Open reads a snapshot's file.
 func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
-	object, err := s.client.GetObject(ctx, s.bucket, s.key(name), minio.GetObjectOptions{})
+	in, err := s.calls.read(ctx, s.key(name))
 	if err != nil {
 		return nil, s.failed("download", name, err)
 	}
-	return s3Reader{object, s, name}, nil
+	return s3Reader{in, s, name}, nil
 }
 
 // s3Reader names the object in errors.
 type s3Reader struct {
-	*minio.Object
+	io.ReadCloser
 	place *S3
 	name  string
 }
 
 func (r s3Reader) Read(p []byte) (int, error) {
-	n, err := r.Object.Read(p)
+	n, err := r.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
 		err = r.place.failed("download", r.name, err)
 	}
@@ -286,7 +273,7 @@ func (s *S3) Remove(ctx context.Context, name string) error {
 }
 
 func (s *S3) remove(ctx context.Context, name string) error {
-	err := s.client.RemoveObject(ctx, s.bucket, s.key(name), minio.RemoveObjectOptions{})
+	err := s.calls.remove(ctx, s.key(name))
 	if err == nil {
 		return nil
 	}
@@ -298,20 +285,15 @@ func (s *S3) remove(ctx context.Context, name string) error {
 
 // Tidy removes uploads that killed processes have not finished.
 func (s *S3) Tidy(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	prefix := s.key("")
-	for upload := range s.client.ListIncompleteUploads(ctx, s.bucket, prefix, true) {
-		if upload.Err != nil {
-			return s.failed("list unfinished uploads of", "", upload.Err)
+	err := s.calls.unfinished(ctx, prefix, func(key string, begun time.Time) error {
+		if !IsName(strings.TrimPrefix(key, prefix)) || time.Since(begun) < unfinishedAge {
+			return nil
 		}
-		name := strings.TrimPrefix(upload.Key, prefix)
-		if !IsName(name) || time.Since(upload.Initiated) < unfinishedAge {
-			continue
-		}
-		if err := s.client.RemoveIncompleteUpload(ctx, s.bucket, upload.Key); err != nil {
-			return s.failed("remove the unfinished upload of", name, err)
-		}
+		return s.calls.abort(ctx, key)
+	})
+	if err != nil {
+		return s.failed("remove unfinished uploads of", "", err)
 	}
 	return nil
 }
