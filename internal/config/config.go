@@ -237,7 +237,7 @@ func (c *Config) Complete() error {
 		}
 	}
 	for _, path := range []*string{&c.KubeletConfig, &c.KubeletConfigDir, &c.CredentialConfig, &c.CredentialDir, &c.TokenFile, &c.Snapshots.Dir} {
-		if *path == "" || path == &c.TokenFile && *path == "-" || *path == folderNone {
+		if *path == "" || path == &c.Snapshots.Dir && *path == folderNone || path == &c.TokenFile && *path == "-" {
 			continue
 		}
 		if *path, err = filepath.Abs(*path); err != nil {

@@ -85,6 +85,7 @@ func APIServer(ctx context.Context, p Params) error {
 }
 
 func (p Params) server() *controlplane.Server {
+	keepProgram(p.Config, p.Log)
 	return controlplane.New(controlplane.Options{Config: p.Config, Log: p.Log, Settings: p.Settings})
 }
 

@@ -84,7 +84,7 @@ func start(t *testing.T, k *Keeper) {
 // until moves the clock in steps until a condition holds.
 func until(t *testing.T, clock *clocktesting.FakeClock, step time.Duration, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); {
+	for end := time.Now().Add(3 * time.Minute); !holds(); {
 		if time.Now().After(end) {
 			t.Fatalf("still waiting until %s", what)
 		}

@@ -39,7 +39,7 @@ const (
 	// s3Retries bounds how often a request is sent.
 	s3Retries = 5
 	// partSize is the size of parts of a large upload.
-	partSize = 32 << 20
+	partSize = 16 << 20
 	// unfinishedAge is the age after which an unfinished upload is of a killed process.
 	unfinishedAge = 24 * time.Hour
 )

@@ -34,7 +34,7 @@ func TestS3KeepsSnapshots(t *testing.T) {
 		t.Fatalf("an empty bucket: %v, %v", list, err)
 	}
 	// Large enough for an upload in parts.
-	for i := range 48 {
+	for i := range 20 {
 		put(t, db, fmt.Sprintf("/registry/large/%d", i), strings.Repeat(fmt.Sprint(i%10), 1<<20))
 	}
 	taken, err := Take(t.Context(), work, request(db, "knarr-20260101T000000Z"))

@@ -1,0 +1,177 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/durable"
+	"github.com/knarr-project/knarr/internal/snapshots"
+	"github.com/knarr-project/knarr/internal/store/etcd"
+)
+
+// programsFolder is the folder of the data folder with the programs that have written the store.
+const programsFolder = "programs"
+
+// installedProgram is the path of this program. Tests replace it.
+var installedProgram = os.Executable
+
+// keptProgram is the path of a version's program in the data folder.
+func keptProgram(cfg *config.Config, w snapshots.Writer) string {
+	return cfg.Path(programsFolder, "knarr-"+w.String())
+}
+
+// keepProgram links this program into the data folder, so that a rollback finds it after the
+// installed file was replaced. A data folder on another file system keeps none: a copy would cost
+// as much as the program's size for each cluster.
+func keepProgram(cfg *config.Config, log *slog.Logger) {
+	path := keptProgram(cfg, snapshots.CurrentWriter())
+	if _, err := os.Stat(path); err == nil {
+		return
+	}
+	self, err := os.Executable()
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o700)
+	}
+	if err == nil {
+		err = os.Link(self, path)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		log.Debug("this program is not kept for a rollback", "error", err)
+	}
+}
+
+// RollbackPlan tells what a rollback does.
+type RollbackPlan struct {
+	From, To snapshots.Writer
+	// Snapshot is the file that is restored, Taken when it was taken.
+	Snapshot string
+	Taken    time.Time
+	// Lost is the number of revisions since then.
+	Lost int64
+	// Program is the kept program of To, or "" with the reason Missing.
+	Program, Missing string
+	// Installed is the file that Program replaces.
+	Installed string
+	// Kept is where the present store is after the rollback.
+	Kept string
+}
+
+// Rollback puts back the snapshot from before the first start of the version that writes the store,
+// and the program of the version before. The server must not run. If act is false, it only plans.
+func Rollback(ctx context.Context, cfg *config.Config, act bool, now time.Time, log *slog.Logger) (*RollbackPlan, error) {
+	l, err := lock(cfg.DataDir)
+	if err != nil {
+		return nil, fmt.Errorf("rollback: %w", explainLock(err, cfg.DataDir))
+	}
+	defer l.Close()
+	plan, err := planRollback(ctx, cfg, now, log)
+	if err != nil {
+		return nil, fmt.Errorf("rollback: %w", err)
+	}
+	if !act {
+		return plan, nil
+	}
+	restore := etcd.RestoreOptions{Path: plan.Snapshot, DataDir: cfg.Path("etcd"), KeepAs: plan.Kept, Bump: etcd.RevisionBump, Log: log}
+	if err := etcd.Restore(restore); err != nil {
+		return nil, err
+	}
+	note := snapshots.Written{By: plan.To, Since: now.UTC().Truncate(time.Second)}
+	if err := note.Write(cfg.DataDir, durable.WriteFile); err != nil {
+		return nil, err
+	}
+	if plan.Program == "" {
+		return plan, nil
+	}
+	return plan, replaceProgram(plan.Program, plan.Installed)
+}
+
+func planRollback(ctx context.Context, cfg *config.Config, now time.Time, log *slog.Logger) (*RollbackPlan, error) {
+	written, err := snapshots.ReadWritten(cfg.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	if written == nil || written.Before == nil || written.Snapshot == "" {
+		return nil, fmt.Errorf("the store in %s has no snapshot from before an upgrade: `knarr snapshot restore` restores another one", cfg.DataDir)
+	}
+	folder := snapshots.Folder(cfg.Path("snapshots"))
+	path, record, err := snapshots.Fetch(ctx, folder, written.Snapshot, nil)
+	if err != nil {
+		return nil, err
+	}
+	if record == nil {
+		return nil, fmt.Errorf("%s has no record, so it was never checked: `knarr snapshot restore` restores it nevertheless", path)
+	}
+	plan := &RollbackPlan{From: written.By, To: *written.Before, Snapshot: path, Taken: record.Taken, Kept: asideName(cfg.Path("etcd"), now.UTC().Format(snapshots.TimeFormat))}
+	db, err := etcd.Open(ctx, etcd.Options{DataDir: cfg.Path("etcd"), Log: log})
+	if err != nil {
+		log.Warn("cannot read the present store: what is lost is unknown", "error", err)
+		plan.Lost = -1
+	} else {
+		revision, err := db.Revision(ctx)
+		if err = errors.Join(err, db.Close()); err != nil {
+			return nil, err
+		}
+		plan.Lost = revision - record.Revision
+	}
+	if plan.Installed, err = installedProgram(); err != nil {
+		return nil, err
+	}
+	plan.Program = keptProgram(cfg, plan.To)
+	if err := isProgram(ctx, plan.Program, plan.To); err != nil {
+		plan.Program, plan.Missing = "", err.Error()
+	}
+	return plan, nil
+}
+
+// isProgram returns an error if a file is not the program of a version: a linked file changes if
+// the installed one is overwritten in place.
+func isProgram(ctx context.Context, path string, want snapshots.Writer) error {
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("the program of %s was not kept", want)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, "version", "-o", "json").Output()
+	var is snapshots.Writer
+	if err == nil {
+		err = json.NewDecoder(bytes.NewReader(out)).Decode(&is)
+	}
+	if err != nil || is != want {
+		return fmt.Errorf("the file %s is not the program of %s any more", path, want)
+	}
+	return nil
+}
+
+// replaceProgram puts a copy in the place of the installed program, atomically.
+func replaceProgram(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	f, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+"-")
+	if err != nil {
+		return fmt.Errorf("put the earlier program in place: %w", err)
+	}
+	if _, err = f.ReadFrom(in); err == nil {
+		err = f.Chmod(0o755)
+	}
+	if err == nil {
+		err = durable.Publish(f, to)
+	}
+	if err != nil {
+		_ = f.Close()
+		return fmt.Errorf("put the earlier program in place: %w", errors.Join(err, os.Remove(f.Name())))
+	}
+	return nil
+}
