@@ -27,6 +27,9 @@ type Joined struct {
 	// Opened means that the member's store may have been started. It cannot be started again
 	// without its data.
 	Opened bool `json:"opened,omitempty"`
+	// Running means that the member's store has received the others' data once. Before that, a
+	// crash can leave a store that does not know the other members.
+	Running bool `json:"running,omitempty"`
 	// Done means that the member has a vote.
 	Done bool `json:"done,omitempty"`
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -64,6 +65,13 @@ func (s *Server) openEmbedded(ctx context.Context) (*etcd.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	if log && joined != nil && !joined.Running && !joined.Done {
+		// The first start was interrupted. The store has nothing that the others do not have.
+		if err := os.RemoveAll(dir); err != nil {
+			return nil, err
+		}
+		log = false
+	}
 	file := func(name string) string { return s.cfg.Path("pki", "etcd", name) }
 	peers := &etcd.PeerOptions{
 		Name: s.cfg.NodeName, Listen: s.cfg.PeerListen, Advertise: s.cfg.PeerAddress(),
@@ -80,6 +88,13 @@ func (s *Server) openEmbedded(ctx context.Context) (*etcd.Engine, error) {
 	engine, err := etcd.Open(ctx, s.watched(etcd.Options{DataDir: dir, UnsafeNoSync: s.unsynced, Peers: peers, Log: s.log.With("component", "store")}))
 	if err != nil {
 		return nil, err
+	}
+	if joined != nil && !joined.Running {
+		joined.Running = true
+		if err := joined.Save(s.cfg.DataDir); err != nil {
+			return nil, errors.Join(err, engine.Close())
+		}
+		failpoint.Here("member-running")
 	}
 	if joined != nil && !joined.Done {
 		if err := s.becomeVoter(ctx, engine, joined); err != nil {
@@ -145,7 +160,7 @@ func (s *Server) becomeMember(ctx context.Context, joined *Joined) ([]etcd.Membe
 
 // addedMembers records that this server's member is added, and that its store is about to start.
 func (s *Server) addedMembers(joined *Joined, list member.List) ([]etcd.Member, error) {
-	joined.Member, joined.Opened, joined.Done = list.Added, false, false
+	joined.Member, joined.Opened, joined.Running, joined.Done = list.Added, false, false, false
 	if err := joined.Save(s.cfg.DataDir); err != nil {
 		return nil, err
 	}

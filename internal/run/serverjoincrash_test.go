@@ -225,10 +225,28 @@ func TestAnInterruptedJoinGoesOn(t *testing.T) {
 		}
 		remove(t, a, "b")
 	})
+	t.Run("before the store has received anything", func(t *testing.T) {
+		s := interrupted(t, a, "b")
+		list := s.added(t, a, true)
+		s.startLearner(t, list) // it has, but the record does not say so
+		startServer(t, s.cfg)
+		if id := idOf(t, a, "b"); id == list.Added || id == "" {
+			t.Errorf("the member is %s", id)
+		}
+		remove(t, a, "b")
+	})
 	t.Run("before the member has a vote", func(t *testing.T) {
 		s := interrupted(t, a, "b")
 		list := s.added(t, a, true)
 		s.startLearner(t, list)
+		joined, err := controlplane.LoadJoined(s.cfg.DataDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		joined.Running = true
+		if err := joined.Save(s.cfg.DataDir); err != nil {
+			t.Fatal(err)
+		}
 		startServer(t, s.cfg)
 		if id := idOf(t, a, "b"); id != list.Added {
 			t.Errorf("the member is %s, not %s", id, list.Added)
