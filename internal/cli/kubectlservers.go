@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -50,7 +51,11 @@ func (c *chooser) choose(e *explainer, next http.RoundTripper, host string, ca [
 		return
 	}
 	c.own, c.to = u.Host, servers.FirstReady(others, ready)
-	if c.to != "" && c.remark != nil {
+	switch {
+	case c.remark == nil:
+	case c.to != "":
 		c.remark(elsewhere(host, "https://"+c.to, why))
+	case r.Alive():
+		c.remark(fmt.Sprintf("the server %s does not serve (%v), and no other known one is ready", host, why))
 	}
 }

@@ -189,8 +189,15 @@ func (j *joined) news() {
 	}
 }
 
-// config returns the node agent's configuration for reaching the server.
-func (j *joined) config() *rest.Config { return &rest.Config{Host: j.server, Transport: j.reach} }
+// config returns the node agent's configuration for reaching the servers. Errors name the server
+// that was given, or the Service of several ones.
+func (j *joined) config() *rest.Config {
+	host := j.server
+	if len(j.servers.Order()) > 1 {
+		host = "https://" + servers.Name
+	}
+	return &rest.Config{Host: host, Transport: j.reach}
+}
 
 // renewErrors is the number of failed renewals of the certificate "node" or "kubelet".
 func (j *joined) renewErrors(certificate string) int64 {

@@ -54,7 +54,7 @@ func Up(ctx context.Context, p Params) error {
 			p.joining(),
 			{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}, {Name: "container runtime", Start: n.startRuntime}},
 			{{Name: "API server", Start: s.StartAPI}},
-			{{Name: "leadership", Start: s.StartLeadership}},
+			append(process.Phase{{Name: "leadership", Start: s.StartLeadership}}, n.reachServers()...),
 			{{Name: "controllers", Start: s.StartControllers}, {Name: "scheduler", Start: s.StartScheduler}},
 			append(n.parts(), p.firstObjects(s)),
 		})

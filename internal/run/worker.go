@@ -42,7 +42,7 @@ type worker struct {
 	// server is the control plane in the same process. It is nil if the node has joined another
 	// machine's server.
 	server *controlplane.Server
-	// remote returns clients by identity if server is nil.
+	// remote returns clients by identity over HTTPS. If it is nil, the node uses server.
 	remote func(user string) (client.Interface, error)
 	// peers is the pod network's access to the API; nil selects the node's own.
 	peers client.Interface
@@ -66,10 +66,10 @@ func (w *worker) parts() process.Phase {
 // client returns access to the API for a part of the node: to the server in this process, or over
 // HTTPS.
 func (w *worker) client(u auth.User) (client.Interface, error) {
-	if w.server != nil {
-		return w.server.Client(u), nil
+	if w.remote != nil {
+		return w.remote(u.Name)
 	}
-	return w.remote(u.Name)
+	return w.server.Client(u), nil
 }
 
 func (w *worker) nodeUser() auth.User {
