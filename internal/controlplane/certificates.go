@@ -163,8 +163,8 @@ func (s *Server) statuses(ctx context.Context, nodes []NodeReport) ([]rotation.S
 	return all, nil
 }
 
-// longestToken is the lifetime of pods' tokens for the API server: upstream and knarr extend it to a
-// year for programs that read their token only once.
+// longestToken is the lifetime of pods' tokens for the API server: upstream and knarr extend it to
+// a year for programs that read their token only once.
 const longestToken = 365 * 24 * time.Hour
 
 func (s *Server) nodeReports(ctx context.Context) ([]NodeReport, error) {

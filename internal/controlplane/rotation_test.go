@@ -321,10 +321,10 @@ func TestTokensOfTheOldKeyAreAcceptedUntilTheLastStep(t *testing.T) {
 	})
 }
 
-// TestNothingIsCutOffOverTwoYears moves the clock of certificates by two years, in steps of a month.
-// A client that reads its kubeconfig once a month is never refused, and a connection that is a month
-// old works. Then the server is stopped for two years: it starts with expired certificates, and
-// renews them.
+// TestNothingIsCutOffOverTwoYears moves the clock of certificates by two years, in steps of a
+// month. A client that reads its kubeconfig once a month is never refused, and a connection that is
+// a month old works. Then the server is stopped for two years: it starts with expired certificates,
+// and renews them.
 func TestNothingIsCutOffOverTwoYears(t *testing.T) {
 	dir := t.TempDir()
 	moved := &movedclock.Clock{}

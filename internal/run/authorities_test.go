@@ -145,8 +145,8 @@ func TestAJoinedNodeFollowsTheCA(t *testing.T) {
 	}
 }
 
-// TestACertificateOfAnotherCAIsRenewedSoon runs an identity while the CA changes. If the signer does
-// not follow, it is asked less and less often.
+// TestACertificateOfAnotherCAIsRenewedSoon runs an identity while the CA changes. If the signer
+// does not follow, it is asked less and less often.
 func TestACertificateOfAnotherCAIsRenewedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		by := newIssuer(t, 365*24*time.Hour)
@@ -247,7 +247,8 @@ func serve(t *testing.T, by *issuer) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-	server.Listener = tls.NewListener(server.Listener, by.keys.ServerTLS()) // StartTLS would add a certificate
+	// StartTLS would add a certificate.
+	server.Listener = tls.NewListener(server.Listener, by.keys.ServerTLS())
 	server.Start()
 	t.Cleanup(server.Close)
 	return strings.Replace(server.URL, "http://127.0.0.1", "https://localhost", 1)

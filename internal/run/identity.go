@@ -165,8 +165,8 @@ func (i *identity) run(ctx context.Context) {
 			if i.signed == nil || i.signed(pair.Leaf) {
 				spread = caSpread
 			} else if wait > 0 {
-				// Nodes do not renew at the same moment. If the signer has another CA for long, they
-				// do not ask for ever.
+				// Nodes do not renew at the same moment. If the signer has another CA for
+				// long, they ask less and less often.
 				sleep(ctx, min(wait, mathrand.N(spread)))
 				wait, spread = 0, min(2*spread, longestSleep)
 			}

@@ -26,7 +26,7 @@ const (
 
 // Entry is one thing that expires or is rotated.
 type Entry struct {
-	// Name is the path below the folder of keys without extension; that of a kubeconfig is its path.
+	// Name is the path below the folder of keys without extension, or a kubeconfig's whole path.
 	Name    string `json:"name"`
 	Kind    string `json:"kind"`
 	Subject string `json:"subject,omitempty"`

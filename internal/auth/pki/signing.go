@@ -76,8 +76,8 @@ func (k *SigningKeys) accept(public []any) {
 
 // TokenKeys holds the SigningKeys of the folder as they are now. Safe for concurrent use.
 //
-// On disk, sa.key signs and sa.pub holds all keys whose tokens are accepted. Every state between two
-// writes of Adopt can be opened.
+// On disk, sa.key signs and sa.pub holds all keys whose tokens are accepted. Every state between
+// two writes of Adopt can be opened.
 type TokenKeys struct {
 	dir     string
 	current atomic.Pointer[SigningKeys]

@@ -254,7 +254,8 @@ func (m *Manager) Advance(ctx context.Context, name string, step Step) (*Record,
 	return next, m.take(next)
 }
 
-// written is called between the write of a step and its application. Tests replace it to stop there.
+// written is called between the write of a step and its application. Tests replace it to stop
+// there.
 var written = func() {}
 
 // Removed reports whether a rotation has ended the trust in a key, by its hash.

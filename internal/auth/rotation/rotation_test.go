@@ -263,7 +263,8 @@ func TestAStoreRestoredWithoutItsKeysStartsWithNewOnes(t *testing.T) {
 	}
 }
 
-// TestMembersOfTheStoreGetANewCA also checks that a server that has loaded only the old CA is named.
+// TestMembersOfTheStoreGetANewCA also checks that a server is named that has loaded only the old
+// CA.
 func TestMembersOfTheStoreGetANewCA(t *testing.T) {
 	db, dir := newStore(t), t.TempDir()
 	a := server(t, db, "a", dir)
