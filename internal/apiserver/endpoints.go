@@ -52,6 +52,8 @@ type endpointKeeper struct {
 	alone func() bool
 	log   *slog.Logger
 	kept  milestone // reached when the endpoints have this server
+	// end ends run; nil before it begins.
+	end atomic.Pointer[context.CancelFunc]
 	// leads is set while this server is the first of the living ones.
 	leads atomic.Bool
 
@@ -73,7 +75,7 @@ func (k *endpointKeeper) first() bool {
 	return !k.wanted() || k.alone() || k.leads.Load()
 }
 
-// run keeps the endpoints until ctx ends.
+// run keeps the endpoints until ctx ends or the server leaves.
 func (k *endpointKeeper) run(ctx context.Context) {
 	if !k.wanted() {
 		if at := k.self.Addr(); at.IsValid() && !isEndpoint(at) && !k.boot.cfg.ExternalEndpoints {
@@ -82,6 +84,9 @@ func (k *endpointKeeper) run(ctx context.Context) {
 		_ = k.kept.complete(nil)
 		return
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	k.end.Store(&cancel)
 	var changes *cache.Cursor
 	defer func() { closeCursor(changes) }()
 	for ctx.Err() == nil {
@@ -135,6 +140,9 @@ func (k *endpointKeeper) step(ctx context.Context) error {
 func (k *endpointKeeper) leave(ctx context.Context) {
 	if !k.wanted() {
 		return
+	}
+	if end := k.end.Load(); end != nil {
+		(*end)() // it may be waiting for a store that does not answer
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
