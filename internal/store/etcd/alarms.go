@@ -67,7 +67,10 @@ func (k *keeper) corrupt(ctx context.Context, a *pb.AlarmMember) {
 			err = errors.Join(err, markErr)
 		}
 		k.e.failure.set(err)
-		go k.e.server.HardStop() // its votes and answers must not count any more
+		go func() { // its votes and answers must not count any more
+			k.e.shutOut()
+			k.e.server.HardStop()
+		}()
 	case k.e.server.Leader() != k.e.server.MemberID() || id == 0:
 	case cluster.Member(id) == nil:
 		k.endAlarm(ctx, a)

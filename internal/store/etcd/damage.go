@@ -21,6 +21,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// compareAtStart is the size of the data up to which a member compares it with the others' before it
+// starts. Larger data is compared at the first compaction.
+const compareAtStart = 256 << 20
+
 // newServer creates etcd's server from the data folder. Damaged files become an error that names
 // them and the way back. etcd itself logs a fatal message, or panics while it reads a page.
 func newServer(cfg config.ServerConfig, failed *failure) (*etcdserver.EtcdServer, error) {
@@ -49,7 +53,7 @@ func newServer(cfg config.ServerConfig, failed *failure) (*etcdserver.EtcdServer
 		if r.err != nil && existing {
 			r.err = damaged(cfg, r.err)
 		}
-		if r.err == nil && len(r.server.Cluster().Members()) > 1 {
+		if r.err == nil && len(r.server.Cluster().Members()) > 1 && r.server.Backend().SizeInUse() < compareAtStart {
 			// A comparison with the members that answer. It reads all of the data.
 			if err := r.server.CorruptionChecker().InitialCheck(); err != nil {
 				r.server.Cleanup()

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/pkg/v3/traceutil"
 )
 
 // A damaged file gives an error with its name and the way back, never a panic.
@@ -102,4 +103,67 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// One of three members has other data than the majority. It stops for good, and the others go on.
+func TestAMemberWithOtherDataIsLeftOut(t *testing.T) {
+	all := make([]*Engine, 3)
+	all[0], all[1], all[2] = three(t)
+	var leader, bad, other *Engine
+	for _, e := range all {
+		switch {
+		case e.server.Leader() == e.server.MemberID():
+			leader = e
+		case bad == nil:
+			bad = e
+		default:
+			other = e
+		}
+	}
+	if leader == nil || other == nil {
+		t.Fatal("no leader")
+	}
+	must(t, tryWrite(t, leader, "/k/1", []byte("v")))
+	eventually(t, "the write arrives", func() error {
+		if kv, _, err := bad.Get(t.Context(), "/k/1", 0); err != nil || kv == nil {
+			return fmt.Errorf("%v %w", kv, err)
+		}
+		return nil
+	})
+	// As if the disk had another value: the write does not go through raft.
+	tx := bad.server.KV().Write(traceutil.TODO())
+	tx.Put([]byte("/k/2"), []byte("only here"), 0)
+	tx.End()
+	for i := range 5 {
+		must(t, tryWrite(t, leader, fmt.Sprintf("/k/more/%d", i), []byte("v")))
+	}
+	eventually(t, "the other data is not found", func() error {
+		// etcd's own check runs once a minute.
+		_ = leader.Compact(t.Context(), leader.observed.Load())
+		leader.server.CorruptionChecker().CompactHashCheck()
+		_ = tryWrite(t, leader, "/k/on", []byte("v"))
+		bad.keeper.hurry()
+		if bad.Failure() == nil {
+			return errors.New("the member goes on")
+		}
+		return nil
+	})
+	t.Log(bad.Failure())
+	if err := bad.Health(); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("the bad member's health: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(bad.dir, corruptMark)); err != nil {
+		t.Error(err)
+	}
+	for _, e := range []*Engine{leader, other} {
+		if err := e.Failure(); err != nil {
+			t.Errorf("a sound member has failed: %v", err)
+		}
+	}
+	eventually(t, "writes do not go on", func() error {
+		leader.keeper.hurry()
+		other.keeper.hurry()
+		return tryWrite(t, leader, "/k/after", []byte("v"))
+	})
+	eventually(t, "the sound members are not healthy", other.Health)
 }

@@ -74,3 +74,12 @@ func (e *Engine) Failed() <-chan struct{} { return e.failure.done }
 
 // Failure returns the cause of the engine's failure, nil while it works.
 func (e *Engine) Failure() error { return e.failure.cause() }
+
+// shutOut closes the listener for other members of a failed engine.
+func (e *Engine) shutOut() {
+	e.changing.Lock()
+	defer e.changing.Unlock()
+	if e.listener != nil {
+		_ = e.listener.Close()
+	}
+}

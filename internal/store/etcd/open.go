@@ -375,6 +375,7 @@ func describeMembers(all []Member) string {
 // Close stops the engine. All acknowledged writes are on disk.
 func (e *Engine) Close() error {
 	if err := e.failure.cause(); err != nil {
+		go e.shutOut()
 		return nil // parts of etcd wait for ever; the cause was returned to callers
 	}
 	e.keeper.close()
