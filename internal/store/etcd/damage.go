@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// compareAtStart is the size of the data up to which a member compares it with the others' before it
-// starts. Larger data is compared at the first compaction.
+// compareAtStart is the size of the data up to which a member compares it with the others' before
+// it starts. Larger data is compared at the first compaction.
 const compareAtStart = 256 << 20
 
 // newServer creates etcd's server from the data folder. Damaged files become an error that names

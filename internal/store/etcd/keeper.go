@@ -61,7 +61,8 @@ type keeper struct {
 	speed        diskSpeed
 }
 
-func startKeeper(e *Engine, opts Options) *keeper {
+// startKeeper starts the keeper of e.
+func startKeeper(e *Engine, opts Options) {
 	log := opts.Log
 	if log == nil {
 		log = slog.Default()
@@ -69,8 +70,8 @@ func startKeeper(e *Engine, opts Options) *keeper {
 	ctx, stop := context.WithCancel(context.Background())
 	k := &keeper{e: e, log: log, kick: make(chan struct{}, 1), stop: stop, slow: opts.OnSlowDisk, corruptSince: map[uint64]time.Time{}}
 	k.lastLook, k.lastCommits, k.seen = time.Now(), e.observed.Load(), e.observed.Load()
+	e.keeper = k
 	k.done.Go(func() { k.run(ctx) })
-	return k
 }
 
 // hurry makes the keeper look soon. It may be called before the keeper has started.
@@ -109,6 +110,8 @@ func (k *keeper) run(ctx context.Context) {
 		case <-time.After(every):
 		case <-kick:
 		case <-k.e.failure.done:
+			return
+		case <-k.e.server.StopNotify(): // the member was removed
 			return
 		case <-ctx.Done():
 			return

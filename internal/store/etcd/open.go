@@ -178,7 +178,7 @@ func start(ctx context.Context, cfg config.ServerConfig, opts Options, failed *f
 	}
 	e.observe(server.KV().Rev())
 	e.forgetPages() // etcd has made the kernel read the whole file
-	e.keeper = startKeeper(e, opts)
+	startKeeper(e, opts)
 	return e, nil
 }
 
