@@ -107,3 +107,15 @@ func BenchmarkWriteToWatch(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkAdmit(b *testing.B) {
+	e := benchEngine(b, true)
+	op := []store.Op{{Key: "/registry/pods/default/pod", Value: benchValue}}
+	for b.Loop() {
+		bytes, err := e.admit(context.Background(), op)
+		if err != nil {
+			b.Fatal(err)
+		}
+		e.space.refund(bytes)
+	}
+}
