@@ -19,8 +19,8 @@ import (
 const TTL = 2 * time.Second
 
 // AloneTTL is the default time to live of the lease of a leader that is alone. No candidate waits for it, so
-// rare renewals let an idle process sleep. When others have joined the store, the next renewal makes
-// the lease a short one.
+// rare renewals let an idle process sleep. When another candidate begins to wait, the leader makes
+// its lease a short one.
 const AloneTTL = time.Minute
 
 // Candidate is a process that takes part in an election.
@@ -84,6 +84,9 @@ func (c *Candidate) ttl() time.Duration {
 func (c *Candidate) holderKey() string { return c.Key + "/holder" }
 func (c *Candidate) termKey() string   { return c.Key + "/term" }
 
+// waitingKey names the candidate that began to wait last. The leader watches it.
+func (c *Candidate) waitingKey() string { return c.Key + "/waiting" }
+
 // Run waits until this process leads, then calls serve with a context that ends with the term, and
 // waits for serve to return. It does so again after each lost term, until ctx ends. Then it hands
 // over: the next leader need not wait for the lease. If serve returns while the term lasts, Run
@@ -128,6 +131,9 @@ func (c *Candidate) read(ctx context.Context) (s standing, err error) {
 	s.revision = res.Revision
 	for i := range res.KVs {
 		kv := &res.KVs[i]
+		if kv.Key == c.waitingKey() {
+			continue
+		}
 		var h Holder
 		if err := json.Unmarshal(kv.Value, &h); err != nil {
 			c.Log.Error("the record of a leader cannot be read; replacing it", "key", kv.Key, "err", err)
@@ -152,7 +158,7 @@ func revisionOf(kv *store.KeyValue) int64 {
 // campaign waits until this process has won a term.
 func (c *Candidate) campaign(ctx context.Context, first bool) (*reign, error) {
 	const shortest = 50 * time.Millisecond
-	pause := shortest
+	pause, announced := shortest, false
 	for {
 		s, err := c.read(ctx)
 		if err == nil {
@@ -161,7 +167,13 @@ func (c *Candidate) campaign(ctx context.Context, first bool) (*reign, error) {
 				r, err = c.take(ctx, &s)
 			} else {
 				c.Log.Debug("another process leads", "election", c.Key, "leader", s.leader.Name)
-				err = c.await(ctx, &s)
+				if !announced {
+					_, err = c.Store.Commit(ctx, nil, store.Op{Key: c.waitingKey(), Value: []byte(c.Self.Name)})
+					announced = err == nil
+				}
+				if err == nil {
+					err = c.await(ctx, &s)
+				}
 			}
 			if r != nil {
 				return r, nil

@@ -339,15 +339,15 @@ func TestALeaderThatIsNotAloneAnyMoreHasAShortLease(t *testing.T) {
 	s := open(t)
 	var alone atomic.Bool
 	alone.Store(true)
-	a := run(t, s, "a", short, func(c *lead.Candidate) { c.Alone, c.AloneTTL = alone.Load, 4*time.Second })
+	a := run(t, s, "a", short, func(c *lead.Candidate) { c.Alone, c.AloneTTL = alone.Load, never })
 	a.leads(t)
-	b := run(t, s, "b", short)
-	b.waits(t)
-	alone.Store(false)
 	kv, _, err := s.Get(t.Context(), key+"/holder", 0)
 	if err != nil || kv == nil {
 		t.Fatal(kv, err)
 	}
+	alone.Store(false)
+	b := run(t, s, "b", short)
+	b.waits(t)
 	for deadline, old := time.Now().Add(time.Minute), kv.Lease; kv == nil || kv.Lease == old; time.Sleep(10 * time.Millisecond) {
 		if kv, _, err = s.Get(t.Context(), key+"/holder", 0); err != nil || time.Now().After(deadline) {
 			t.Fatalf("the lease is the same: %v", err)

@@ -161,8 +161,8 @@ func (r *reign) expire(term context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// observe ends the term when another candidate's term has begun, and wakes keep when the lease has
-// expired.
+// observe ends the term when another candidate's term has begun. It wakes keep when the lease has
+// expired, and when another candidate begins to wait.
 func (r *reign) observe(term context.Context, end context.CancelCauseFunc) {
 	for term.Err() == nil {
 		s, err := r.read(term)
@@ -171,11 +171,9 @@ func (r *reign) observe(term context.Context, end context.CancelCauseFunc) {
 				end(errOther)
 				return
 			}
-			if s.holder == nil {
-				r.lookNow()
-			}
+			r.lookNow()
 			err = r.follow(term, s.revision, func(e store.Event) bool {
-				if e.KV.Key == r.holderKey() && e.Type == store.Deleted {
+				if e.KV.Key == r.waitingKey() || e.KV.Key == r.holderKey() && e.Type == store.Deleted {
 					r.lookNow()
 				}
 				return e.KV.Key == r.termKey()
