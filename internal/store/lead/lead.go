@@ -246,6 +246,9 @@ func (c *Candidate) take(ctx context.Context, s *standing) (*reign, error) {
 	if s.last != nil {
 		t.Term = max(t.Term, s.last.Term+1)
 	}
+	// A request that etcd's leader took with it when it stopped is never answered. Try again soon.
+	ctx, cancel := context.WithTimeout(ctx, max(c.TTL/2, time.Second))
+	defer cancel()
 	r := &reign{Candidate: c, term: t, look: make(chan struct{}, 1)}
 	ttl := c.ttl()
 	r.granted.Store(int64(ttl))
