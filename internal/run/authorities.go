@@ -36,6 +36,10 @@ import (
 // so that nodes do not ask together.
 const authoritiesEvery = time.Minute
 
+// untoldEvery is that interval until the node has told its certificates. Its Node may not exist
+// yet.
+const untoldEvery = 5 * time.Second
+
 // authorities are the CAs that a joined node trusts. Safe for concurrent use.
 type authorities struct {
 	path    string // of ca.crt
@@ -119,10 +123,14 @@ func (j *joined) followAuthorities(ctx context.Context, c client.Interface) {
 		} else {
 			told = text
 		}
+		every := authoritiesEvery
+		if told == "" {
+			every = untoldEvery
+		}
 		select {
 		case <-ctx.Done():
 		case <-j.tidings: // a certificate was renewed
-		case <-time.After(authoritiesEvery + mathrand.N(authoritiesEvery/10)):
+		case <-time.After(every + mathrand.N(every/10)):
 		}
 	}
 }

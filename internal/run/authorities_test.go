@@ -90,6 +90,7 @@ func TestAJoinedNodeFollowsTheCA(t *testing.T) {
 		}
 	}
 	j.reach = servers.NewTransport(servers.NewPool(servers.Options{Given: servers.Addresses("https://127.0.0.1:6443"), Log: j.log}), j.trust.pool, j.node.current.Load)
+	j.parts = j.reach
 	told := func() clusterinfo.NodeCertificates {
 		t.Helper()
 		n, err := client.Get[*corev1.Node](t.Context(), api, "", "n1")
