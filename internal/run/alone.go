@@ -63,8 +63,9 @@ func (w *worker) startMembership(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
+	parts := c
 	if j.account = offersAccount(ctx, c); j.account {
-		parts, err := client.Remote(j.partsConfig(ctx, c))
+		parts, err = client.Remote(j.partsConfig(ctx, c))
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +81,7 @@ func (w *worker) startMembership(ctx context.Context) (func() error, error) {
 	if err := j.learn(ctx, c); err != nil {
 		return nil, err
 	}
-	return process.Background(func(ctx context.Context) error { return j.run(ctx, c) })(ctx)
+	return process.Background(func(ctx context.Context) error { return j.run(ctx, c, parts) })(ctx)
 }
 
 // reach makes the configuration's identity the node's only one.

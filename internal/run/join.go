@@ -167,10 +167,10 @@ func (j *joined) keep() error {
 // node itself requests the serving certificate. The cluster approves its addresses once they are in
 // the Node object. Until then the API has a self-signed certificate, which the server does not
 // accept.
-func (j *joined) run(ctx context.Context, c client.Interface) error {
+func (j *joined) run(ctx context.Context, c, parts client.Interface) error {
 	return process.Alongside(ctx, process.Part(j.node.run), process.Part(j.kubelet.run), j.reach.Run,
 		process.Part(func(ctx context.Context) { j.followAuthorities(ctx, c) }),
-		process.Part(func(ctx context.Context) { j.follow(ctx, c) }))
+		process.Part(func(ctx context.Context) { j.follow(ctx, parts) }))
 }
 
 // follow learns the cluster's servers from its Service until ctx ends. A failure does not stop the

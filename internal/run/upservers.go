@@ -2,8 +2,6 @@ package run
 
 import (
 	"context"
-	"crypto/tls"
-	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
@@ -12,8 +10,6 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/knarr-project/knarr/internal/auth"
-	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/process"
 	"github.com/knarr-project/knarr/internal/servers"
@@ -51,35 +47,36 @@ func (w *worker) startReach(ctx context.Context) (func() error, error) {
 	pool := servers.NewPool(servers.Options{
 		User: w.cfg.NodeName, Local: w.ownAddress(u.Host), Given: servers.Addresses(w.cfg.Join), Path: w.cfg.Path(servers.File), Log: log,
 	})
-	clients := map[string]client.Interface{}
-	var parts []func(context.Context) error
-	for user, leaf := range map[string]*pki.Leaf{w.nodeUser().Name: keys.Node, auth.UserProxy: keys.Proxy} {
-		reach := servers.NewTransport(pool, keys.CA.Pool, func() *tls.Certificate { return leaf.Certificate() })
-		c, err := client.Remote(&rest.Config{Host: "https://" + servers.Name, Transport: reach})
-		if err != nil {
-			return nil, err
-		}
-		clients[user] = c
-		parts = append(parts, reach.Run, func(ctx context.Context) error { rotate(ctx, reach); return nil })
+	reach := servers.NewTransport(pool, keys.CA.Pool, keys.Node.Certificate)
+	node, err := client.Remote(&rest.Config{Host: "https://" + servers.Name, Transport: reach})
+	if err != nil {
+		return nil, err
+	}
+	partsReach := servers.NewTransport(pool, keys.CA.Pool, nil)
+	own := &rest.Config{Host: "https://" + servers.Name, Transport: partsReach}
+	parts, err := client.Remote(withTokens(ctx, own, node, w.cfg.NodeName))
+	if err != nil {
+		return nil, err
 	}
 	w.remote = func(user string) (client.Interface, error) {
-		c, ok := clients[user]
-		if !ok {
-			return nil, fmt.Errorf("no part of a node is %s", user)
+		if user == w.partsUser().Name {
+			return parts, nil
 		}
-		return c, nil
+		return node, nil
 	}
-	parts = append(parts, func(ctx context.Context) error {
-		if err := servers.Follow(ctx, clients[auth.UserProxy], pool, log); err != nil {
+	follow := func(ctx context.Context) {
+		if err := servers.Follow(ctx, parts, pool, log); err != nil {
 			log.Warn("this node does not learn of further servers", "error", err)
 		}
-		return nil
-	})
-	return process.Background(func(ctx context.Context) error { return process.Alongside(ctx, parts...) })(ctx)
+	}
+	return process.Background(func(ctx context.Context) error {
+		return process.Alongside(ctx, reach.Run, process.Part(follow),
+			process.Part(func(ctx context.Context) { rotate(ctx, reach, partsReach) }))
+	})(ctx)
 }
 
 // rotate opens connections again every now and then, until ctx ends.
-func rotate(ctx context.Context, reach *servers.Transport) {
+func rotate(ctx context.Context, all ...*servers.Transport) {
 	tick := time.NewTicker(rotateEvery)
 	defer tick.Stop()
 	for {
@@ -87,7 +84,9 @@ func rotate(ctx context.Context, reach *servers.Transport) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			reach.Rotate()
+			for _, reach := range all {
+				reach.Rotate()
+			}
 		}
 	}
 }

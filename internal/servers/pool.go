@@ -52,6 +52,9 @@ type Pool struct {
 	list    List
 	states  map[string]*state
 	current string
+	// transports are those of the pool. When one of them leaves a server that does not serve, all
+	// do: a transport with watches only would not notice.
+	transports []*Transport
 }
 
 // state is the recent history of a server.
@@ -318,4 +321,14 @@ func (p *Pool) Living() []string {
 	defer p.mu.Unlock()
 	living := p.list.Living()
 	return slices.DeleteFunc(p.ranked(), func(address string) bool { return !slices.Contains(living, address) })
+}
+
+// abandon lets all transports leave a server.
+func (p *Pool) abandon(address string, why error) {
+	p.mu.Lock()
+	all := slices.Clone(p.transports)
+	p.mu.Unlock()
+	for _, t := range all {
+		t.abandon(address, why)
+	}
 }

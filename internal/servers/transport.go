@@ -71,7 +71,11 @@ type probe struct {
 // certificates, and certificate the client's certificate; without certificate, requests have a
 // token.
 func NewTransport(pool *Pool, roots func() *x509.CertPool, certificate func() *tls.Certificate) *Transport {
-	return &Transport{pool: pool, roots: roots, certificate: certificate, timing: usual, links: map[string]*link{}, probes: map[string]*probe{}}
+	t := &Transport{pool: pool, roots: roots, certificate: certificate, timing: usual, links: map[string]*link{}, probes: map[string]*probe{}}
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	pool.transports = append(pool.transports, t)
+	return t
 }
 
 // link returns the link to a server.
@@ -239,7 +243,7 @@ func (t *Transport) judge(address string) bool {
 		return false
 	}
 	t.pool.Move(address, next, why)
-	t.abandon(address, &leftError{address, why})
+	t.pool.abandon(address, &leftError{address, why})
 	return true
 }
 

@@ -300,13 +300,26 @@ func TestRotateOpensNewConnections(t *testing.T) {
 func TestAClosedConnectionIsNoDeadServer(t *testing.T) {
 	c := newCluster(t)
 	best := c.order()[0]
-	for range 5 {
+	c.user.timing.pingAfter, c.user.timing.pingWait = time.Second, 2*time.Second
+	for range 2 {
 		c.expect(c.get("/"), best)
-		time.Sleep(short.pingAfter - 10*time.Millisecond) // a ping is due
+		time.Sleep(990 * time.Millisecond) // a ping is due
 		c.user.CloseIdleConnections()
 	}
-	time.Sleep(2 * short.pingWait)
+	time.Sleep(3 * time.Second)
 	if got := c.pool.Current(); got != best.address {
 		t.Errorf("current: %q", got)
 	}
+}
+
+func TestAllTransportsOfAPoolLeaveAServerThatCannotServe(t *testing.T) {
+	c := newCluster(t)
+	order := c.order()
+	first := c.user
+	c.user = c.transport(c.pool)
+	ended := c.watch() // on a transport without other requests
+	c.user = first
+	order[0].unready.Store(true)
+	c.expect(c.get("/"), order[1])
+	within(t, "the watch of the other transport is moved", ended)
 }
