@@ -149,6 +149,7 @@ func (k *endpointKeeper) leave(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.left = true
+	k.leads.Store(false)
 	if k.lease == 0 || k.alone() {
 		return
 	}

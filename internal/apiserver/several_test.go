@@ -173,9 +173,12 @@ func TestEachLivingServerIsAnEndpoint(t *testing.T) {
 	}
 	servers[0].living.leave(t.Context())
 	hasEndpoints(t, servers[1], "kubernetes 192.0.2.2:6443, kubernetes-7443 192.0.2.3:7443 | 192.0.2.2:6443, 192.0.2.3:7443")
-	if !servers[1].living.first() || servers[0].living.first() {
-		t.Error("the first server has left, and the second does not take its place")
-	}
+	eventually(t, func() error {
+		if !servers[1].living.first() || servers[0].living.first() {
+			return errors.New("the first server has left, and the second does not take its place")
+		}
+		return nil
+	})
 	// The lease of a dead server expires. Others see its key's deletion at once.
 	servers[1].Close()
 	if err := servers[2].shared.Home.Store.Revoke(t.Context(), leaseOf(servers[1])); err != nil {
