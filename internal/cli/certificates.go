@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/knarr-project/knarr/internal/auth/pki"
+	"github.com/knarr-project/knarr/internal/auth/rotation"
 	"github.com/knarr-project/knarr/internal/clusters"
 	"github.com/knarr-project/knarr/internal/config"
-	"github.com/knarr-project/knarr/internal/controlplane"
 )
 
 func certificatesCommand() *cobra.Command {
@@ -76,8 +76,8 @@ func certificateRows(cmd *cobra.Command, cfg *config.Config) ([]certificateRow, 
 	}
 	why := serverHere(cfg)
 	if why == nil {
-		var all controlplane.Certificates
-		if why = callServer(cmd.Context(), cfg, http.MethodGet, controlplane.CertificatesPath, nil, &all); why == nil {
+		var all rotation.Certificates
+		if why = callServer(cmd.Context(), cfg, http.MethodGet, rotation.CertificatesPath, nil, &all); why == nil {
 			return listedCertificates(&all, time.Now()), nil
 		}
 	}
@@ -93,7 +93,7 @@ func certificateRows(cmd *cobra.Command, cfg *config.Config) ([]certificateRow, 
 	return rows, nil
 }
 
-func listedCertificates(all *controlplane.Certificates, now time.Time) []certificateRow {
+func listedCertificates(all *rotation.Certificates, now time.Time) []certificateRow {
 	var rows []certificateRow
 	for _, s := range all.Servers {
 		for _, e := range s.Certificates {
@@ -208,7 +208,7 @@ func certificatesRotate() *cobra.Command {
 				return err
 			}
 			var entries []pki.Entry
-			if err := callServer(cmd.Context(), &s.Config, http.MethodPost, controlplane.RotatePath, controlplane.RotateRequest{Names: args}, &entries); err != nil {
+			if err := callServer(cmd.Context(), &s.Config, http.MethodPost, rotation.RotatePath, rotation.RotateRequest{Names: args}, &entries); err != nil {
 				return fmt.Errorf("certificates rotate: %w", err)
 			}
 			var rows []certificateRow

@@ -12,7 +12,6 @@ import (
 
 	"github.com/knarr-project/knarr/internal/auth/rotation"
 	"github.com/knarr-project/knarr/internal/config"
-	"github.com/knarr-project/knarr/internal/controlplane"
 )
 
 // rotateOptions are the flags of the commands that replace a CA or the keys of tokens.
@@ -117,8 +116,8 @@ func (r *rotating) say(format string, args ...any) {
 }
 
 func (r *rotating) current(ctx context.Context) (*rotation.Status, error) {
-	var all controlplane.Certificates
-	if err := callServer(ctx, r.cfg, http.MethodGet, controlplane.CertificatesPath, nil, &all); err != nil {
+	var all rotation.Certificates
+	if err := callServer(ctx, r.cfg, http.MethodGet, rotation.CertificatesPath, nil, &all); err != nil {
 		return nil, err
 	}
 	for _, s := range all.Rotations {
@@ -130,7 +129,7 @@ func (r *rotating) current(ctx context.Context) (*rotation.Status, error) {
 }
 
 func (r *rotating) step(ctx context.Context, step rotation.Step) error {
-	return callServer(ctx, r.cfg, http.MethodPost, controlplane.StepPath, controlplane.StepRequest{Name: r.name, Step: step, Force: r.force}, &rotation.Status{})
+	return callServer(ctx, r.cfg, http.MethodPost, rotation.StepPath, rotation.StepRequest{Name: r.name, Step: step, Force: r.force}, &rotation.Status{})
 }
 
 var phaseWords = map[rotation.Phase]string{

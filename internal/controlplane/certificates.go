@@ -20,63 +20,9 @@ import (
 	"github.com/knarr-project/knarr/internal/clusterinfo"
 )
 
-// Paths of the API server for `knarr certificates`. Access requires authorization for the path (the
-// admin has it).
-const (
-	CertificatesPath = "/knarr/v1/certificates"
-	// RotatePath renews certificates of the server that answers.
-	RotatePath = CertificatesPath + "/rotate"
-	// StepPath takes a step of a rotation.
-	StepPath = CertificatesPath + "/step"
-)
-
-// Certificates is the answer of CertificatesPath: all that expires or is rotated, as far as the API
-// tells.
-type Certificates struct {
-	Servers        []rotation.Report `json:"servers"`
-	Nodes          []NodeReport      `json:"nodes,omitempty"`
-	Tokens         []TokenReport     `json:"tokens,omitempty"`
-	EncryptionKeys []EncryptionKey   `json:"encryptionKeys,omitempty"`
-	Rotations      []rotation.Status `json:"rotations,omitempty"`
-}
-
-// NodeReport is what a node tells in its annotation. Tells is false for a node that tells nothing.
-type NodeReport struct {
-	Node  string `json:"node"`
-	Tells bool   `json:"tells"`
-	clusterinfo.NodeCertificates
-}
-
-// TokenReport is a bootstrap token. Expires is zero if it never does.
-type TokenReport struct {
-	ID      string    `json:"id"`
-	Expires time.Time `json:"expires,omitzero"`
-}
-
-// EncryptionKey is a key in the file of --encryption-provider-config. It has no date.
-type EncryptionKey struct {
-	Resources []string `json:"resources"`
-	Provider  string   `json:"provider"`
-	Name      string   `json:"name"`
-	// Writes means that new values are encrypted with it.
-	Writes bool `json:"writes"`
-}
-
-// StepRequest is the body of StepPath. Force takes the step although parties lag.
-type StepRequest struct {
-	Name  string        `json:"name"`
-	Step  rotation.Step `json:"step"`
-	Force bool          `json:"force,omitempty"`
-}
-
-// RotateRequest is the body of RotatePath. Without names, all certificates are renewed.
-type RotateRequest struct {
-	Names []string `json:"names,omitempty"`
-}
-
 func (s *Server) certificatePaths(paths map[string]http.Handler) {
-	paths[CertificatesPath] = answer(http.MethodGet, func(r *http.Request, _ *struct{}) (any, error) { return s.certificates(r.Context()) })
-	paths[RotatePath] = answer(http.MethodPost, func(_ *http.Request, in *RotateRequest) (any, error) {
+	paths[rotation.CertificatesPath] = answer(http.MethodGet, func(r *http.Request, _ *struct{}) (any, error) { return s.certificates(r.Context()) })
+	paths[rotation.RotatePath] = answer(http.MethodPost, func(_ *http.Request, in *rotation.RotateRequest) (any, error) {
 		if err := s.keys.Known(in.Names...); err != nil {
 			return nil, refused{err}
 		}
@@ -85,7 +31,7 @@ func (s *Server) certificatePaths(paths map[string]http.Handler) {
 		}
 		return s.inventory(), nil
 	})
-	paths[StepPath] = answer(http.MethodPost, func(r *http.Request, in *StepRequest) (any, error) { return s.step(r.Context(), in) })
+	paths[rotation.StepPath] = answer(http.MethodPost, func(r *http.Request, in *rotation.StepRequest) (any, error) { return s.step(r.Context(), in) })
 }
 
 // refused is an error that the client has caused or must resolve.
@@ -119,9 +65,9 @@ func answer[In any](method string, do func(*http.Request, *In) (any, error)) htt
 	})
 }
 
-// certificates collects the answer of CertificatesPath.
-func (s *Server) certificates(ctx context.Context) (*Certificates, error) {
-	var out Certificates
+// certificates collects the answer of rotation.CertificatesPath.
+func (s *Server) certificates(ctx context.Context) (*rotation.Certificates, error) {
+	var out rotation.Certificates
 	var err error
 	if out.Servers, err = s.rotation.Reports(ctx); err != nil {
 		return nil, err
@@ -147,7 +93,7 @@ func (s *Server) certificates(ctx context.Context) (*Certificates, error) {
 }
 
 // statuses returns the state of all authorities, with the tokens that a rotation would end.
-func (s *Server) statuses(ctx context.Context, nodes []NodeReport) ([]rotation.Status, error) {
+func (s *Server) statuses(ctx context.Context, nodes []rotation.NodeReport) ([]rotation.Status, error) {
 	all, err := s.rotation.Statuses(ctx, told(nodes))
 	if err != nil {
 		return nil, err
@@ -167,7 +113,7 @@ func (s *Server) statuses(ctx context.Context, nodes []NodeReport) ([]rotation.S
 // a year for programs that read their token only once.
 const longestToken = 365 * 24 * time.Hour
 
-func (s *Server) nodeReports(ctx context.Context) ([]NodeReport, error) {
+func (s *Server) nodeReports(ctx context.Context) ([]rotation.NodeReport, error) {
 	list, err := s.own().List(ctx, corev1.SchemeGroupVersion.WithResource("nodes"), "", metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -176,16 +122,16 @@ func (s *Server) nodeReports(ctx context.Context) ([]NodeReport, error) {
 	if !ok {
 		return nil, fmt.Errorf("the API answered with a %T where nodes were expected", list)
 	}
-	var out []NodeReport
+	var out []rotation.NodeReport
 	for i := range nodes.Items {
-		r := NodeReport{Node: nodes.Items[i].Name}
+		r := rotation.NodeReport{Node: nodes.Items[i].Name}
 		r.NodeCertificates, r.Tells = clusterinfo.CertificatesOf(&nodes.Items[i])
 		out = append(out, r)
 	}
 	return out, nil
 }
 
-func told(nodes []NodeReport) []rotation.Node {
+func told(nodes []rotation.NodeReport) []rotation.Node {
 	var out []rotation.Node
 	for _, n := range nodes {
 		out = append(out, rotation.Node{Name: n.Node, Tells: n.Tells, Authorities: n.Authorities, Client: n.Client.Issuer, Serving: n.Serving.Issuer})
@@ -194,7 +140,7 @@ func told(nodes []NodeReport) []rotation.Node {
 }
 
 // tokenReports lists the bootstrap tokens.
-func (s *Server) tokenReports(ctx context.Context) ([]TokenReport, error) {
+func (s *Server) tokenReports(ctx context.Context) ([]rotation.TokenReport, error) {
 	list, err := s.own().List(ctx, corev1.SchemeGroupVersion.WithResource("secrets"), metav1.NamespaceSystem,
 		metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBootstrapToken)})
 	if err != nil {
@@ -204,9 +150,9 @@ func (s *Server) tokenReports(ctx context.Context) ([]TokenReport, error) {
 	if !ok {
 		return nil, fmt.Errorf("the API answered with a %T where Secrets were expected", list)
 	}
-	var out []TokenReport
+	var out []rotation.TokenReport
 	for _, secret := range secrets.Items {
-		t := TokenReport{ID: string(secret.Data["token-id"])}
+		t := rotation.TokenReport{ID: string(secret.Data["token-id"])}
 		if text := string(secret.Data["expiration"]); text != "" {
 			// The authenticator ignores a token with another form.
 			t.Expires, _ = time.Parse(time.RFC3339, text)
@@ -217,7 +163,7 @@ func (s *Server) tokenReports(ctx context.Context) ([]TokenReport, error) {
 }
 
 // encryptionKeys lists the keys of a configuration of encryption, without their secrets.
-func encryptionKeys(path string) ([]EncryptionKey, error) {
+func encryptionKeys(path string) ([]rotation.EncryptionKey, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -229,12 +175,12 @@ func encryptionKeys(path string) ([]EncryptionKey, error) {
 	if err := yaml.Unmarshal(data, &config); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	var out []EncryptionKey
+	var out []rotation.EncryptionKey
 	for _, resource := range config.Resources {
 		writes := true
 		add := func(provider string, names ...string) {
 			for _, name := range names {
-				out = append(out, EncryptionKey{Resources: resource.Resources, Provider: provider, Name: name, Writes: writes})
+				out = append(out, rotation.EncryptionKey{Resources: resource.Resources, Provider: provider, Name: name, Writes: writes})
 				writes = false
 			}
 		}
@@ -265,7 +211,7 @@ func keyNames(keys []apiserverconfig.Key) []string {
 }
 
 // step takes a step of a rotation, unless a party would be cut off.
-func (s *Server) step(ctx context.Context, in *StepRequest) (*rotation.Status, error) {
+func (s *Server) step(ctx context.Context, in *rotation.StepRequest) (*rotation.Status, error) {
 	if err := s.rotatable(in.Name); err != nil {
 		return nil, refused{err}
 	}
@@ -297,7 +243,7 @@ func parties(lagging []rotation.Lag) string {
 }
 
 // statusOf returns the state of one authority; the zero Status has never been rotated.
-func (s *Server) statusOf(ctx context.Context, name string, nodes []NodeReport) (*rotation.Status, error) {
+func (s *Server) statusOf(ctx context.Context, name string, nodes []rotation.NodeReport) (*rotation.Status, error) {
 	all, err := s.statuses(ctx, nodes)
 	if err != nil {
 		return nil, err

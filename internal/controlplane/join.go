@@ -131,15 +131,6 @@ func answerJSON(w http.ResponseWriter, answer any) {
 	_, _ = w.Write(data)
 }
 
-// exists reports whether there is a file or folder.
-func exists(path string) (bool, error) {
-	_, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // apiURL is the URL at which other machines reach this API server.
 func (s *Server) apiURL() string {
 	host := localAddress(s.cfg.Listen)

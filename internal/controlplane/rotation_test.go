@@ -122,7 +122,7 @@ func readWith(c *http.Client, s *Server) error {
 }
 
 // take takes a step as the command does.
-func take(t *testing.T, s *Server, in StepRequest) error {
+func take(t *testing.T, s *Server, in rotation.StepRequest) error {
 	t.Helper()
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -130,7 +130,7 @@ func take(t *testing.T, s *Server, in StepRequest) error {
 	}
 	c := readKubeconfig(t, s).client()
 	defer c.CloseIdleConnections()
-	response, err := c.Post(s.URL()+StepPath, "application/json", bytes.NewReader(body))
+	response, err := c.Post(s.URL()+rotation.StepPath, "application/json", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -201,12 +201,12 @@ func TestTheCAIsReplacedUnderClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := s.Keys().CA.Signer()
-	if err := take(t, s, StepRequest{Name: rotation.Kubernetes, Step: rotation.Switch}); err == nil {
+	if err := take(t, s, rotation.StepRequest{Name: rotation.Kubernetes, Step: rotation.Switch}); err == nil {
 		t.Error("a step that no rotation has was taken")
 	}
 	clients := []*kept{old}
 	for _, step := range []rotation.Step{rotation.Start, rotation.Switch, rotation.Finish} {
-		eventually(t, "step "+string(step), func() error { return take(t, s, StepRequest{Name: rotation.Kubernetes, Step: step}) })
+		eventually(t, "step "+string(step), func() error { return take(t, s, rotation.StepRequest{Name: rotation.Kubernetes, Step: step}) })
 		last := step == rotation.Finish
 		for i, c := range append(clients, readKubeconfig(t, s)) {
 			// The client of the first step trusts both, but its certificate is the old CA's.
@@ -293,7 +293,7 @@ func TestTokensOfTheOldKeyAreAcceptedUntilTheLastStep(t *testing.T) {
 	}
 	old := token()
 	for _, step := range []rotation.Step{rotation.Start, rotation.Switch} {
-		eventually(t, string(step), func() error { return take(t, s, StepRequest{Name: rotation.ServiceAccounts, Step: step}) })
+		eventually(t, string(step), func() error { return take(t, s, rotation.StepRequest{Name: rotation.ServiceAccounts, Step: step}) })
 		if !known(old) {
 			t.Fatalf("%s: the old token is refused", step)
 		}
@@ -307,11 +307,11 @@ func TestTokensOfTheOldKeyAreAcceptedUntilTheLastStep(t *testing.T) {
 	if fresh := token(); !known(fresh) || s.tokens.Stale(fresh) || !s.tokens.Stale(old) {
 		t.Error("the new token is refused, or of the old key")
 	}
-	if err := take(t, s, StepRequest{Name: rotation.ServiceAccounts, Step: rotation.Finish}); err == nil || !strings.Contains(err.Error(), "tokens of the old key") {
+	if err := take(t, s, rotation.StepRequest{Name: rotation.ServiceAccounts, Step: rotation.Finish}); err == nil || !strings.Contains(err.Error(), "tokens of the old key") {
 		t.Errorf("the old key was dropped while its tokens may be valid: %v", err)
 	}
 	eventually(t, "the last step", func() error {
-		return take(t, s, StepRequest{Name: rotation.ServiceAccounts, Step: rotation.Finish, Force: true})
+		return take(t, s, rotation.StepRequest{Name: rotation.ServiceAccounts, Step: rotation.Finish, Force: true})
 	})
 	eventually(t, "the old token is refused", func() error {
 		if known(old) || !known(token()) {
@@ -381,7 +381,7 @@ func TestCertificatesAreRenewedOnRequest(t *testing.T) {
 		t.Helper()
 		c := readKubeconfig(t, s).client()
 		defer c.CloseIdleConnections()
-		response, err := c.Post(s.URL()+RotatePath, "application/json", strings.NewReader(body))
+		response, err := c.Post(s.URL()+rotation.RotatePath, "application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}

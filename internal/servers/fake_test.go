@@ -96,7 +96,6 @@ type frozenListener struct {
 	mu     sync.Mutex
 	frozen bool
 	thaw   *sync.Cond
-	conns  map[net.Conn]bool
 }
 
 type frozenConn struct {

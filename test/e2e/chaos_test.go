@@ -60,10 +60,10 @@ type nodeChaos struct {
 // A fault strikes at a named point of knarr's code (internal/failpoint). After each round, all pods
 // that should run do so and answer, and no volume has lost content. At the end nothing is left.
 //
-// KNARR_NODE_CHAOS_ROUNDS (default 24) and KNARR_NODE_CHAOS_SEED choose the number of rounds and the
-// first seed. KNARR_NODE_CHAOS_TIME ends the rounds earlier; the default is 4 minutes without
-// KNARR_NODE_CHAOS_ROUNDS, and 12 hours with it. KNARR_NODE_CHAOS_PATIENCE is how long leftovers may
-// exist.
+// KNARR_NODE_CHAOS_ROUNDS (default 24) and KNARR_NODE_CHAOS_SEED choose the number of rounds and
+// the first seed. KNARR_NODE_CHAOS_TIME ends the rounds earlier; the default is 4 minutes without
+// KNARR_NODE_CHAOS_ROUNDS, and 12 hours with it. KNARR_NODE_CHAOS_PATIENCE is how long leftovers
+// may exist.
 func TestNodeChaos(t *testing.T) {
 	needs(t)
 	rounds, limit, seed := 24, 4*time.Minute, uint64(time.Now().UnixNano())%1e9

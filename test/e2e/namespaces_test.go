@@ -59,9 +59,9 @@ var tied = sync.OnceValue(func() chan func() {
 	return starts
 })
 
-// startTied starts a command that the kernel kills when this process ends. The kernel ties the death
-// signal to the thread that starts the command, and threads of tests in namespaces end early. So one
-// thread that lives as long as the process starts all such commands.
+// startTied starts a command that the kernel kills when this process ends. The kernel ties the
+// death signal to the thread that starts the command, and threads of tests in namespaces end early.
+// So one thread that lives as long as the process starts all such commands.
 func startTied(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	result := make(chan error, 1)

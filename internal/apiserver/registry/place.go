@@ -107,7 +107,8 @@ func (s *Shared) Relist(ctx context.Context, prefix string) error {
 	return s.placeFor(prefix).Cache.Relist(ctx, prefix)
 }
 
-// CatchUpAll waits until the caches of all places contain everything that was committed before the call.
+// CatchUpAll waits until the caches of all places contain everything that was committed before the
+// call.
 func (s *Shared) CatchUpAll(ctx context.Context) error {
 	for _, at := range s.Places {
 		revision, err := at.Store.Revision(ctx)

@@ -93,7 +93,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		for _, d := range a.ended {
 			<-d
 		}
-		a.follow(nil, nil)
+		a.follow(context.WithoutCancel(ctx), nil)
 	}()
 	select {
 	case <-synced:

@@ -22,17 +22,21 @@ import (
 //
 // An only member needs no request to raft. An entry is committed when it is on disk in the member's
 // own log, and only applying committed entries changes the map. A writer gets its answer after its
-// entry was applied. So a read sees everything that was acknowledged before it began, and everything
-// it sees is on disk. Open waits until the log of the last run is applied. AddLearner ends this
-// shortcut before it proposes another member, and checkAlone begins it when this member is the only
-// one and leads.
+// entry was applied. So a read sees everything that was acknowledged before it began, and
+// everything it sees is on disk. Open waits until the log of the last run is applied. AddLearner
+// ends this shortcut before it proposes another member, and checkAlone begins it when this member
+// is the only one and leads.
 
 // readIndex waits until this member has applied all that was committed before the call.
 func (e *Engine) readIndex(ctx context.Context) error {
-	if err := e.server.LinearizableReadNotify(ctx); err != nil {
-		return translate(ctx, err)
+	err := e.server.LinearizableReadNotify(ctx)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if err = translate(ctx, err); errors.Is(err, store.ErrUnavailable) {
+		return fmt.Errorf("%w: %w", store.ErrNotBegun, err) // a read changes nothing
+	}
+	return err
 }
 
 // current waits until a read at the revision sees what it must: everything committed before if the

@@ -138,8 +138,9 @@ func (e *Engine) member(m *membership.Member) Member {
 	return out
 }
 
-// AddLearner adds a member that receives all writes without a vote. The new member has to start with
-// PeerOptions.Join set to the returned list. It returns ErrTooManyLearners while another one joins.
+// AddLearner adds a member that receives all writes without a vote. The new member has to start
+// with PeerOptions.Join set to the returned list. It returns ErrTooManyLearners while another one
+// joins.
 //
 // The first learner of an only member ends the time in which reads need no read index. It ends
 // before the change is proposed, so no other member can accept a write unnoticed.

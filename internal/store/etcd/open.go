@@ -244,7 +244,18 @@ func (e *Engine) lead(ctx context.Context) error {
 	if e.onlyMember() {
 		return barrier(ctx, e.server)
 	}
-	return e.readIndex(ctx)
+	// The leader may change again, or lose its majority.
+	for {
+		err := e.readIndex(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-poll.C:
+		case <-e.server.StopNotify():
+			return err
+		}
+	}
 }
 
 // barrier returns when all entries that the log held at the start are applied. It proposes a

@@ -18,9 +18,9 @@ import (
 // settings.
 const TTL = 2 * time.Second
 
-// AloneTTL is the default time to live of the lease of a leader that is alone. No candidate waits for it, so
-// rare renewals let an idle process sleep. When another candidate begins to wait, the leader makes
-// its lease a short one.
+// AloneTTL is the default time to live of the lease of a leader that is alone. No candidate waits
+// for it, so rare renewals let an idle process sleep. When another candidate begins to wait, the
+// leader makes its lease a short one.
 const AloneTTL = time.Minute
 
 // Candidate is a process that takes part in an election.

@@ -79,8 +79,9 @@ func (r *reign) resign(ctx context.Context) {
 	}
 }
 
-// keep renews the lease, and replaces it when its time to live should be another. The term outlives a lease that has expired if no other candidate used the
-// moment: then the holder key gets a new lease.
+// keep renews the lease, and replaces it when its time to live should be another. The term outlives
+// a lease that has expired if no other candidate used the moment: then the holder key gets a new
+// lease.
 func (r *reign) keep(term context.Context, end context.CancelCauseFunc) {
 	interval := func() time.Duration { return time.Duration(r.granted.Load()) / 4 }
 	timer := time.NewTimer(interval())
