@@ -52,6 +52,7 @@ func startServer(t *testing.T, dir string, keyClock clock.WithTicker) (s *Server
 			{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}},
 			{{Name: "API server", Start: s.StartAPI}},
 			{{Name: "controllers", Start: s.StartControllers}, {Name: "first objects", Start: s.AwaitFirstObjects}},
+			{{Name: "leadership", Start: s.StartLeadership}},
 		}, nil, func() { close(ready) }, log)
 	}()
 	select {

@@ -27,14 +27,19 @@ func startStore(t *testing.T, dir string, set func(*config.Config), fn func(db s
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	s := New(Options{Config: &cfg, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Unsynced: true})
-	wait, err := s.StartStore(ctx)
+	keys, err := s.StartKeys(ctx) // the store's members need theirs
 	if err != nil {
 		cancel()
 		return err
 	}
+	wait, err := s.StartStore(ctx)
+	if err != nil {
+		cancel()
+		return errors.Join(err, keys())
+	}
 	fn(s.db)
 	cancel()
-	return wait()
+	return errors.Join(wait(), keys())
 }
 
 func befores(t *testing.T, dir string) (names []string) {
