@@ -3,6 +3,7 @@ package network
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -99,24 +100,33 @@ func TestAPodsFirstPacketIsJudged(t *testing.T) {
 
 func TestTheNextPodOfAnAddressHasItsOwnPolicies(t *testing.T) {
 	nettest.Need(t)
-	objects := nettest.NewObjects(node("a", "10.42.0.0/29", "127.0.0.1"), podObject("server", nil), podObject("open", nil), podObject("closed", map[string]string{"app": "closed"}), denyAll(map[string]string{"app": "closed"}))
+	objects := nettest.NewObjects(node("a", "10.42.0.0/29", "127.0.0.1"), podObject("server", nil), denyAll(map[string]string{"app": "closed"}))
 	isolation := policies(t, objects, true)
 	n := agent(t, objects, func(c *Config) { c.Isolation = isolation })
 	server := addPod(t, n, "server", "")
 	server.echo(t, 80)
+	used := func() int {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return len(n.pools[0].used)
+	}
+	before := used()
 	for i := range 12 { // more pods than addresses
-		name := []string{"closed", "open"}[i%2]
+		app := []string{"closed", "open"}[i%2]
+		name := fmt.Sprint(app, "-", i)
+		objects.Put(podObject(name, map[string]string{"app": app}))
 		p := addPod(t, n, name, "")
 		// The status keeps telling the address after the pod has lost it.
-		stale := podObject(name, map[string]string{"app": name})
+		stale := podObject(name, map[string]string{"app": app})
 		stale.Status.PodIPs = []corev1.PodIP{{IP: p.ip.String()}}
 		objects.Put(stale)
-		if got := connects(t, p, server.ip.String()+":80", name == "open"); got != (name == "open") {
+		if got := connects(t, p, server.ip.String()+":80", app == "open"); got != (app == "open") {
 			t.Errorf("round %d: %s at %s connects: %v", i, name, p.ip, got)
 		}
 		if reply, _ := cni(t, n, "DEL", name, p.NS, ""); reply.Code != 0 {
 			t.Fatalf("DEL: %s", reply.Stdout)
 		}
+		nettest.Eventually(t, "the address is free again", func() bool { return used() == before })
 	}
 }
 
