@@ -339,6 +339,8 @@ func TestNothingIsCutOffOverTwoYears(t *testing.T) {
 		moved.Advance(30 * 24 * time.Hour)
 		eventually(t, "due certificates are renewed", func() error {
 			if at := s.Keys().RenewAt(); !at.After(moved.Now()) {
+				// A timer that was set during the jump ends a day later at most.
+				moved.Advance(time.Hour)
 				return fmt.Errorf("renewal is due since %s", at)
 			}
 			return nil
