@@ -67,7 +67,7 @@ func completeJoin(text string) (string, error) {
 	return strings.Join(urls, ","), nil
 }
 
-// maxToken limits what is read of a token file, in bytes.
+// maxToken is the largest size of a token file, in bytes.
 const maxToken = 4 << 10
 
 // JoinToken returns the token of --token or --token-file, or "" if neither is given. It reads the

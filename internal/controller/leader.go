@@ -182,7 +182,7 @@ func (r *election) release() {
 	}
 }
 
-// released returns the content of a lease that nobody holds.
+// released returns the content of a free lease.
 func released(old *coordinationv1.LeaseSpec) coordinationv1.LeaseSpec {
 	spec := *old
 	now, one, none := metav1.NowMicro(), int32(1), ""

@@ -139,7 +139,7 @@ func (m *Manager) apply(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// dropForeign removes a Record that nobody can open: the store was restored without its keys, and
+// dropForeign removes a Record with a lost key: the store was restored without its keys, and
 // this server, the only one, has made new keys.
 func (m *Manager) dropForeign(ctx context.Context, r *Record) (bool, error) {
 	if r.Seal == m.Keys.Seal.ID() || m.applied[r.Name] != nil || m.Alone == nil || !m.Alone() {
