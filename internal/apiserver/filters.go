@@ -97,7 +97,7 @@ func (c *chain) waitForSeats(x *exchange) bool {
 	return true
 }
 
-// catchUp lets a write see what was written through other servers before it. Reads ask the store
+// catchUp brings the caches to the newest state of all servers before a write. Reads ask the store
 // themselves for its newest revision, unless they accept an older state.
 func (c *chain) catchUp(x *exchange) bool {
 	if !isWrite(x.info.Verb) {

@@ -16,8 +16,8 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// withSmallRanges gives the servers 14 addresses, one of which belongs to the Service kubernetes,
-// and 20 node ports.
+// withSmallRanges gives the servers 14 addresses and 20 node ports. One address belongs to the
+// Service kubernetes.
 func withSmallRanges(_ int, c *Config) {
 	c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.43.0.0/28")}
 	c.NodePorts = service.PortRange{Base: 30000, Size: 20}

@@ -137,8 +137,8 @@ func (p *proxyAPI) load() (*clientcmdapi.Config, error) {
 	return loaded, nil
 }
 
-// pool returns the known servers: the kubeconfig's, those of --server, and those that an earlier
-// run has learned. A cluster of this machine has a list of its own.
+// pool returns the known servers. They come from the kubeconfig, from --server and from the list
+// that an earlier run has stored. A cluster of this machine has a list of its own.
 func (p *proxyAPI) pool(reach *rest.Config, log *slog.Logger) (*servers.Pool, error) {
 	u, err := url.Parse(reach.Host)
 	if err != nil || u.Scheme != "https" {

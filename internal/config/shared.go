@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// shared names the settings that all servers of a cluster have in common: those that decide what
-// the store holds, which tokens are valid, which objects are admitted, and what the controllers do.
-// Settings of one machine, such as addresses and files, are not among them.
+// shared names the settings that must be equal on all servers of a cluster. They decide about the
+// content of the store, the validity of tokens, admission and the controllers. Settings of one
+// machine, such as addresses and files, are not among them.
 var shared = []string{
 	"service-cidr", "pod-cidr", "cluster-domain", "node-port-range", "etcd-prefix",
 	"service-account-issuer", "api-audiences", "service-account-max-token-expiration", "service-account-extend-token-expiration",

@@ -60,8 +60,7 @@ func ownIdentity(keys *pki.PKI, accounts *pki.SigningKeys, cfg *config.Config) (
 	return own, nil
 }
 
-// differences returns how own differs from the store's record: in keys, of which one in common is
-// enough, and in settings.
+// differences compares own with the store's record. Keys differ if the two have no key in common.
 func (own Identity) differences(stored Identity) (keys, settings []string) {
 	common := func(a, b []string) bool {
 		return slices.ContainsFunc(a, func(one string) bool { return slices.Contains(b, one) })

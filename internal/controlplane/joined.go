@@ -20,7 +20,7 @@ type Joined struct {
 	// Server is the URL that the join was asked for; Servers are further ones.
 	Server  string   `json:"server"`
 	Servers []string `json:"servers,omitempty"`
-	// Settings are those that all servers share, for flags that are not given.
+	// Settings are the cluster's shared settings. They replace the defaults of flags.
 	Settings map[string][]string `json:"settings,omitempty"`
 	// Member is the ID of this server's member of the embedded store, once it is added.
 	Member string `json:"member,omitempty"`

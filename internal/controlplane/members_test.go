@@ -17,7 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store/etcd"
 )
 
-// fakeMembers is a list of members of which some answer.
+// fakeMembers is a list of members. Some of them answer.
 type fakeMembers struct {
 	all    []etcd.Member
 	dead   map[uint64]bool

@@ -43,7 +43,7 @@ func (c *localClient) operation(ctx context.Context, action string, res schema.G
 	return op, c.from.Engine.Authorize(ctx, a)
 }
 
-// catchUp lets a component's write see what was written through other servers before it. The
+// catchUp brings the caches to the newest state of all servers before a component's write. The
 // server's own writes belong to a request that has caught up, or need no admission.
 func (c *localClient) catchUp(ctx context.Context, action string) error {
 	switch action {

@@ -45,7 +45,7 @@ type Manager struct {
 	Loaded map[string][]string
 	// Alone reports whether no other server uses the store; nil means that one may.
 	Alone func() bool
-	// Members returns the names of all servers; nil means those that have a Report.
+	// Members returns the names of all servers. If it is nil, a server is a name with a Report.
 	Members func(ctx context.Context) ([]string, error)
 	// Applied is called after each change of the server's keys; may be nil. An error is reported
 	// and tried again.

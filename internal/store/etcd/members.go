@@ -280,16 +280,26 @@ func (e *Engine) checkAlone(ctx context.Context) {
 
 // HandOver makes another member the leader if this one is. It does nothing if there is no other
 // voter. Call it before a planned stop, so that writes do not wait for an election.
-func (e *Engine) HandOver(context.Context) error {
+func (e *Engine) HandOver(ctx context.Context) error {
 	done, err := e.read()
 	if err != nil {
 		return err
 	}
-	defer done()
 	if e.alone.Load() {
+		done()
 		return nil
 	}
-	if err := e.server.TryTransferLeadershipOnShutdown(); err != nil {
+	result := make(chan error, 1)
+	go func() {
+		defer done()
+		result <- e.server.TryTransferLeadershipOnShutdown() // ends by etcd's own timeout
+	}()
+	select {
+	case err = <-result:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
 		return fmt.Errorf("hand over the store's leadership: %w", err)
 	}
 	return nil
@@ -310,6 +320,7 @@ func (e *Engine) Reachable(ctx context.Context, m Member) error {
 	if err != nil {
 		return err
 	}
+	defer closeIdle(trip)
 	request, err := http.NewRequest(http.MethodGet, m.PeerURL+"/version", nil)
 	if err != nil {
 		return err
@@ -328,6 +339,13 @@ func (e *Engine) Reachable(ctx context.Context, m Member) error {
 		return fmt.Errorf("%s answers %s", m.PeerURL, answer.Status)
 	}
 	return nil
+}
+
+// closeIdle closes the connections of a transport that was made for one request.
+func closeIdle(trip http.RoundTripper) {
+	if t, ok := trip.(*http.Transport); ok {
+		t.CloseIdleConnections()
+	}
 }
 
 // Removed reports whether this member was removed from the cluster. It may be called after Done. A
@@ -350,6 +368,7 @@ func (e *Engine) Removed() bool {
 	if err != nil || len(others) == 0 {
 		return false
 	}
+	defer closeIdle(trip)
 	now, err := etcdserver.GetClusterFromRemotePeers(e.server.Logger(), others, trip)
 	return err == nil && now.ID() == e.server.Cluster().ID() && now.Member(self) == nil
 }
