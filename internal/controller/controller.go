@@ -130,6 +130,10 @@ type Config struct {
 	PodCIDR          string
 	NodeCIDRMaskSize int // such as 24, the prefix length of a node's part
 	ServiceCIDR      string
+	ClusterDomain    string // such as cluster.local
+	// Servers returns the names and addresses of the API servers, which no node may have. Nil means
+	// that the process does not know them.
+	Servers func(ctx context.Context) ([]Server, error)
 	// LoadBalancerPool is the flag's value: ranges, nodes, resources or none.
 	LoadBalancerPool []string
 	// NodeListens names the ports where knarr itself listens on nodes' addresses, such as TCP/6443.
@@ -159,6 +163,13 @@ type Config struct {
 	// LegacyTokenStale reports whether such a token must be signed again because its key is being
 	// replaced; nil means never.
 	LegacyTokenStale func(token string) bool
+}
+
+// Server is one API server.
+type Server struct {
+	Name string // of its host; the node on that machine has it too
+	// Names are the DNS names and addresses at which the server is reached.
+	Names []string
 }
 
 // Authority is the cluster's CA at one moment.

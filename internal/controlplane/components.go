@@ -28,7 +28,7 @@ func (s *Server) StartControllers(ctx context.Context) (func() error, error) {
 	if s.choose != nil {
 		chosen = slices.DeleteFunc(chosen, func(starter controller.Starter) bool { return !s.choose(starter.Name) })
 	}
-	cfg.Live = s.authority
+	cfg.Live, cfg.Servers = s.authority, s.serverNames
 	if s.signer == nil {
 		cfg.LegacyToken, cfg.LegacyTokenStale = s.tokens.LegacyToken, s.tokens.Stale
 	}
@@ -55,7 +55,7 @@ func (s *Server) fenced(user auth.User, fence *store.Fence) client.Interface {
 
 func ControllerConfig(cfg *config.Config) controller.Config {
 	return controller.Config{
-		ClusterName: "knarr", PodCIDR: cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: cfg.ServiceCIDR,
+		ClusterName: "knarr", PodCIDR: cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: cfg.ServiceCIDR, ClusterDomain: cfg.ClusterDomain,
 		LoadBalancerPool: cfg.LoadBalancerPool, NodeListens: nodeListens(cfg),
 		ClusterSigningTime: cfg.Controllers.SigningDuration.Duration, NodeMonitorGrace: cfg.NodeMonitorGrace.Duration, TerminatedPodLimit: 12500, LegacyTokenPeriod: cfg.LegacyTokenPeriod.Duration,
 		LocalStorage: cfg.LocalStorage,

@@ -334,7 +334,7 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		s.api.Close()
 		return nil, err
 	}
-	if s.members != nil && !s.members.Alone() {
+	if s.cfg.SharesStore() || s.members != nil && !s.members.Alone() {
 		if err := s.publishServer(ctx); err != nil {
 			s.log.Warn("other servers do not learn the address of this one before its next start", "component", "apiserver", "err", err)
 		}

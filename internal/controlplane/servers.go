@@ -3,23 +3,30 @@ package controlplane
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/member"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/etcd"
 	"github.com/knarr-project/knarr/internal/version"
 )
 
-// serverInfo describes a server. The store has one for each member, below knarrKey("servers"), so
-// that servers find each other.
+// serverInfo describes a server. The store has one for each server, below knarrKey("servers"), so
+// that servers find each other, and so that no node gets a certificate for their names.
 type serverInfo struct {
 	Name    string `json:"name"`
 	URL     string `json:"url"`
 	Version string `json:"version"`
+	// Names are the DNS names and addresses of the server, from which its certificate has them.
+	Names []string `json:"names,omitempty"`
 	// Size is only in answers of the server itself.
 	Size int64 `json:"size,omitempty"`
 }
@@ -28,7 +35,27 @@ type serverInfo struct {
 const askTimeout = 3 * time.Second
 
 func (s *Server) info() serverInfo {
-	return serverInfo{Name: s.cfg.NodeName, URL: s.apiURL(), Version: version.Current().Knarr}
+	names := append([]string{s.cfg.NodeName, s.cfg.AdvertiseAddress}, s.cfg.TLSNames...)
+	return serverInfo{Name: s.cfg.NodeName, URL: s.apiURL(), Version: version.Current().Knarr, Names: names}
+}
+
+// serverNames returns the names and addresses of this server and of the others.
+func (s *Server) serverNames(ctx context.Context) ([]controller.Server, error) {
+	all, err := s.describedServers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("names of the servers: %w", err)
+	}
+	all[s.cfg.NodeName] = s.info()
+	var out []controller.Server
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		one := controller.Server{Name: name, Names: append([]string{name}, all[name].Names...)}
+		// The description of an older server has no names.
+		if u, err := url.Parse(all[name].URL); err == nil && len(all[name].Names) == 0 {
+			one.Names = append(one.Names, u.Hostname())
+		}
+		out = append(out, one)
+	}
+	return out, nil
 }
 
 func (s *Server) serveServer(w http.ResponseWriter, r *http.Request) {

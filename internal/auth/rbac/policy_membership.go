@@ -57,7 +57,8 @@ func (p *Policy) addMembership() {
 	)
 	p.clusterRole("knarr:serving-approver",
 		rule("approve", "certificates.k8s.io", "signers", "kubernetes.io/kubelet-serving"),
-		rule("get", core, "nodes"),
+		rule("get list", core, "nodes"),
+		rule("list", "networking.k8s.io", "servicecidrs"),
 	)
 	p.ClusterRoleBindings = append(p.ClusterRoleBindings, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: bootstrapMeta("", "knarr:serving-approver"),

@@ -72,7 +72,7 @@ func approve(ctx context.Context, env controller.Env, names *claims, csr *certif
 		case err != nil:
 			return controller.Result{}, err
 		case refusal != "":
-			return controller.Result{}, deny(ctx, env, csr, refusal)
+			return controller.Result{}, deny(ctx, env, csr, "NodeNameTaken", refusal)
 		case wait > 0:
 			return controller.Result{After: wait}, nil
 		}

@@ -72,6 +72,9 @@ func (c *claims) judge(ctx context.Context, csr *certificatesv1.CertificateSigni
 		return "", 0, nil
 	}
 	name, key := strings.TrimPrefix(request.Subject.CommonName, "system:node:"), KeyHash(request.RawSubjectPublicKeyInfo)
+	if why := reservedDomain(name, c.env.Config.ClusterDomain); why != "" {
+		return fmt.Sprintf("a node cannot have the name %q: %s; join with another --node-name", name, why), 0, nil
+	}
 	node, err := client.Get[*corev1.Node](ctx, c.env.Client, "", name)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -97,10 +100,10 @@ func (c *claims) judge(ctx context.Context, csr *certificatesv1.CertificateSigni
 	return refusal, 0, nil
 }
 
-// deny denies a request with the message.
-func deny(ctx context.Context, env controller.Env, csr *certificatesv1.CertificateSigningRequest, message string) error {
+// deny denies a request with the reason and the message.
+func deny(ctx context.Context, env controller.Env, csr *certificatesv1.CertificateSigningRequest, reason, message string) error {
 	now := metav1.Now()
 	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: "NodeNameTaken", Message: message, LastUpdateTime: now, LastTransitionTime: now})
+		Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastUpdateTime: now, LastTransitionTime: now})
 	return writeApproval(ctx, env, csr)
 }

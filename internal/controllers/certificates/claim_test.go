@@ -91,6 +91,13 @@ func (m machine) expect(request, want string) {
 	})
 }
 
+func (m machine) expectContains(request, want string) {
+	m.t.Helper()
+	if got := m.answer(request); !strings.Contains(got, want) {
+		m.t.Errorf("answer %q, wanted %q in it", got, want)
+	}
+}
+
 func TestANodesNameBelongsToTheMachineWithItsKey(t *testing.T) {
 	c := controllertest.New(t)
 	c.Run(certificates.Approving)

@@ -23,7 +23,8 @@ const servingWait = 2 * time.Second
 
 // approveServing approves the serving certificate of a node's agent. The node must be allowed to
 // have it (selfnodeserver, knarr's own; upstream leaves these requests to administrators), and
-// every name and address in it must be one of the Node's.
+// every name and address in it must be one of the Node's. A node writes the addresses of its Node
+// itself, so the request is denied if a name or address is reserved or belongs to another machine.
 func approveServing(ctx context.Context, env controller.Env, csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) (controller.Result, error) {
 	if validateKubeletServing(csr.Spec.Username, request, csr.Spec.Usages) != nil {
 		return controller.Result{}, nil // left to an administrator
@@ -32,7 +33,15 @@ func approveServing(ctx context.Context, env controller.Env, csr *certificatesv1
 	if err != nil || !allowed {
 		return controller.Result{}, err
 	}
-	node, err := client.Get[*corev1.Node](ctx, env.Client, "", strings.TrimPrefix(csr.Spec.Username, "system:node:"))
+	name := strings.TrimPrefix(csr.Spec.Username, "system:node:")
+	others, err := holdersBeside(ctx, env, name)
+	if err != nil {
+		return controller.Result{}, fmt.Errorf("certificate signing request %s: %w", csr.Name, err)
+	}
+	if why := others.refuse(request); why != "" {
+		return controller.Result{}, deny(ctx, env, csr, "AddressNotTheNodes", why)
+	}
+	node, err := client.Get[*corev1.Node](ctx, env.Client, "", name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return controller.Result{}, fmt.Errorf("node of certificate signing request %s: %w", csr.Name, err)
 	}
