@@ -79,6 +79,7 @@ var bans = []struct{ from, to, reason string }{
 		"a test is no process of knarr: it shares the control plane alone"},
 	{"knarrtest/...", "sigs.k8s.io/controller-runtime/...",
 		"the module's users choose their own controller-runtime"},
+	{"cmd/...", "github.com/hanwen/go-fuse/...", "the product mounts no file system of its own"},
 	{"internal/process", module + "internal/...", "it starts and stops whatever it is given"},
 	{"internal/cri/...", module + "internal/apiserver/...", "the runtime knows nothing of the API"},
 	{"internal/cri/...", module + "internal/client/...", "the runtime knows nothing of the API"},
