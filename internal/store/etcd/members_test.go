@@ -83,6 +83,27 @@ func (a *authority) options(t *testing.T, name string) Options {
 	}}
 }
 
+// TestAMemberConnectsFromAnotherAddressOfItsMachine listens at 127.0.0.2. Connections to this
+// address come from 127.0.0.1, which no certificate names.
+func TestAMemberConnectsFromAnotherAddressOfItsMachine(t *testing.T) {
+	ca := newAuthority(t)
+	elsewhere := func(name string) Options {
+		o := ca.options(t, name)
+		ca.issue(t, name, &x509.Certificate{
+			Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 2)}, DNSNames: []string{name + ".invalid"},
+			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		})
+		_, port, err := net.SplitHostPort(o.Peers.Listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Peers.Listen = net.JoinHostPort("127.0.0.2", port)
+		o.Peers.Advertise = o.Peers.Listen
+		return o
+	}
+	joins(t, open(t, elsewhere("a")), elsewhere("b"))
+}
+
 func open(t *testing.T, o Options) *Engine {
 	t.Helper()
 	e, err := Open(t.Context(), o)
