@@ -74,6 +74,7 @@ conformance: build ## the official suite on a cluster of two nodes; half an hour
 #  LABELS=filter             another part of upstream's suite, such as 'sig-node && !Conformance'
 #  LIST='node storage'       the tests in these lists of test/conformance; all must pass
 #  PROCS=8                   how many tests at a time
+#  SERVERS=3 KILLS=1         with three servers; one after the other is killed every two minutes
 	./test/conformance/run.sh $(if $(LIST),--list $(LIST:%=test/conformance/%.txt))
 
 s3: ## snapshots in a real S3 server, which it builds; two minutes at first

@@ -1,12 +1,13 @@
-# cluster.sh is sourced by run.sh. cluster_start starts a cluster of two nodes below $state and loads
-# the images; cluster_stop removes all of it. Each node is a machine of its own as far as the suite
-# can see: it has a network, a process 1, mounts, a host name and a folder /var. No process listens
-# outside of the two networks.
+# cluster.sh is sourced by run.sh. cluster_start starts a cluster of two nodes below $state, with one
+# server on node a or with three servers (servers.sh), and loads the images. cluster_stop removes
+# all of it. Each node is a machine of its own as far as the suite can see: it has a network, a
+# process 1, mounts, a host name and a folder /var. No process listens outside of the two networks.
 #
 # $state/owner holds the process that the cluster belongs to, and $state/started the processes that
 # it started. A later run removes clusters whose owner was killed.
 
-suite=''
+suite='' launched='' # process ids
+kubeconfig=''         # the administrator's, once the cluster runs
 enter_a=() enter_b=() # run a command on node a or b
 enter_net=()           # runs a command in the network of node a alone
 
@@ -39,7 +40,7 @@ alive() {
 }
 
 # launch NODE LOG COMMAND… starts a part of the cluster on a node. nsenter only waits for it, so the
-# process to end later is nsenter's child.
+# process to end later is nsenter's child. Its id is left in $launched.
 launch() {
   local -n enter=enter_$1
   local log=$2 part=''
@@ -51,7 +52,8 @@ launch() {
     [ -z "$part" ] || break
     sleep 0.05
   done
-  [ -z "$part" ] || started part "${part%% *}"
+  launched=${part%% *}
+  [ -z "$launched" ] || started part "$launched"
 }
 
 # mirror NODE starts a registry on the node's loopback in place of registry.k8s.io. No reachable
@@ -98,9 +100,24 @@ space() {
   started "space-$1" "$pid"
 }
 
+# A nearly full disk must not cause evictions or the removal of images. Some tests look for the
+# kubelet's folder, or for a process of this name, on a node.
+node_settings=(--eviction-hard 'memory.available<100Mi' --image-gc-high-threshold 100 --kubelet-dir /var/lib/kubelet)
+
+# node_start a|b up|node FLAGS… starts a node, alone or with a server, and loads the images.
+node_start() {
+  local node=$1 number=1
+  [ "$node" = a ] || number=2
+  mirror "$node"
+  launch "$node" "$cache/knarr-node-$number.log" bash -c 'exec -a kubelet "$@"' launch "$knarr" "$2" --data-dir "$state/$node" --cgroup-root "$cgroup-$node" \
+    --node-name "node-$number" --advertise-address "192.168.77.$number" "${node_settings[@]}" "${@:3}"
+  wait_for 60 "knarr $2" grep -q '^ready' "$cache/knarr-node-$number.log"
+  fill "$node"
+}
+
 cluster_start() {
   echo "$$ $(birth $$)" >"$state/owner"
-  rm -f "$cache"/knarr*.log "$cache"/registry*.log
+  rm -f "$cache"/knarr*.log "$cache"/registry*.log "$cache"/{proxy,killer}.log
   local pid
   space a node-1
   enter_a=(nsenter --target "$pid" --net --uts --mount --pid --)
@@ -115,40 +132,38 @@ cluster_start() {
   "${enter_b[@]}" ip link set cable up
   "${enter_a[@]}" ip route add default via 192.168.77.2
 
-  # A nearly full disk must not cause evictions or the removal of images. Some tests look for the
-  # kubelet's folder, or for a process of this name, on a node.
-  local settings=(--eviction-hard 'memory.available<100Mi' --image-gc-high-threshold 100 --kubelet-dir /var/lib/kubelet)
-  local as_kubelet=(bash -c 'exec -a kubelet "$@"' launch "$knarr")
-  # One test waits until a list's continue token has expired. With the default of five minutes that
-  # takes nine.
-  mirror a
-  launch a "$cache/knarr.log" "${as_kubelet[@]}" up --data-dir "$state/a" --cgroup-root "$cgroup-a" --node-name node-1 --advertise-address 192.168.77.1 \
-    "${settings[@]}" --compaction-interval "${COMPACTION:-30s}"
-  wait_for 60 "knarr up" grep -q '^ready' "$cache/knarr.log"
-  fill a
-  [ "${NODES:-2}" = 2 ] || return 0
-  mirror b
-  local token
-  token=$("${enter_a[@]}" "$knarr" token create --data-dir "$state/a" --advertise-address 192.168.77.1 2>/dev/null)
-  launch b "$cache/knarr-2.log" "${as_kubelet[@]}" node --data-dir "$state/b" --cgroup-root "$cgroup-b" --node-name node-2 --advertise-address 192.168.77.2 \
-    --join https://192.168.77.1:6443 --token "$token" "${settings[@]}"
-  wait_for 60 "knarr node" grep -q '^ready' "$cache/knarr-2.log"
-  fill b
+  local join
+  if [ "${SERVERS:-1}" = 3 ]; then
+    servers_start
+    join=$(servers_join)
+    node_start a node $join
+  else
+    # One test waits until a list's continue token has expired. With the default of five minutes
+    # that takes nine.
+    node_start a up --compaction-interval "${COMPACTION:-30s}"
+    kubeconfig=$state/a/kubeconfig
+    "${enter_a[@]}" "$knarr" token create --data-dir "$state/a" --advertise-address 192.168.77.1 >"$state/token" 2>/dev/null
+    join="--join https://192.168.77.1:6443 --token-file $state/token"
+  fi
+  [ "${NODES:-2}" = 1 ] || node_start b node $join
 }
 
 # cluster_remove STATE CGROUP: stops and purges a cluster, or its remains. Its namespaces may be
 # gone already.
 cluster_remove() {
   local node pid status=0
+  for pid in $(alive "$1" killer); do kill -KILL "$pid" 2>/dev/null || true; done
   for pid in $(alive "$1" suite); do kill -KILL -- "-$pid" 2>/dev/null || true; done
   for pid in $(alive "$1" part); do kill -TERM "$pid" 2>/dev/null || true; done
   for _ in $(seq 300); do
     [ -n "$(alive "$1" part)" ] || break
     sleep 0.1
   done
-  for node in a b; do
+  for node in a b s1 s2 s3; do
     [ -d "$1/$node" ] || continue
-    pid=$(alive "$1" "space-$node")
+    local space=$node
+    case $node in s2) space=b ;; s*) space=a ;; esac
+    pid=$(alive "$1" "space-$space")
     # Outside of its namespace a purge would search this machine for links and rules. A new
     # namespace has none.
     local enter=(unshare --net)
@@ -184,9 +199,9 @@ cluster_stop() {
   local status=$?
   trap - EXIT INT TERM HUP
   [ -z "$suite" ] || stop_suite
-  if [ "${KEEP:-}" = 1 ] && [ -e "$state/a/kubeconfig" ]; then
+  if [ "${KEEP:-}" = 1 ] && [ -e "$kubeconfig" ]; then
     rm -f "$state/owner"
-    echo "the cluster stays: ${enter_net[*]} env KUBECONFIG=$state/a/kubeconfig $knarr kubectl get nodes; state in $state"
+    echo "the cluster stays: ${enter_net[*]} env KUBECONFIG=$kubeconfig $knarr kubectl get nodes; state in $state"
     exit $status
   fi
   : >"$cache/purge.log"

@@ -13,12 +13,20 @@
 #                                            run only if a list names them
 #   SERIAL=no|only                           without the serial part, or nothing else
 #   NODES=1                                  one node instead of two; two tests need two
+#   SERVERS=3                                three servers beside the two nodes (servers.sh)
+#   KILLS=1                                  with SERVERS=3, also kills one server after the other,
+#                                            every KILL_EVERY seconds (120), and starts it again
+#                                            after KILL_BACK seconds (15)
+#   ATTEMPTS=n                               how often a failed test is run (default: 1, with KILLS
+#                                            3: a write whose server dies has no known outcome)
 #   COMPACTION=5m                            how often the API server compacts old revisions
 #                                            (default: 30s)
 #   KEEP=1                                   leaves the cluster running
 #
-# It writes .cache/conformance/{results.md,passed.txt,e2e.log,knarr.log} and the suite's JUnit files
-# in .cache/conformance/results, and prints one line "conformance: N passed, M failed".
+# With KILLS, the tests of servers-excepted.txt are left out.
+#
+# It writes .cache/conformance/{results.md,passed.txt,e2e.log,knarr-*.log,kills.txt} and the suite's
+# JUnit files in .cache/conformance/results, and prints one line "conformance: N passed, M failed".
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=$PWD/.cache/conformance
@@ -31,6 +39,8 @@ if [ "${1:-}" = --list ]; then
   labels=${LABELS-}
 fi
 labels=${labels:+($labels)}
+[ "${SERVERS:-1}" = 1 ] || [ "$SERVERS" = 3 ] || { echo "run.sh: SERVERS=$SERVERS: 1 and 3 are possible" >&2; exit 2; }
+[ -z "${KILLS:-}" ] || [ "${SERVERS:-1}" = 3 ] || { echo "run.sh: KILLS=1 needs SERVERS=3" >&2; exit 2; }
 [ "$(id -u)" = 0 ] || { echo "run.sh: needs root" >&2; exit 1; }
 hack/prerequisites.sh conformance
 mkdir -p "$cache"
@@ -54,12 +64,13 @@ state=$(mktemp -d "${TMPDIR:-/tmp}/kc-XXXXXX")
 cgroup=/knarr-conformance-$$
 rm -rf "$cache/results" && mkdir -p "$cache/results"
 source test/conformance/cluster.sh
+source test/conformance/servers.sh
 cluster_sweep
 trap 'cluster_stop' EXIT
 trap 'exit 130' INT TERM HUP
 cluster_start
 
-export KUBECONFIG=$state/a/kubeconfig
+export KUBECONFIG=$kubeconfig
 [ -z "$csi" ] || "${enter_net[@]}" test/csi/snapshots.sh "$bin/kubectl"
 args=(--provider=skeleton --kubeconfig="$KUBECONFIG" --kubectl-path="$bin/kubectl" --report-dir="$cache/results" --node-os-distro=debian)
 status=0
@@ -91,10 +102,17 @@ mkdir "$state/tmp"
 # names prints the names in lists; pattern makes one regular expression of names.
 names() { cat "$@" | grep -vE '^[[:space:]]*(#|$)' || true; }
 pattern() { sed -E 's/[][().*+?{}|^$\\]/\\&/g' | paste -sd'|' -; }
+# all_of FILE prints a regular expression of the names in a file, where " *" ends a beginning. The
+# last one keeps an empty file from naming all tests.
+all_of() { echo "($({ names "$1"; echo 'no test ends so'; } | pattern | sed -E 's/ \\\*(\||$)/ .*\1/g'))$"; }
 extra=()
 [ -z "${SKIP:-}" ] || extra+=(--skip="$SKIP")
 parallel=yes serial=yes
 case "${SERIAL:-}" in no) serial=no ;; only) parallel=no ;; esac
+if [ -n "${KILLS:-}" ] && [ ${#lists[@]} -gt 0 ]; then
+  names "${lists[@]}" | grep -vxF "$(names test/conformance/servers-excepted.txt)" >"$state/list"
+  lists=("$state/list")
+fi
 if [ ${#lists[@]} -gt 0 ]; then
   total=$(names "${lists[@]}" | wc -l)
   extra+=(--focus="($(names "${lists[@]}" | pattern))$")
@@ -103,8 +121,12 @@ if [ ${#lists[@]} -gt 0 ]; then
   names "${lists[@]}" | grep -vF '[Serial]' >/dev/null || parallel=no
 else
   [ -z "${FOCUS:-}" ] || extra+=(--focus="$FOCUS")
-  [ "${KNOWN:-}" = 1 ] || extra+=(--skip="($(names test/conformance/fails-upstream.txt | pattern | sed -E 's/ \\\*(\||$)/ .*\1/g'))$")
+  [ "${KNOWN:-}" = 1 ] || extra+=(--skip="$(all_of test/conformance/fails-upstream.txt)")
+  [ -z "${KILLS:-}" ] || extra+=(--skip="$(all_of test/conformance/servers-excepted.txt)")
 fi
+attempts=${ATTEMPTS:-${KILLS:+3}}
+[ -z "$attempts" ] || extra+=(--flake-attempts="$attempts")
+[ -z "${KILLS:-}" ] || servers_kill
 [ $parallel = no ] || ginkgo "${PROCS:-8}" "${labels:+$labels && }!Serial" "${extra[@]}"
 [ $serial = no ] || ginkgo 1 "${labels:+$labels && }Serial" "${extra[@]}"
 (cd test/conformance && GOFLAGS="-buildvcs=false -trimpath" CGO_ENABLED=0 go run ./report "$cache/results" "$cache/results.md" "${lists[@]}")
