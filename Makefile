@@ -91,14 +91,17 @@ node-suite: build ## upstream's node suite, with our node agent in place of the 
 #  PROCS=4                   how many tests at a time
 	./test/conformance/node.sh
 
-chaos: build ## servers killed under load, against a model; or with ROUNDS, a node killed under pods
+chaos: build ## servers that fail under load, against a model; or with ROUNDS, a node killed under pods
 #  HISTORIES=2000  how many histories of a server to make
+#  SERVERS=3       histories of a cluster of so many servers, 3 to 9
 #  ROUNDS=1000     instead of histories, how many faults of a node under pod churn
 #  SEED=n          the same choices as in another run
 ifdef ROUNDS
 	KNARR_NODE_CHAOS_ROUNDS=$(ROUNDS) KNARR_NODE_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 12h -v -run NodeChaos ./test/e2e/
+else ifdef SERVERS
+	KNARR_CHAOS_SERVERS=$(SERVERS) KNARR_CHAOS_HISTORIES=$(or $(HISTORIES),2000) KNARR_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 24h -v -run ServersHistories ./test/chaos/
 else
-	KNARR_CHAOS_HISTORIES=$(or $(HISTORIES),2000) KNARR_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 12h -v -run Histories ./test/chaos/
+	KNARR_CHAOS_HISTORIES=$(or $(HISTORIES),2000) KNARR_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 12h -v -run HistoriesAre ./test/chaos/
 endif
 
 bench: build ## the table of budgets, knarr's side

@@ -26,6 +26,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 )
 
 // histories returns the number of histories to make: KNARR_CHAOS_HISTORIES, or 24 but at most what
@@ -133,10 +134,10 @@ func round(t *testing.T, s *server, namespace string, random *rand.Rand) (record
 	for i := range kinds {
 		r := &record{kind: &kinds[i], h: &history{began: time.Now()}}
 		records = append(records, r)
-		for _, f := range r.followers(t, s, namespace, random) {
+		for _, f := range r.followers(t, s.config, namespace, random) {
 			watchers.Go(func() { f.follow(watching) })
 		}
-		for _, a := range r.actors(t, s, namespace, random) {
+		for _, a := range r.actors(t, s.config, namespace, random) {
 			workers.Go(func() { a.act(working) })
 		}
 	}
@@ -164,10 +165,14 @@ func round(t *testing.T, s *server, namespace string, random *rand.Rand) (record
 
 func objectName(i int) string { return fmt.Sprintf("object-%d", i) }
 
+// configure returns the configuration of a client with its own connections, over this version of
+// HTTP.
+type configure func(client string, version int) (*rest.Config, error)
+
 // open returns one client's access to the kind's objects.
-func (r *record) open(t *testing.T, s *server, namespace, client string, random *rand.Rand) api {
+func (r *record) open(t *testing.T, s configure, namespace, client string, random *rand.Rand) api {
 	t.Helper()
-	cfg, err := s.config(client, 1+random.IntN(2))
+	cfg, err := s(client, 1+random.IntN(2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +183,7 @@ func (r *record) open(t *testing.T, s *server, namespace, client string, random 
 	return a
 }
 
-func (r *record) actors(t *testing.T, s *server, namespace string, random *rand.Rand) (list []*actor) {
+func (r *record) actors(t *testing.T, s configure, namespace string, random *rand.Rand) (list []*actor) {
 	for i := range actors {
 		a := &actor{id: i, kind: r.kind, h: r.h, api: r.open(t, s, namespace, fmt.Sprintf("%s-actor-%d", r.kind.name, i), random), seen: map[string]item{},
 			random: rand.New(rand.NewPCG(random.Uint64(), uint64(i)))}
@@ -192,7 +197,7 @@ func (r *record) actors(t *testing.T, s *server, namespace string, random *rand.
 
 // followers returns plain followers, which start in different ways, one with a label selector and
 // one with a field selector.
-func (r *record) followers(t *testing.T, s *server, namespace string, random *rand.Rand) (list []*follower) {
+func (r *record) followers(t *testing.T, s configure, namespace string, random *rand.Rand) (list []*follower) {
 	for i := range followers + 2 {
 		name := fmt.Sprintf("%s-follower-%d", r.kind.name, i)
 		f := &follower{name: name, h: r.h, begins: beginning(i % 3), random: rand.New(rand.NewPCG(random.Uint64(), uint64(i)))}

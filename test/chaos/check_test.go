@@ -61,7 +61,7 @@ func (h *history) check(plain, selecting []*follower) error {
 			h.counts.operation(op.Input.(input))
 		}
 	}
-	return h.checkLinearizable()
+	return h.checkLinearizable(l)
 }
 
 // checkWhole checks that the span lacks no event that other followers saw, and that its listing was
@@ -287,8 +287,8 @@ func (c *counts) String() string {
 		c.operations, c.sweeps, c.reports, c.dry, c.exact, c.pages, c.others, c.selecting, c.compared, c.resumed, c.initial, c.events, c.undecided)
 }
 
-func (h *history) checkLinearizable() error {
-	for _, part := range byName(h.settled()) {
+func (h *history) checkLinearizable(l *log) error {
+	for _, part := range byName(h.settled(l)) {
 		name := part[0].Input.(input).name
 		switch porcupine.CheckOperationsTimeout(register, part, time.Minute) {
 		case porcupine.Illegal:

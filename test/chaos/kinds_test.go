@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"slices"
 
@@ -87,7 +88,8 @@ type api interface {
 
 // kind is one of the tested kinds.
 type kind struct {
-	name string
+	name  string
+	group string // path of the group and version
 	// unconditional kinds allow updates without a resourceVersion.
 	unconditional bool
 	// reports marks a kind with a status subresource.
@@ -96,8 +98,19 @@ type kind struct {
 }
 
 var kinds = []kind{
-	{name: "configmaps", unconditional: true, open: openConfigMaps},
-	{name: widgets.Resource, reports: true, open: openWidgets},
+	{name: "configmaps", group: "/api/v1", unconditional: true, open: openConfigMaps},
+	{name: widgets.Resource, group: "/apis/chaos.example.com/v1", reports: true, open: openWidgets},
+}
+
+// clusterKinds are the kinds for a cluster with controllers, which write ConfigMaps of their own.
+var clusterKinds = []kind{
+	{name: "secrets", group: "/api/v1", unconditional: true, open: openSecrets},
+	kinds[1],
+}
+
+// path returns the path of the kind's objects in a namespace.
+func (k *kind) path(namespace string) string {
+	return fmt.Sprintf("%s/namespaces/%s/%s", k.group, namespace, k.name)
 }
 
 // objects are the methods of typed and dynamic clients.
@@ -202,6 +215,36 @@ func openConfigMaps(cfg *rest.Config, namespace string, _ int) (api, error) {
 		},
 		object: func(i item) *corev1.ConfigMap {
 			m := &corev1.ConfigMap{Data: map[string]string{valueKey: i.value}}
+			i.setMetadata(m)
+			return m
+		},
+	}, nil
+}
+
+// openSecrets opens a built-in kind whose values are sent in base64. The values of a history are
+// valid base64 as they are.
+func openSecrets(cfg *rest.Config, namespace string, _ int) (api, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.ContentType = "application/vnd.kubernetes.protobuf"
+	c, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return client[*corev1.Secret, *corev1.SecretList]{
+		objects: c.CoreV1().Secrets(namespace),
+		field:   "data",
+		begin:   `"apiVersion":"v1","kind":"Secret"`,
+		itemOf: func(m *corev1.Secret) (item, error) {
+			i := metadata(m)
+			i.value = base64.StdEncoding.EncodeToString(m.Data[valueKey])
+			return i, nil
+		},
+		object: func(i item) *corev1.Secret {
+			value, err := base64.StdEncoding.DecodeString(i.value)
+			if err != nil {
+				panic(err)
+			}
+			m := &corev1.Secret{Data: map[string][]byte{valueKey: value}}
 			i.setMetadata(m)
 			return m
 		},

@@ -29,7 +29,11 @@ const (
 // history is what all clients of one round saw of one kind.
 type history struct {
 	began time.Time
-	value atomic.Int64 // the last unique value
+	// several means that the clients use several servers. Then a write without an answer may take
+	// effect after the end of its server, since another one may have it.
+	several bool
+	last    int64        // revision of the last write, with several servers
+	value   atomic.Int64 // the last unique value
 
 	mu        sync.Mutex // guards the fields below
 	ops       []porcupine.Operation
@@ -70,7 +74,8 @@ type read struct {
 
 func (h *history) now() int64 { return int64(time.Since(h.began)) }
 
-func (h *history) next() string { return fmt.Sprint(h.value.Add(1)) }
+// next returns a unique value, which is also valid base64.
+func (h *history) next() string { return fmt.Sprintf("%08d", h.value.Add(1)) }
 
 // record adds an operation. A read without an answer is dropped, and so is a request that was never
 // sent.
@@ -149,8 +154,12 @@ func (h *history) checkAnswers() error {
 }
 
 // settled returns the operations. Those without an answer last until the server's next end, since
-// they may take effect until then.
-func (h *history) settled() []porcupine.Operation {
+// they may take effect until then. With several servers they last for ever, except for those that
+// certainly had no effect.
+func (h *history) settled(l *log) []porcupine.Operation {
+	if h.several {
+		return h.settledOfSeveral(l)
+	}
 	ops := slices.Clone(h.ops)
 	for i := range ops {
 		if ops[i].Output.(output).outcome != unknown {
@@ -165,6 +174,39 @@ func (h *history) settled() []porcupine.Operation {
 		ops[i].Return = end
 	}
 	return ops
+}
+
+// settledOfSeveral omits writes without an answer whose value is in no event, if watches saw all
+// changes. They had no effect. Without that, there would be too many possible histories.
+func (h *history) settledOfSeveral(l *log) (ops []porcupine.Operation) {
+	happened := map[string]bool{}
+	for _, c := range l.changes {
+		happened[c.item.value], happened[c.item.status] = true, true
+	}
+	whole := h.last != 0 && len(l.spans) > 0 && l.reaches(l.spans[0].from) >= h.last
+	for _, op := range h.ops {
+		in := op.Input.(input)
+		if op.Output.(output).outcome == unknown {
+			// The event of a deletion lacks the value.
+			ends := in.do == remove || in.do == sweep || in.holds && in.held == 0
+			if in.dry || whole && !ends && !happened[in.value] {
+				continue
+			}
+			op.Return = math.MaxInt64
+		}
+		ops = append(ops, op)
+	}
+	return ops
+}
+
+// lastAnomaly returns the last unexpected answer, for messages.
+func (h *history) lastAnomaly() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.anomalies) == 0 {
+		return "no unexpected answer"
+	}
+	return h.anomalies[len(h.anomalies)-1].what
 }
 
 // actor is a client that reads and writes a few names of one kind at random.
@@ -216,8 +258,10 @@ func outcomeOf(err error) outcome {
 	switch {
 	case err == nil:
 		return done
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, new(*notSent)):
 		return refused
+	case apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err):
+		return refused // the server says that nothing was written (ADR 71)
 	case apierrors.IsNotFound(err):
 		return notFound
 	case apierrors.IsAlreadyExists(err):
@@ -405,6 +449,9 @@ func (a *actor) sweep(ctx context.Context) {
 	err := a.api.sweep(ctx, opts)
 	a.h.expect(call, err, fmt.Sprintf("%+v", in))
 	out := output{outcome: outcomeOf(err)}
+	if apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) {
+		out.outcome = unknown // some may have been deleted before
+	}
 	for _, in.name = range a.names {
 		a.h.record(a.id, in, call, out)
 	}

@@ -46,7 +46,7 @@ type outcome string
 const (
 	done     outcome = "done"
 	unknown  outcome = "unknown" // no answer: it may have happened, or may happen later
-	refused  outcome = "refused" // never sent
+	refused  outcome = "refused" // never sent, or not begun
 	notFound outcome = "not found"
 	exists   outcome = "already exists"
 	conflict outcome = "conflict"

@@ -234,13 +234,20 @@ func (s *server) define() error {
 	if err != nil {
 		return err
 	}
+	return define(c, true)
+}
+
+// define creates the custom kind, unless another server has it, and waits until it is served.
+func define(c *kubernetes.Clientset, isNew bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	rest := c.Discovery().RESTClient()
-	err = rest.Post().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").SetHeader("Content-Type", "application/json").
-		Body([]byte(widgetDefinition)).Do(ctx).Error()
-	if err != nil {
-		return err
+	if isNew {
+		err := rest.Post().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").SetHeader("Content-Type", "application/json").
+			Body([]byte(widgetDefinition)).Do(ctx).Error()
+		if err != nil {
+			return err
+		}
 	}
 	for {
 		err := rest.Get().AbsPath("/apis/chaos.example.com/v1/widgets").Do(ctx).Error()

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sort"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -30,7 +31,8 @@ type follower struct {
 	selector metav1.ListOptions // by label or field; matches says the same
 	matches  func(item) bool
 	spans    []*span
-	err      error // an error that no server may cause
+	err      error        // an error that no server may cause
+	at       atomic.Int64 // the last revision
 }
 
 // beginning is the way in which a follower starts a span.
@@ -104,6 +106,7 @@ func (f *follower) list(ctx context.Context) (*span, error) {
 		s.listed[i.name] = i.mark()
 	}
 	f.h.learn(s.from)
+	f.at.Store(s.from)
 	return s, err
 }
 
@@ -175,6 +178,7 @@ func (f *follower) initial(ctx context.Context) (ok bool) {
 	}
 	f.h.mu.Unlock()
 	s := &span{from: l.revision, to: l.revision, listed: l.items}
+	f.at.Store(l.revision)
 	f.spans = append(f.spans, s)
 	f.take(ctx, l.asked, w, s)
 	return true
@@ -222,6 +226,7 @@ func (f *follower) take(ctx context.Context, asked int64, w watch.Interface, s *
 			return true
 		}
 		f.h.learn(s.to)
+		f.at.Store(s.to)
 	}
 	return false
 }

@@ -1,0 +1,151 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// fault is one thing that goes wrong in a cluster.
+type fault struct {
+	name string
+	// hits are the members whose process or disk the fault changes. Two faults never hit one member
+	// at the same time.
+	hits []int
+	// strike lets the fault happen. end takes it back. An error means that the cluster has failed
+	// the test.
+	strike func(ctx context.Context, c *cluster) (end func() error, err error)
+}
+
+// draws makes faults by random choices. A name may be there several times to be drawn more often.
+var draws = []func(random *rand.Rand, n int) fault{
+	crash, crash, stop, freeze, freeze,
+}
+
+// lengths are the mean times of faults; a time between a half and one and a half of it is drawn.
+var lengths = []time.Duration{
+	300 * time.Millisecond, 300 * time.Millisecond, 300 * time.Millisecond, 300 * time.Millisecond,
+	time.Second, time.Second, time.Second, time.Second, 3 * time.Second, 3 * time.Second, 7 * time.Second,
+}
+
+// planned is a fault with its time after the begin of a round.
+type planned struct {
+	fault
+	at, lasts time.Duration
+}
+
+// plan draws faults. Equal random choices make equal plans.
+func plan(random *rand.Rand, n int) (list []planned) {
+	free := make([]time.Duration, n) // when a member has no fault any more
+	for range 1 + random.IntN(3) {
+		p := planned{fault: draws[random.IntN(len(draws))](random, n), at: calm + time.Duration(random.Int64N(int64(2*time.Second)))}
+		p.lasts = lengths[random.IntN(len(lengths))]
+		p.lasts = p.lasts/2 + time.Duration(random.Int64N(int64(p.lasts)))
+		for _, i := range p.hits {
+			p.at = max(p.at, free[i])
+		}
+		for _, i := range p.hits {
+			free[i] = p.at + p.lasts + calm
+		}
+		list = append(list, p)
+	}
+	slices.SortFunc(list, func(a, b planned) int { return int(a.at - b.at) })
+	return list
+}
+
+// diary tells when faults began and ended.
+type diary struct {
+	began time.Time
+
+	mu    sync.Mutex // guards lines
+	lines []string
+}
+
+func (d *diary) note(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lines = append(d.lines, fmt.Sprintf("%8.3f s  ", time.Since(d.began).Seconds())+fmt.Sprintf(format, args...))
+}
+
+func (d *diary) String() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return strings.Join(d.lines, "\n")
+}
+
+// run lets the faults of a plan happen, each in its time, and takes all of them back.
+func (c *cluster) run(ctx context.Context, plan []planned, d *diary) error {
+	var all sync.WaitGroup
+	errs := make([]error, len(plan))
+	for i, p := range plan {
+		all.Go(func() { errs[i] = c.runOne(ctx, p, d) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (c *cluster) runOne(ctx context.Context, p planned, d *diary) error {
+	wait := func(until time.Duration) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Until(d.began.Add(until))):
+		}
+	}
+	wait(p.at)
+	slices.Sort(p.hits)
+	for _, i := range p.hits { // an earlier fault may last longer than planned
+		c.members[i].struck.Lock()
+		defer c.members[i].struck.Unlock()
+	}
+	d.note("%s: begins", p.name)
+	end, err := p.strike(ctx, c)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.name, err)
+	}
+	wait(time.Since(d.began) + p.lasts)
+	d.note("%s: ends", p.name)
+	if err := end(); err != nil {
+		return fmt.Errorf("end of %s: %w", p.name, err)
+	}
+	d.note("%s: has ended", p.name)
+	return nil
+}
+
+func hit(random *rand.Rand, n int, format string) (i int, name string) {
+	i = random.IntN(n)
+	return i, fmt.Sprintf(format, fmt.Sprintf("s%d", i+1))
+}
+
+// crash kills a member. It starts again at the end.
+func crash(random *rand.Rand, n int) fault {
+	i, name := hit(random, n, "kill -9 of %s")
+	return fault{name, []int{i}, ended(i, syscall.SIGKILL)}
+}
+
+// stop is a planned stop of a member. It starts again at the end.
+func stop(random *rand.Rand, n int) fault {
+	i, name := hit(random, n, "planned stop of %s")
+	return fault{name, []int{i}, ended(i, syscall.SIGTERM)}
+}
+
+func ended(i int, signal syscall.Signal) func(context.Context, *cluster) (func() error, error) {
+	return func(_ context.Context, c *cluster) (func() error, error) {
+		c.endMember(c.members[i], signal)
+		return func() error { c.members[i].launch(); return nil }, nil
+	}
+}
+
+// freeze stops a member without its knowledge.
+func freeze(random *rand.Rand, n int) fault {
+	i, name := hit(random, n, "SIGSTOP of %s")
+	return fault{name, []int{i}, func(_ context.Context, c *cluster) (func() error, error) {
+		c.members[i].freeze()
+		return func() error { c.members[i].thaw(); return nil }, nil
+	}}
+}
