@@ -31,8 +31,11 @@ type cluster struct {
 	admin   *rest.Config // of no server
 	next    atomic.Int64 // the client that config made last
 
-	mu   sync.Mutex      // guards told
-	told func(time.Time) // set by onEnd
+	wiping sync.Mutex // is held while a member has lost its data
+
+	mu    sync.Mutex      // guards the fields below
+	diary *diary          // of the current history
+	told  func(time.Time) // set by onEnd
 }
 
 // member is one server of a cluster. It keeps its name, address and folders, also when it is
@@ -48,6 +51,7 @@ type member struct {
 
 	mu      sync.Mutex // guards the fields below
 	process *process   // nil if none shall run
+	joining []string   // flags of a join until the member is ready
 	// excused explains why the process may end by itself; empty if it may not.
 	excused string
 }
@@ -90,9 +94,14 @@ func startCluster(t testing.TB, n int, change func(i int, o *memberOptions)) *cl
 	c.clients = c.lan.hosts[n]
 	for i, h := range c.lan.hosts[:n] {
 		m := &member{c: c, host: h, runDir: filepath.Join(dir, h.name, "run"),
-			memberOptions: memberOptions{program: binary(), dataDir: filepath.Join(dir, h.name, "data")}}
+			memberOptions: memberOptions{program: binary(), dataDir: filepath.Join(dir, h.name, "disk", "data")}}
 		if change != nil {
 			change(i, &m.memberOptions)
+		}
+		if i == n-1 && change == nil {
+			if err := m.mountDisk(); err != nil {
+				t.Fatal(err)
+			}
 		}
 		c.members = append(c.members, m)
 	}
@@ -150,7 +159,7 @@ func (c *cluster) tryJoin(ctx context.Context, m, by *member) error {
 		return err
 	}
 	file := filepath.Join(filepath.Dir(m.runDir), "token")
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+	if err := os.MkdirAll(m.runDir, 0o700); err != nil {
 		return err
 	}
 	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
@@ -162,7 +171,11 @@ func (c *cluster) tryJoin(ctx context.Context, m, by *member) error {
 			all = append(all, other.url())
 		}
 	}
-	m.launch("--join", strings.Join(all, ","), "--token-file", file)
+	flags := []string{"--join", strings.Join(all, ","), "--token-file", file}
+	m.mu.Lock()
+	m.joining = flags
+	m.mu.Unlock()
+	m.launch(flags...)
 	return nil
 }
 
@@ -217,15 +230,17 @@ func (m *member) supervise(p *process) {
 	if !again {
 		return
 	}
+	m.c.ended(time.Now().Add(-10 * time.Second)) // it may have begun to end at any time
+	m.c.note("%s has ended by itself: %v", m.host.name, p.cmd.ProcessState)
 	if excuse == "" {
 		m.c.t.Errorf("%s has ended by itself: %v:\n%s", m.host.name, p.cmd.ProcessState, lastLines(m.log.String(), 15))
 	}
 	time.Sleep(calm) // as RestartSec
 	m.mu.Lock()
-	again = m.process == p
+	again, flags := m.process == p, m.joining
 	m.mu.Unlock()
 	if again {
-		m.launch()
+		m.launch(flags...)
 	}
 }
 
@@ -252,23 +267,39 @@ func (m *member) kill(signal syscall.Signal) {
 	}
 }
 
-// onEnd sets a function that is called after each end of a member with the time before.
-func (c *cluster) onEnd(f func(told time.Time)) {
+// onEnd begins a history with this diary. f is called after each end of a member with the time
+// before.
+func (c *cluster) onEnd(d *diary, f func(told time.Time)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.told = f
+	c.diary, c.told = d, f
 }
 
-// endMember kills a member and tells the histories.
-func (c *cluster) endMember(m *member, signal syscall.Signal) {
-	told := time.Now()
-	m.kill(signal)
+// note writes into the diary.
+func (c *cluster) note(format string, args ...any) {
+	c.mu.Lock()
+	d := c.diary
+	c.mu.Unlock()
+	if d != nil {
+		d.note(format, args...)
+	}
+}
+
+// ended tells the histories that a member has ended; told is the time before.
+func (c *cluster) ended(told time.Time) {
 	c.mu.Lock()
 	f := c.told
 	c.mu.Unlock()
 	if f != nil {
 		f(told)
 	}
+}
+
+// endMember kills a member and tells the histories.
+func (c *cluster) endMember(m *member, signal syscall.Signal) {
+	told := time.Now()
+	m.kill(signal)
+	c.ended(told)
 }
 
 // freeze stops the process without its knowledge, until thaw.
@@ -296,6 +327,9 @@ func (m *member) waitReady(patience time.Duration) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		err := m.ready(cfg)
 		if err == nil {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.joining = nil
 			return nil
 		}
 		if time.Now().After(deadline) {

@@ -23,9 +23,11 @@ type fault struct {
 	strike func(ctx context.Context, c *cluster) (end func() error, err error)
 }
 
-// draws makes faults by random choices. A name may be there several times to be drawn more often.
+// draws makes faults by random choices. Some are there several times to be drawn more often.
 var draws = []func(random *rand.Rand, n int) fault{
-	crash, crash, stop, freeze, freeze,
+	crash, crash, crash, stop, freeze, freeze, freeze,
+	cut, cut, cutPair, cutOneWay, cutOneWay, flap, slow,
+	fillDisk, removeMember, loseDisk,
 }
 
 // lengths are the mean times of faults; a time between a half and one and a half of it is drawn.

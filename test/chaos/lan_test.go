@@ -30,7 +30,7 @@ type lan struct {
 	macs  map[[6]byte]*host
 }
 
-// host is a network namespace with an address on the LAN.
+// host has a network namespace with an address on the LAN, and mounts of its own.
 type host struct {
 	name, address string
 	namespace     netns.NsHandle
@@ -110,7 +110,10 @@ func (h *host) begin() error {
 	go func() {
 		defer close(h.ended)
 		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
-		err := unix.Unshare(unix.CLONE_NEWNET)
+		err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS)
+		if err == nil { // mounts on the host stay there
+			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		}
 		if err == nil {
 			h.namespace, err = netns.Get()
 		}

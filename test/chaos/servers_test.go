@@ -127,7 +127,7 @@ func (c *cluster) round(t *testing.T, namespace string, random *rand.Rand, d *di
 			return records, err
 		}
 	}
-	c.onEnd(func(told time.Time) {
+	c.onEnd(d, func(told time.Time) {
 		for _, r := range records {
 			r.h.ended(told)
 		}
