@@ -24,7 +24,7 @@ import (
 
 func certificatesCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "certificates", Short: "List, renew and replace certificates and keys"}
-	cmd.AddCommand(certificatesList(), certificatesRotate(), rotateCACommand(), rotateSAKeysCommand())
+	cmd.AddCommand(certificatesList(), certificatesRotate(), rotateCACommand(), rotateSAKeysCommand(), rotateEncryptionKeyCommand())
 	return cmd
 }
 

@@ -77,7 +77,7 @@ func (o *rotateOptions) addFlags(cmd *cobra.Command) {
 func (o *rotateOptions) run(cmd *cobra.Command, cfg *config.Config) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
 	defer cancel()
-	r := &rotating{rotateOptions: o, cmd: cmd, cfg: cfg}
+	r := &rotating{rotateOptions: o, cmd: cmd, cfg: cfg, words: phaseWords}
 	var err error
 	switch {
 	case o.status:
@@ -105,6 +105,8 @@ type rotating struct {
 	cmd  *cobra.Command
 	cfg  *config.Config
 	said string
+	// words describe the phases.
+	words map[rotation.Phase]string
 }
 
 // say prints a line unless it was the last one.
@@ -143,7 +145,7 @@ func (r *rotating) show(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.say("%s: %s", s.Name, phaseWords[s.Phase])
+	r.say("%s: %s", s.Name, r.words[s.Phase])
 	for _, l := range s.Lagging {
 		fmt.Fprintf(r.cmd.OutOrStdout(), "  %s: %s\n", l.Party, l.Reason)
 	}

@@ -31,6 +31,7 @@ func (s *Server) certificatePaths(paths map[string]http.Handler) {
 		}
 		return s.inventory(), nil
 	})
+	paths[rotation.RewritePath] = answer(http.MethodPost, func(r *http.Request, in *rotation.RewriteRequest) (any, error) { return s.rewrite(r.Context(), in) })
 	paths[rotation.StepPath] = answer(http.MethodPost, func(r *http.Request, in *rotation.StepRequest) (any, error) { return s.step(r.Context(), in) })
 }
 
@@ -226,6 +227,13 @@ func (s *Server) step(ctx context.Context, in *rotation.StepRequest) (*rotation.
 		}
 		if len(status.Lagging) > 0 && !in.Force {
 			return nil, refused{fmt.Errorf("%s: step %q would cut off: %s", in.Name, in.Step, parties(status.Lagging))}
+		}
+	}
+	if in.Name == rotation.Encryption && in.Step == rotation.Finish {
+		if status, err := s.statusOf(ctx, in.Name, nodes); err != nil || status.Phase == rotation.Signing {
+			if err := errors.Join(err, s.finishEncryption(ctx, in.Force)); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if _, err := s.rotation.Advance(ctx, in.Name, in.Step); err != nil {

@@ -185,6 +185,9 @@ func (s *Server) StartStore(ctx context.Context) (func() error, error) {
 	if s.tracer, err = openTracer(ctx, s.cfg.APIServer.Tracing, s.egress.To(egress.ControlPlane), s.log.With("component", "apiserver")); err != nil {
 		return nil, err
 	}
+	if err := AdoptEncryption(s.cfg); err != nil {
+		return nil, fmt.Errorf("encryption configuration: %w", err)
+	}
 	existed := s.hasStore()
 	err = s.openStores(ctx)
 	if err == nil && !s.cfg.SharesStore() {

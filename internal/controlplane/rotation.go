@@ -40,7 +40,7 @@ func (s *Server) openRotation(ctx context.Context) error {
 	s.rotation = &rotation.Manager{
 		Store: s.ownStore(), Keys: s.keys, Dir: s.cfg.Path("pki"), Server: s.cfg.NodeName,
 		Inventory: s.inventory, Applied: s.keysChanged, Clock: s.keyClock(), Log: s.log.With("component", "keys"),
-		Alone: s.aloneOnStore,
+		Alone: s.aloneOnStore, Encryption: managedKeys{s},
 	}
 	if s.members != nil {
 		s.rotation.Members = s.memberNames

@@ -92,6 +92,9 @@ func SnapshotS3(cfg *config.Config) snapshots.S3Options {
 func SnapshotKeys(cfg *config.Config) snapshots.KeySources {
 	accounts := &cfg.APIServer.ServiceAccounts
 	sources := snapshots.KeySources{Folder: cfg.Path("pki"), Encryption: cfg.APIServer.EncryptionConfig, Accounts: slices.Clone(accounts.KeyFiles)}
+	if sources.Encryption == managedEncryption(cfg) {
+		sources.Encryption = "" // it is in the folder
+	}
 	if accounts.SigningKeyFile != "" {
 		sources.Accounts = append(sources.Accounts, accounts.SigningKeyFile)
 	}

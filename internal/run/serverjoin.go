@@ -75,7 +75,7 @@ func joinServers(ctx context.Context, cfg *config.Config, joined *controlplane.J
 	if err := cfg.Adopt(joined.Settings, false); err != nil {
 		return err
 	}
-	return adoptEncryption(cfg)
+	return controlplane.AdoptEncryption(cfg)
 }
 
 func hasKeys(cfg *config.Config) (bool, error) {
@@ -240,15 +240,4 @@ func fits(cfg *config.Config, hash string, answer member.JoinAnswer) error {
 	}
 	copied := *cfg
 	return copied.Adopt(answer.Settings, true)
-}
-
-// adoptEncryption uses the cluster's encryption configuration unless a flag names a file.
-func adoptEncryption(cfg *config.Config) error {
-	file := cfg.Path("pki", member.EncryptionFile)
-	_, err := os.Stat(file)
-	if errors.Is(err, fs.ErrNotExist) || cfg.APIServer.EncryptionConfig != "" {
-		return nil
-	}
-	cfg.APIServer.EncryptionConfig = file
-	return err
 }

@@ -66,6 +66,8 @@ func (s *Store) step(ctx context.Context, changes bool, now time.Time) {
 			s.log.Warn("a key management service does not answer", "kms", p.config.Name, "err", err)
 		}
 	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	kept := s.retired[:0]
 	for _, r := range s.retired {
 		if now.Sub(r.since) < retireAfter {
@@ -80,6 +82,8 @@ func (s *Store) step(ctx context.Context, changes bool, now time.Time) {
 
 // replace loads a changed configuration, if all its plugins answer.
 func (s *Store) replace(ctx context.Context, data []byte) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	before := s.rules.Load()
 	next, err := load(ctx, data, before)
 	if err != nil {

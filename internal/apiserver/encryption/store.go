@@ -38,9 +38,13 @@ type keyring struct {
 	end  context.CancelFunc
 	done sync.WaitGroup
 
-	// The following fields belong to the goroutine that calls step: follow.
-	file    *reload.File
-	retired []retired
+	// using is held for reading while a write is encrypted and committed, and for writing while Use
+	// replaces the rules.
+	using sync.RWMutex
+
+	file     *reload.File // belongs to the goroutine that calls step: follow
+	changing sync.Mutex   // guards retired, and is held while rules are replaced
+	retired  []retired
 
 	repair
 }
@@ -240,9 +244,15 @@ func (s *Store) Range(ctx context.Context, prefix string, opts store.RangeOption
 // Commit implements store.Store.
 func (s *Store) Commit(ctx context.Context, conditions []store.Condition, ops ...store.Op) (store.TxnResult, error) {
 	ops = slices.Clone(ops) // do not change the caller's, which may be committed again
+	held := false
 	for i := range ops {
-		if ops[i].Delete {
+		if ops[i].Delete || s.ruleOf(ops[i].Key) == nil {
 			continue
+		}
+		if !held {
+			s.using.RLock()
+			defer s.using.RUnlock()
+			held = true
 		}
 		r := s.ruleOf(ops[i].Key)
 		if r == nil {

@@ -12,6 +12,8 @@ const (
 	CertificatesPath = "/knarr/v1/certificates"
 	// RotatePath renews certificates of the server that answers.
 	RotatePath = CertificatesPath + "/rotate"
+	// RewritePath encrypts objects in the store again, in phase Signing of Encryption.
+	RewritePath = CertificatesPath + "/rewrite"
 	// StepPath takes a step of a
 	StepPath = CertificatesPath + "/step"
 )
@@ -58,4 +60,21 @@ type StepRequest struct {
 // RotateRequest is the body of RotatePath. Without names, all certificates are renewed.
 type RotateRequest struct {
 	Names []string `json:"names,omitempty"`
+}
+
+// RewriteRequest is the body of RewritePath. From is the Next of the last answer, or "".
+type RewriteRequest struct {
+	From  string `json:"from,omitempty"`
+	Force bool   `json:"force,omitempty"`
+}
+
+// RewriteAnswer is the progress of some seconds of work.
+type RewriteAnswer struct {
+	// Seen and Changed are the numbers of objects that were read, and encrypted again.
+	Seen    int `json:"seen"`
+	Changed int `json:"changed"`
+	// Next is the place to go on from; "" means that all objects are done.
+	Next string `json:"next,omitempty"`
+	// Broken are keys in the store that no key of the configuration decrypts.
+	Broken []string `json:"broken,omitempty"`
 }

@@ -47,6 +47,8 @@ type Manager struct {
 	Alone func() bool
 	// Members returns the names of all servers. If it is nil, a server is a name with a Report.
 	Members func(ctx context.Context) ([]string, error)
+	// Encryption is this server's encryption of the store; nil means that it has none to rotate.
+	Encryption EncryptionKeys
 	// Applied is called after each change of the server's keys; may be nil. An error is reported
 	// and tried again.
 	Applied func(ctx context.Context) error
@@ -66,6 +68,10 @@ type Report struct {
 	Generations map[string]int64 `json:"generations,omitempty"`
 	// Loaded is as in Manager.
 	Loaded map[string][]string `json:"loaded,omitempty"`
+	// Encryption is the hash of the server's encryption configuration. Unmanaged is the reason why
+	// knarr cannot change it.
+	Encryption string `json:"encryption,omitempty"`
+	Unmanaged  string `json:"unmanaged,omitempty"`
 	// Error is why a Record could not be applied.
 	Error        string      `json:"error,omitempty"`
 	Certificates []pki.Entry `json:"certificates,omitempty"`
@@ -119,6 +125,9 @@ func (m *Manager) apply(ctx context.Context) error {
 	var errs []error
 	for name, have := range m.applied {
 		if now := found[name]; now == nil || now.Generation < have.Generation {
+			if name == Encryption {
+				have = have.reopened(m.Clock.Now()) // the older store has values of removed keys
+			}
 			if err := m.restore(ctx, name, have); err != nil {
 				errs = append(errs, err)
 			}
@@ -132,7 +141,7 @@ func (m *Manager) apply(ctx context.Context) error {
 		} else if gone {
 			continue
 		}
-		if err := m.take(found[name]); err != nil {
+		if err := m.take(ctx, found[name]); err != nil {
 			errs = append(errs, fmt.Errorf("rotation of %s: %w", name, err))
 		}
 	}
@@ -151,14 +160,25 @@ func (m *Manager) dropForeign(ctx context.Context, r *Record) (bool, error) {
 }
 
 // take applies one Record. It is repeated at each start, because a crash may have come between.
-func (m *Manager) take(r *Record) error {
-	if err := r.adopt(m.Keys); err != nil {
-		return err
+func (m *Manager) take(ctx context.Context, r *Record) error {
+	have := m.applied[r.Name]
+	same := have != nil && have.Generation == r.Generation
+	if r.Name == Encryption {
+		if same && r.Phase == Settled {
+			return nil // an administrator may have changed the file since
+		}
+		if err := m.encryptAs(ctx, r); err != nil {
+			return err
+		}
+	} else {
+		if err := r.adopt(m.Keys); err != nil {
+			return err
+		}
+		if err := m.Keys.Renew(); err != nil {
+			return err
+		}
 	}
-	if err := m.Keys.Renew(); err != nil {
-		return err
-	}
-	if have := m.applied[r.Name]; have != nil && have.Generation == r.Generation {
+	if same {
 		return nil
 	}
 	m.applied[r.Name] = r
@@ -237,6 +257,8 @@ func (m *Manager) Advance(ctx context.Context, name string, step Step) (*Record,
 	switch {
 	case step == Start && before != nil && before.Phase != Settled:
 		err = fmt.Errorf("%s: a rotation is under way in phase %q; finish it first", name, before.Phase)
+	case step == Start && name == Encryption:
+		next, err = m.beginEncryption(ctx, before)
 	case step == Start:
 		next, err = begin(name, before, m.Keys, m.Clock.Now())
 	case before == nil:
@@ -251,7 +273,7 @@ func (m *Manager) Advance(ctx context.Context, name string, step Step) (*Record,
 		return nil, err
 	}
 	written()
-	return next, m.take(next)
+	return next, m.take(ctx, next)
 }
 
 // written is called between the write of a step and its application. Tests replace it to stop
@@ -351,6 +373,7 @@ func (m *Manager) report(ctx context.Context) error {
 	if m.Inventory != nil {
 		r.Certificates = m.Inventory()
 	}
+	r.Encryption, r.Unmanaged = m.encryptionState()
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err

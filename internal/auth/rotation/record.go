@@ -22,6 +22,7 @@ const (
 	FrontProxy      = "front-proxy"      // the CA of servers that forward requests
 	Etcd            = "etcd"             // the CA of the store's members
 	ServiceAccounts = "service-accounts" // the keys of service account tokens
+	Encryption      = "encryption"       // the keys that encrypt objects in the store
 )
 
 // Phase is the state of a rotation.
@@ -50,14 +51,16 @@ type Record struct {
 	Name       string `json:"name"`
 	Generation int64  `json:"generation"`
 	Phase      Phase  `json:"phase,omitempty"`
-	// Bundle holds the trusted certificates, or public keys, in PEM, the signer's first.
+	// Bundle holds the trusted certificates, or public keys, in PEM, the signer's first. It is
+	// empty for Encryption.
 	Bundle []byte `json:"bundle"`
 	// Old and New are the hashes of the two keys of a rotation; both are empty when it is settled.
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
 	// Cross is the new CA's certificate by the old one, from Trusting until Finish.
 	Cross []byte `json:"cross,omitempty"`
-	// Keys holds sealed private keys by the hash of their public key. Seal is the ID of the secret.
+	// Keys holds sealed private keys by the hash of their public key, or for Encryption sealed
+	// configurations by their use. Seal is the ID of the secret.
 	Keys map[string][]byte `json:"keys"`
 	Seal string            `json:"seal"`
 	// Removed holds the hashes of keys that were trusted and are not any more.
@@ -196,6 +199,10 @@ func advance(r *Record, step Step, now time.Time) (*Record, error) {
 	}
 	next := *r
 	next.Generation, next.Changed = r.Generation+1, now.UTC()
+	if r.Name == Encryption {
+		next.advanceEncryption(step)
+		return &next, nil
+	}
 	first, without := r.New, ""
 	switch step {
 	case Switch:

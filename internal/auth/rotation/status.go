@@ -99,7 +99,7 @@ func serverLag(r *Record, s Report) string {
 		return s.Error
 	case s.Generations[r.Name] < r.Generation:
 		return fmt.Sprintf("it has not applied the step; its last sign is of %s", s.Seen.UTC().Format(time.RFC3339))
-	case r.Phase != Signing || r.Name == ServiceAccounts:
+	case r.Phase != Signing || r.Name == ServiceAccounts || r.Name == Encryption:
 		return ""
 	}
 	for _, e := range s.Certificates {
