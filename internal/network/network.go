@@ -28,6 +28,7 @@ type Network struct {
 	files    attachmentFiles
 	firewall *firewall
 	overlay  *overlay
+	turns    turns
 
 	mu          sync.Mutex // guards what follows
 	pools       []*ipam    // one per pod range of the node; empty until it has one
@@ -313,7 +314,20 @@ func (n *Network) mapPorts(a *attachment) error {
 	return n.firewall.add(a)
 }
 
-// forget undoes an attachment. It removes routes and host ports at once, then the link in the
+// forgetStale is forget for an attachment that was found without its turn. It does nothing if
+// another request has replaced or removed it meanwhile.
+func (n *Network) forgetStale(a *attachment) error {
+	defer n.turns.enter(a.key())()
+	n.mu.Lock()
+	same := n.attachments[a.key()] == a
+	n.mu.Unlock()
+	if !same {
+		return nil
+	}
+	return n.forget(a)
+}
+
+// forget undoes an attachment. The caller has the attachment's turn. It removes routes and host ports at once, then the link in the
 // background, and finally the file and the addresses.
 //
 // Removing a link waits for the kernel's RCU grace periods: 20 ms with the lock that every ADD
@@ -377,6 +391,8 @@ func (n *Network) reap(ctx context.Context) {
 }
 
 func (n *Network) removeLink(a *attachment) error {
+	// An ADD must not come between the look and the removal.
+	defer n.turns.enter(a.key())()
 	n.mu.Lock()
 	// If the attachment was added again meanwhile, the new one owns link and file.
 	again := n.attachments[a.key()] != nil
@@ -412,7 +428,7 @@ func (n *Network) sweep() {
 	n.mu.Unlock()
 	for _, a := range stale {
 		slog.Info("a pod's network namespace was removed without a DEL; its address is free again", "pod", a.PodNamespace+"/"+a.PodName, "ips", a.IPs)
-		if err := n.forget(a); err != nil {
+		if err := n.forgetStale(a); err != nil {
 			slog.Warn("attachment was not cleaned up", "container", a.ContainerID, "error", err)
 		}
 	}

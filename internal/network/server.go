@@ -124,6 +124,7 @@ func (n *Network) add(ctx context.Context, req *cniRequest, cfg cniConfig) (any,
 		ContainerID: req.ContainerID, IfName: req.IfName, NetNS: req.NetNS, HostLink: hostLinkName(key), PortMappings: mappings,
 		PodNamespace: args["K8S_POD_NAMESPACE"], PodName: args["K8S_POD_NAME"], PodUID: args["K8S_POD_UID"],
 	}
+	defer n.turns.enter(key)()
 	p, err := n.reserve(a)
 	if err != nil {
 		return nil, err
@@ -162,11 +163,12 @@ func (n *Network) isolate(ctx context.Context, a *attachment) <-chan error {
 // del is CNI DEL. A missing attachment is no error.
 func (n *Network) del(req *cniRequest) error {
 	key := attachmentKey(req.ContainerID, req.IfName)
+	defer n.turns.enter(key)()
 	n.mu.Lock()
 	a := n.attachments[key]
 	detached := slices.ContainsFunc(n.detached, func(l *attachment) bool { return l.key() == key })
 	n.mu.Unlock()
-	if detached {
+	if a == nil && detached {
 		return nil
 	}
 	failpoint.Here("cni-delete")
@@ -211,7 +213,7 @@ func (n *Network) gc(cfg cniConfig) error {
 	n.mu.Unlock()
 	var errs []error
 	for _, a := range stale {
-		errs = append(errs, n.forget(a))
+		errs = append(errs, n.forgetStale(a))
 	}
 	return errors.Join(errs...)
 }
