@@ -131,6 +131,7 @@ type Server struct {
 	// signer signs service account tokens externally. If nil, this process signs them.
 	signer       *signer.Signer
 	policyStored chan struct{} // closed when the bootstrap policy is stored
+	policyTried  chan struct{} // closed when the first attempt to store it has ended
 	frontProxies auth.Authenticators
 	proxyHeaders auth.FrontProxyHeaders
 	// proxyAuthorities are the CAs from --requestheader-client-ca-file.
@@ -270,7 +271,7 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.policyStored = make(chan struct{})
+	s.policyStored, s.policyTried = make(chan struct{}), make(chan struct{})
 	s.api, err = apiserver.New(apiserver.Config{
 		Store:        s.db,
 		Places:       s.places,
@@ -535,8 +536,13 @@ func (s *Server) serve(ctx context.Context, listener net.Listener, secure *tls.C
 // applies as if it were stored. A webhook that refuses everything does not end the process, because
 // without a server it could not be removed.
 func (s *Server) bootstrapPolicy(ctx context.Context, policy *rbac.Authorizer) {
+	tried := sync.OnceFunc(func() { close(s.policyTried) })
+	if !policy.Stored() {
+		tried() // an empty store: the whole policy of this version applies until it is stored
+	}
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 		err := policy.Bootstrap(ctx, s.own())
+		tried()
 		if err == nil {
 			close(s.policyStored)
 			return
@@ -550,6 +556,21 @@ func (s *Server) bootstrapPolicy(ctx context.Context, policy *rbac.Authorizer) {
 			return
 		case <-time.After(pause):
 		}
+	}
+}
+
+// policyLimit bounds the wait for the bootstrap policy, for a webhook that answers none of its
+// writes.
+const policyLimit = 30 * time.Second
+
+// awaitPolicy waits until the roles of this version apply. An earlier version may have stored the
+// roles, and a component that starts before would be refused what its old role does not have. If the
+// policy cannot be stored, the components start all the same: a webhook's own pods may need them.
+func (s *Server) awaitPolicy(ctx context.Context) {
+	select {
+	case <-s.policyTried:
+	case <-time.After(policyLimit):
+	case <-ctx.Done():
 	}
 }
 

@@ -211,6 +211,7 @@ func (s *Server) led(ctx context.Context, name, user string, run func(ctx contex
 		mirror, events := s.mirror(t, name, user)
 		err := process.Alongside(ctx,
 			func(ctx context.Context) error {
+				s.awaitPolicy(ctx)
 				err := run(ctx, t.Fence)
 				if err == nil && ctx.Err() == nil {
 					err = errors.New("ended unexpectedly")

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -34,7 +35,11 @@ const testLeaderKey = "/knarr/leaders/control-plane"
 // sea is a store that several servers share, and a record of their commits.
 type sea struct {
 	store.Store
-	keys    string // the folder of the cluster's keys, once a server has made them
+	keys string // the folder of the cluster's keys, once a server has made them
+	// before, if set, is called before each commit with the server's name and the first key.
+	before func(server, key string)
+	// logs, if set, also receives the servers' logs.
+	logs    io.Writer
 	mu      sync.Mutex
 	commits []commit
 }
@@ -145,6 +150,9 @@ func (l *link) Commit(ctx context.Context, conditions []store.Condition, ops ...
 	if err := l.err(); err != nil {
 		return store.TxnResult{}, err
 	}
+	if l.sea.before != nil && len(ops) > 0 {
+		l.sea.before(l.name, ops[0].Key)
+	}
 	res, err := l.sea.Store.Commit(ctx, conditions, ops...)
 	if err == nil && res.Succeeded && len(ops) > 0 {
 		c := commit{server: l.name, key: ops[0].Key, revision: res.Revision}
@@ -216,7 +224,11 @@ func (s *sea) launch(t *testing.T, name string) *boat {
 		t.Fatal(err)
 	}
 	b := &boat{name: name, link: &link{sea: s, name: name}, ended: make(chan error, 1)}
-	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})).With("server", name)
+	out := t.Output()
+	if s.logs != nil {
+		out = io.MultiWriter(out, s.logs)
+	}
+	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn})).With("server", name)
 	b.link.leads = b.leads
 	b.Server = New(Options{Config: &cfg, Log: log, ShutdownTimeout: 50 * time.Millisecond})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -36,6 +36,10 @@ func New(ctx context.Context, c client.Interface) (*Authorizer, error) {
 	return z, nil
 }
 
+// Stored reports whether the bootstrap policy is in the store, perhaps that of an earlier version.
+// Until it is, the whole policy applies as if it were stored.
+func (z *Authorizer) Stored() bool { return z.starting.Load() == nil }
+
 // Authorize implements auth.Authorizer.
 func (z *Authorizer) Authorize(_ context.Context, a auth.Attributes) (auth.Decision, string, error) {
 	var reason string
