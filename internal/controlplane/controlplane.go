@@ -564,8 +564,9 @@ func (s *Server) bootstrapPolicy(ctx context.Context, policy *rbac.Authorizer) {
 const policyLimit = 30 * time.Second
 
 // awaitPolicy waits until the roles of this version apply. An earlier version may have stored the
-// roles, and a component that starts before would be refused what its old role does not have. If the
-// policy cannot be stored, the components start all the same: a webhook's own pods may need them.
+// roles, and a component that starts before would be refused what its old role does not have. If
+// the policy cannot be stored, the components start all the same: a webhook's own pods may need
+// them.
 func (s *Server) awaitPolicy(ctx context.Context) {
 	select {
 	case <-s.policyTried:

@@ -327,8 +327,8 @@ func (n *Network) forgetStale(a *attachment) error {
 	return n.forget(a)
 }
 
-// forget undoes an attachment. The caller has the attachment's turn. It removes routes and host ports at once, then the link in the
-// background, and finally the file and the addresses.
+// forget undoes an attachment. The caller has the attachment's turn. It removes routes and host
+// ports at once, then the link in the background, and finally the file and the addresses.
 //
 // Removing a link waits for the kernel's RCU grace periods: 20 ms with the lock that every ADD
 // needs. The runtime is about to remove the whole network namespace anyway, and the kernel does

@@ -8,8 +8,8 @@ import (
 	"github.com/knarr-project/knarr/internal/network/nettest"
 )
 
-// The link of a DEL goes in the background. An ADD of the same ID meanwhile has link, rules and file
-// of its own, with the same names.
+// The link of a DEL goes in the background. An ADD of the same ID meanwhile has link, rules and
+// file of its own, with the same names.
 func TestAddWhileADelIsNotFinished(t *testing.T) {
 	n := agent(t, nettest.NewObjects(node("a", "10.42.0.0/24", "127.0.0.1")), nil)
 	ns := nettest.New(t)
