@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,18 +27,6 @@ import (
 // everything it sees is on disk. Open waits until the log of the last run is applied. AddLearner
 // ends this shortcut before it proposes another member, and checkAlone begins it when this member
 // is the only one and leads.
-
-// readIndex waits until this member has applied all that was committed before the call.
-func (e *Engine) readIndex(ctx context.Context) error {
-	err := e.server.LinearizableReadNotify(ctx)
-	if err == nil {
-		return nil
-	}
-	if err = translate(ctx, err); errors.Is(err, store.ErrUnavailable) {
-		return fmt.Errorf("%w: %w", store.ErrNotBegun, err) // a read changes nothing
-	}
-	return err
-}
 
 // current waits until a read at the revision sees what it must: everything committed before if the
 // revision is 0, else that revision.
@@ -78,7 +67,8 @@ func (e *Engine) observe(revision int64) int64 {
 
 // notBehind reads until the answer is at least as new as the newest revision told to a caller: etcd
 // sends a change to its watchers a moment before it shows it to readers.
-func (e *Engine) notBehind(ctx context.Context, read func() (*mvcc.RangeResult, error)) (*mvcc.RangeResult, error) {
+func (e *Engine) notBehind(ctx context.Context, read func() (*mvcc.RangeResult, error)) (r *mvcc.RangeResult, err error) {
+	defer e.faults(&err)()
 	least := e.observed.Load()
 	for {
 		r, err := read()
@@ -158,11 +148,16 @@ func (e *Engine) Range(ctx context.Context, prefix string, opts store.RangeOptio
 
 // Commit applies ops at one revision if all conditions hold.
 func (e *Engine) Commit(ctx context.Context, conditions []store.Condition, ops ...store.Op) (store.TxnResult, error) {
+	if err := e.led(); err != nil {
+		return store.TxnResult{}, fmt.Errorf("commit %s: %w", describe(conditions, ops), err)
+	}
 	taken, err := e.admit(ctx, ops)
 	if err != nil {
 		return store.TxnResult{}, fmt.Errorf("commit %s: %w", describe(conditions, ops), err)
 	}
-	resp, err := e.server.Txn(ctx, txnRequest(conditions, ops))
+	resp, err := underLeader(ctx, e, func(ctx context.Context) (*pb.TxnResponse, error) {
+		return e.server.Txn(ctx, txnRequest(conditions, ops))
+	})
 	if err != nil || !resp.Succeeded {
 		e.space.refund(taken)
 	}
@@ -188,10 +183,12 @@ func (e *Engine) Compact(ctx context.Context, revision int64) error {
 
 // Grant creates a lease of at least one second.
 func (e *Engine) Grant(ctx context.Context, ttl time.Duration) (store.LeaseID, error) {
-	if err := e.admitLease(); err != nil {
+	if err := cmp.Or(e.led(), e.admitLease()); err != nil {
 		return 0, fmt.Errorf("grant a lease of %s: %w", ttl, err)
 	}
-	resp, err := e.server.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: wholeSeconds(ttl)})
+	resp, err := underLeader(ctx, e, func(ctx context.Context) (*pb.LeaseGrantResponse, error) {
+		return e.server.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: wholeSeconds(ttl)})
+	})
 	if err != nil {
 		return 0, fmt.Errorf("grant a lease of %s: %w", ttl, translate(ctx, err))
 	}
@@ -208,7 +205,10 @@ func (e *Engine) KeepAlive(ctx context.Context, id store.LeaseID) error {
 
 // Revoke ends the lease and deletes its keys.
 func (e *Engine) Revoke(ctx context.Context, id store.LeaseID) error {
-	if _, err := e.server.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: int64(id)}); err != nil {
+	_, err := underLeader(ctx, e, func(ctx context.Context) (*pb.LeaseRevokeResponse, error) {
+		return e.server.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: int64(id)})
+	})
+	if err != nil {
 		return fmt.Errorf("revoke lease %x: %w", int64(id), translate(ctx, err))
 	}
 	return nil

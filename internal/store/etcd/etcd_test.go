@@ -36,7 +36,7 @@ func TestOutsideEtcdMeetsTheContract(t *testing.T) {
 }
 
 // dataDir returns a folder that only its owner can read, as etcd demands.
-func dataDir(t *testing.T) string { return filepath.Join(t.TempDir(), "etcd") }
+func dataDir(t testing.TB) string { return filepath.Join(t.TempDir(), "etcd") }
 
 // startEtcd runs a whole etcd with its network layer and returns its URL.
 func startEtcd(t *testing.T) string {

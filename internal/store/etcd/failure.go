@@ -3,6 +3,7 @@ package etcd
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 
 	"go.uber.org/zap"
@@ -67,6 +68,20 @@ func fatalError(message string, fields []zapcore.Field) error {
 		}
 	}
 	return errors.New("etcd: " + message)
+}
+
+// faults guards a read of the database's mapped file in the caller's goroutine. A page that is
+// broken, or beyond the end of the file, becomes the engine's failure; otherwise it would end the
+// process, or look like a fault of one request. The caller must defer the result.
+func (e *Engine) faults(err *error) func() {
+	before := debug.SetPanicOnFault(true)
+	return func() {
+		debug.SetPanicOnFault(before)
+		if v := recover(); v != nil {
+			e.failure.set(fmt.Errorf("%w: read %s: %v; %s", ErrCorrupt, e.path, v, WayBack(e.dir)))
+			*err = e.failure.refusal()
+		}
+	}
 }
 
 // Failed is closed when the engine has failed and serves nothing any more.

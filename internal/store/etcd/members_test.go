@@ -32,14 +32,14 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-func newAuthority(t *testing.T) *authority {
+func newAuthority(t testing.TB) *authority {
 	t.Helper()
 	a := &authority{dir: t.TempDir()}
 	a.cert, a.key = a.issue(t, "ca", &x509.Certificate{Subject: pkix.Name{CommonName: "members"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
 	return a
 }
 
-func (a *authority) issue(t *testing.T, name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+func (a *authority) issue(t testing.TB, name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -71,7 +71,7 @@ func (a *authority) issue(t *testing.T, name string, c *x509.Certificate) (*x509
 }
 
 // options returns the options of a member on a free port.
-func (a *authority) options(t *testing.T, name string) Options {
+func (a *authority) options(t testing.TB, name string) Options {
 	t.Helper()
 	a.issue(t, name, &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -104,7 +104,7 @@ func TestAMemberConnectsFromAnotherAddressOfItsMachine(t *testing.T) {
 	joins(t, open(t, elsewhere("a")), elsewhere("b"))
 }
 
-func open(t *testing.T, o Options) *Engine {
+func open(t testing.TB, o Options) *Engine {
 	t.Helper()
 	e, err := Open(t.Context(), o)
 	if err != nil {
@@ -115,7 +115,7 @@ func open(t *testing.T, o Options) *Engine {
 }
 
 // joins adds a member through an existing one, and waits until it has a vote.
-func joins(t *testing.T, through *Engine, o Options) *Engine {
+func joins(t testing.TB, through *Engine, o Options) *Engine {
 	t.Helper()
 	added, all, err := through.AddLearner(t.Context(), o.Peers.Name, o.Peers.url())
 	if err != nil {
@@ -127,7 +127,7 @@ func joins(t *testing.T, through *Engine, o Options) *Engine {
 	return e
 }
 
-func eventually(t *testing.T, what string, try func() error) {
+func eventually(t testing.TB, what string, try func() error) {
 	t.Helper()
 	var err error
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
