@@ -53,8 +53,8 @@ func (s *Server) peerURL() string { return "https://" + s.cfg.PeerAddress() }
 // openEmbedded opens the embedded store. A server that joins first becomes a member of the others'
 // store, and returns when its member has a vote.
 //
-// A new store is made only if this server has not joined a cluster: otherwise a lost store would
-// split the cluster in two.
+// A new store is made only if this server has not joined a cluster, and has had no store before:
+// otherwise a lost store would split the cluster in two, or show its nodes an empty cluster.
 func (s *Server) openEmbedded(ctx context.Context) (*etcd.Engine, error) {
 	dir := s.cfg.Path("etcd")
 	joined, err := LoadJoined(s.cfg.DataDir)
@@ -71,6 +71,11 @@ func (s *Server) openEmbedded(ctx context.Context) (*etcd.Engine, error) {
 			return nil, err
 		}
 		log = false
+	}
+	if joined == nil && !log {
+		if err := refuseLostStore(s.cfg.DataDir); err != nil {
+			return nil, err
+		}
 	}
 	file := func(name string) string { return s.cfg.Path("pki", "etcd", name) }
 	peers := &etcd.PeerOptions{
