@@ -18,7 +18,7 @@ func (s *Server) withDeadline(ctx context.Context, w http.ResponseWriter, info *
 		ctx, cancel := context.WithCancel(ctx)
 		stop := context.AfterFunc(s.streaming, cancel)
 		gone := func() {}
-		if s.cfg.ShutdownWatches > 0 && info.Verb == "watch" {
+		if info.Verb == "watch" && (s.cfg.ShutdownWatches > 0 || !s.cfg.Alone()) {
 			gone = s.handled.add(cancel)
 		}
 		return ctx, func() { gone(); stop(); cancel() }

@@ -192,6 +192,7 @@ type Server struct {
 	// stopping is set when the server reports that it is not ready any more; leaving, when it
 	// accepts no new connections. endStreams then ends watches and other streams.
 	stopping, leaving atomic.Bool
+	lost              atomic.Bool // the store has not answered for a while
 	// inProgress counts the short requests in progress. It is used only with ShutdownRetryAfter.
 	inProgress atomic.Int64
 	streaming  context.Context
@@ -279,7 +280,7 @@ func New(cfg Config) (*Server, error) {
 	s.services = &service.Allocator{Kinds: s.endpoints, Metrics: service.NewAllocationMetrics(), CIDRs: cfg.ServiceCIDRs, Ports: cfg.NodePorts, Owned: s.owned}
 	m.Registry.MustRegister(s.services.Metrics.Collectors()...)
 	s.hookKinds()
-	s.watches = &watch.Server{Log: s.log, Timeout: cfg.RequestTimeout, MinDuration: cfg.MinWatch, Transport: s.transport, Pace: taskpool.NewPace(), Pool: pool, WaitGroup: &s.wg, Leaving: &s.leaving}
+	s.watches = &watch.Server{Log: s.log, Timeout: cfg.RequestTimeout, MinDuration: cfg.MinWatch, Transport: s.transport, Pace: taskpool.NewPace(), Pool: pool, WaitGroup: &s.wg, Leaving: &s.leaving, Lost: &s.lost}
 	s.nodes = &node.Connector{Engine: s.engine, Metrics: m.Writes, Log: s.log, Egress: cfg.Egress, TLS: cfg.KubeletTLS, Roots: cfg.KubeletRoots, Addresses: cfg.KubeletAddresses}
 	s.engine.Meter = node.NewMeter(s.nodes, cfg.Clock)
 	s.resources = &rest.Handler{Engine: s.engine, Metrics: m, Watches: s.watches, Connect: s.nodes.Connect}
@@ -397,6 +398,7 @@ func (s *Server) startBackground() {
 		s.runInBackground(func(ctx context.Context) { s.compact(ctx, at) })
 	}
 	s.runInBackground(s.custom.Run)
+	s.runInBackground(s.followQuorum)
 	// In the background, so that the first write does not wait for the parser.
 	s.runInBackground(func(context.Context) { registry.TypeConverter() })
 	s.runInBackground(func(ctx context.Context) {

@@ -1,7 +1,9 @@
 package apiserver
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -124,5 +126,43 @@ func TestServerWithoutAQuorumIsAliveAndNotReady(t *testing.T) {
 		if err := ready(t, s); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A watch at a server that is cut off would show nothing new, for as long as it lasts.
+func TestWatchesEndAtAServerWithoutAQuorum(t *testing.T) {
+	s, reads, _ := newBrokenServer(t, false)
+	const watch = "/api/v1/namespaces/default/configmaps?watch=1&resourceVersion="
+	mustDo(t, s, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"one"}}`)
+	url, _, _ := running(t, s)
+	rv := resourceVersionOf(t, mustDo(t, s, 200, "GET", "/api/v1/namespaces/default/configmaps", ""))
+	open, err := http.Get(url + watch + rv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Body.Close()
+	reads.Store(&store.ErrUnavailable)
+	if failures := s.judgeQuorum(t.Context(), 0); failures != 1 || s.lost.Load() {
+		t.Errorf("%d failures, lost: %v", failures, s.lost.Load())
+	}
+	s.judgeQuorum(t.Context(), 1)
+	if body, err := io.ReadAll(open.Body); err != nil || len(body) > 0 {
+		t.Errorf("the watch ends with %q, %v", body, err)
+	}
+	if code, header, body := do(t, s, "GET", watch+rv, ""); code != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
+		t.Errorf("a new watch: %d %s", code, body)
+	}
+	reads.Store(nil)
+	if failures := s.judgeQuorum(t.Context(), 2); failures != 0 {
+		t.Errorf("%d failures", failures)
+	}
+	again, err := http.Get(url + watch + rv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Body.Close()
+	mustDo(t, s, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"two"}}`)
+	if line, err := bufio.NewReader(again.Body).ReadString('\n'); err != nil || !strings.Contains(line, `"two"`) {
+		t.Errorf("the watch shows %q, %v", line, err)
 	}
 }

@@ -60,7 +60,11 @@ const maxWatchEndPause = 5 * time.Millisecond
 // endWatchesGradually ends watches spread over a time, so that their clients do not all reconnect
 // to other servers at once. Watches that begin meanwhile end at once, or with the last.
 func (s *Server) endWatchesGradually(over time.Duration) {
-	ends := append(s.watches.Streams.CloseToNew(), s.handled.all()...)
+	end(append(s.watches.Streams.CloseToNew(), s.handled.all()...), over)
+}
+
+// end calls functions that end watches, spread over a time.
+func end(ends []func(), over time.Duration) {
 	if len(ends) == 0 {
 		return
 	}
@@ -74,8 +78,8 @@ func (s *Server) endWatchesGradually(over time.Duration) {
 	}
 }
 
-// watchCancels are the cancel functions of watches that a handler serves. It is used only with
-// ShutdownWatches.
+// watchCancels are the cancel functions of watches that a handler serves. They are recorded with
+// ShutdownWatches, and if there may be other servers.
 type watchCancels struct {
 	mu   sync.Mutex
 	ends map[*context.CancelFunc]struct{}

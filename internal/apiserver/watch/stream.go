@@ -76,10 +76,17 @@ func (ss *streams) remove(s *stream) (known bool) {
 }
 
 // CloseToNew accepts no more streams, and returns functions that end the open ones.
-func (ss *streams) CloseToNew() (ends []func()) {
+func (ss *streams) CloseToNew() []func() {
+	ss.mu.Lock()
+	ss.closed = true
+	ss.mu.Unlock()
+	return ss.Ends()
+}
+
+// Ends returns functions that end the open streams.
+func (ss *streams) Ends() (ends []func()) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	ss.closed = true
 	for s := range ss.open {
 		ends = append(ends, func() {
 			ss.mu.Lock()

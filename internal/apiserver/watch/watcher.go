@@ -64,7 +64,11 @@ type Server struct {
 	WaitGroup *sync.WaitGroup
 	// Leaving is set when the server takes no new connections.
 	Leaving *atomic.Bool
+	// Lost is set while the server does not know the newest state; no watch begins then.
+	Lost *atomic.Bool
 }
+
+var errLost = errors.New("this server cannot reach a majority of the store's members, and would show a watch nothing new")
 
 // Watcher is one open watch.
 type Watcher struct {
@@ -91,6 +95,9 @@ type Watcher struct {
 
 // Open finds the revision from which the watch starts. An error is the request's answer.
 func (s *Server) Open(ctx context.Context, op *verb.Operation, req *registry.ListRequest) (*Watcher, error) {
+	if s.Lost.Load() {
+		return nil, wire.TryAgain(errLost)
+	}
 	r := op.Endpoint.Registry
 	reader, err := r.Cache(ctx)
 	if err != nil {
