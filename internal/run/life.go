@@ -44,6 +44,7 @@ func (p Params) locked(role string, needs doctor.Role, fn func(Params) error) er
 	if err := here().Enter(r); err != nil {
 		return err
 	}
+	defer recordCrashes(p.Config.DataDir, p.Log)()
 	if p.Held != nil {
 		err = p.Held()
 	}

@@ -33,7 +33,7 @@ func Purgeable(dataDir string) error {
 		return err
 	}
 	// Traces of a component that ran alone, of an older knarr, and of an interrupted purge.
-	traces := []string{clusters.File, lockFile, "kubeconfig", "etcd", "pki", "containerd", "kubelet", "network", "cni", "bin", "log", "registries", "manifests", "snapshots", "volumes", "version", "programs", "restored", "joined.json", "pki.joining", servers.File}
+	traces := []string{clusters.File, lockFile, "kubeconfig", "etcd", "pki", "containerd", "kubelet", "network", "cni", "bin", "log", "registries", "manifests", "snapshots", "volumes", "version", "programs", "restored", "joined.json", "pki.joining", servers.File, crashFile, lastCrashFile}
 	for _, entry := range entries {
 		if slices.Contains([]string{clusters.File, lockFile}, entry.Name()) {
 			return nil
