@@ -1,10 +1,13 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/knarr-project/knarr/internal/store"
 )
@@ -117,5 +120,60 @@ func BenchmarkAdmit(b *testing.B) {
 			b.Fatal(err)
 		}
 		e.space.refund(bytes)
+	}
+}
+
+// BenchmarkMembersFarApart has three members with 5 ms between each two of them, one way. It
+// reports round trips (10 ms) for a read index, a write, and a write after a read index as the API
+// server makes it (ADR 71), through the leader and through a follower.
+func BenchmarkMembersFarApart(b *testing.B) {
+	const way = 5 * time.Millisecond
+	w := newWires(b)
+	all := threeOver(b, w)
+	quietKeepers(all)
+	leader := leading(b, all)
+	follower := all[0]
+	if follower == leader {
+		follower = all[1]
+	}
+	w.delay.Store(int64(way))
+	defer w.delay.Store(0)
+	read := func(e *Engine) error { _, err := e.Revision(context.Background()); return err }
+	write := func(e *Engine) error {
+		_, err := e.Commit(context.Background(), nil, store.Op{Key: "/k", Value: []byte("v")})
+		return err
+	}
+	for _, at := range []struct {
+		name string
+		e    *Engine
+	}{{"leader", leader}, {"follower", follower}} {
+		for _, what := range []struct {
+			name string
+			do   func(*Engine) error
+		}{
+			{"read", read}, {"write", write},
+			{"caught-up-write", func(e *Engine) error { return cmp.Or(read(e), write(e)) }},
+		} {
+			for _, clients := range []int{1, 8} {
+				b.Run(fmt.Sprintf("%s/%s/%d-clients", at.name, what.name, clients), func(b *testing.B) {
+					var took atomic.Int64
+					var next atomic.Int64
+					var all sync.WaitGroup
+					for range clients {
+						all.Go(func() {
+							for next.Add(1) <= int64(b.N) {
+								begin := time.Now()
+								if err := what.do(at.e); err != nil {
+									b.Error(err)
+								}
+								took.Add(int64(time.Since(begin)))
+							}
+						})
+					}
+					all.Wait()
+					b.ReportMetric(float64(took.Load())/float64(b.N)/float64(2*way), "round-trips/op")
+				})
+			}
+		}
 	}
 }
