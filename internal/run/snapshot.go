@@ -110,7 +110,13 @@ func takeStopped(ctx context.Context, cfg *config.Config, work *snapshots.Work, 
 		return nil, err
 	}
 	defer l.Close()
-	db, err := etcd.Open(ctx, etcd.Options{DataDir: dir, Log: req.Log})
+	opts := etcd.Options{DataDir: dir, Log: req.Log}
+	open := func() (*etcd.Engine, error) { return etcd.Open(ctx, opts) }
+	if etcd.HasOthers(dir) {
+		// The others may be lost, and the member must not be changed in case they are not.
+		open = func() (*etcd.Engine, error) { return etcd.OpenSurvivor(ctx, opts, work.Path("survivor")) }
+	}
+	db, err := open()
 	if err != nil {
 		return nil, err
 	}

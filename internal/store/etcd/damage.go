@@ -53,7 +53,7 @@ func newServer(cfg config.ServerConfig, failed *failure) (*etcdserver.EtcdServer
 		if r.err != nil && existing {
 			r.err = damaged(cfg, r.err)
 		}
-		if r.err == nil && len(r.server.Cluster().Members()) > 1 && r.server.Backend().SizeInUse() < compareAtStart {
+		if r.err == nil && !cfg.ForceNewCluster && len(r.server.Cluster().Members()) > 1 && r.server.Backend().SizeInUse() < compareAtStart {
 			// A comparison with the members that answer. It reads all of the data.
 			if err := r.server.CorruptionChecker().InitialCheck(); err != nil {
 				r.server.Cleanup()

@@ -299,6 +299,40 @@ func TestAMemberNeedsTheOthersAddresses(t *testing.T) {
 	}
 }
 
+// TestASurvivorHasWhatWasAcknowledged loses two of three members. The copy of the last one has all
+// writes that it has received, is alone, and leaves the member as it was.
+func TestASurvivorHasWhatWasAcknowledged(t *testing.T) {
+	ca := newAuthority(t)
+	oa, ob, oc := ca.options(t, "a"), ca.options(t, "b"), ca.options(t, "c")
+	a := open(t, oa)
+	b, c := joins(t, a, ob), joins(t, a, oc)
+	for i := range 20 {
+		putKey(t, a, fmt.Sprint("/k/", i), "v")
+		sees(t, c, fmt.Sprint("/k/", i), "v")
+	}
+	b.Close()
+	a.Close()
+	c.Close()
+	scratch := filepath.Join(t.TempDir(), "copy")
+	alone, err := OpenSurvivor(t.Context(), oc, scratch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alone.Close()
+	for i := range 20 {
+		sees(t, alone, fmt.Sprint("/k/", i), "v")
+	}
+	putKey(t, alone, "/new", "v")
+	if all := alone.members(); len(all) != 1 || !alone.Alone() {
+		t.Errorf("the copy has the members %s", describeMembers(all))
+	}
+	oc.Peers = nil
+	if e, err := Open(t.Context(), oc); err == nil {
+		e.Close()
+		t.Error("the member has forgotten the others")
+	}
+}
+
 func TestMembershipErrors(t *testing.T) {
 	a, b, c := three(t)
 	if err := a.Promote(t.Context(), uint64(b.server.MemberID())); !errors.Is(err, ErrNotLearner) {

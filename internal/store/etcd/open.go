@@ -78,6 +78,8 @@ type Options struct {
 	Quota int64
 	// Vital are prefixes of small keys that are written at the quota too, such as heartbeats'.
 	Vital []string
+	// survivor makes this member the only one (OpenSurvivor).
+	survivor bool
 	// OnSlowDisk is called when writes have waited long for the disk. May be nil.
 	OnSlowDisk func(SlowDisk)
 }
@@ -165,6 +167,7 @@ func start(ctx context.Context, cfg config.ServerConfig, opts Options, failed *f
 			return nil, err
 		}
 	}
+	cfg.ForceNewCluster = opts.survivor
 	space := limits(opts, &cfg)
 	server, err := newServer(cfg, failed)
 	if err != nil {
@@ -174,7 +177,7 @@ func start(ctx context.Context, cfg config.ServerConfig, opts Options, failed *f
 	if e.log == nil {
 		e.log = slog.Default()
 	}
-	if err := e.begin(ctx); err != nil {
+	if err := e.begin(ctx, opts.survivor); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	e.observe(server.KV().Rev())
@@ -183,9 +186,10 @@ func start(ctx context.Context, cfg config.ServerConfig, opts Options, failed *f
 	return e, nil
 }
 
-// begin starts the server and waits until it answers.
-func (e *Engine) begin(ctx context.Context) error {
-	several := !e.onlyMember()
+// begin starts the server and waits until it answers. A survivor's log ends with the removal of the
+// other members.
+func (e *Engine) begin(ctx context.Context, survivor bool) error {
+	several := !e.onlyMember() && !survivor
 	if several && e.peers == nil {
 		e.server.Start() // only a started server can be stopped
 		return fmt.Errorf("the store has other members: %s", describeMembers(e.members()))
@@ -196,7 +200,7 @@ func (e *Engine) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := e.lead(ctx); err != nil {
+	if err := e.lead(ctx, !survivor); err != nil {
 		return err
 	}
 	e.changing.Lock()
@@ -211,8 +215,9 @@ func (e *Engine) begin(ctx context.Context) error {
 }
 
 // lead returns when there is a leader and the log of the last run has been applied. An only member
-// becomes the leader without an election timeout.
-func (e *Engine) lead(ctx context.Context) error {
+// becomes the leader without an election timeout, if hurry is true. A survivor must not hurry: raft
+// panics when asked to campaign while it applies a change of the members.
+func (e *Engine) lead(ctx context.Context, hurry bool) error {
 	// MsgTimeoutNow is raft's request to start an election now, usually sent by a leader that steps
 	// down. Send it when the replay of the log pauses, and again if that was too early.
 	poll := time.NewTicker(time.Millisecond)
@@ -234,7 +239,7 @@ func (e *Engine) lead(ctx context.Context) error {
 			applied = now
 			continue
 		}
-		if !e.onlyMember() {
+		if !hurry || !e.onlyMember() {
 			continue // an election among several members needs their votes and takes its time
 		}
 		id := uint64(e.server.MemberID())

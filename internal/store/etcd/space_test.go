@@ -200,7 +200,7 @@ func TestAnAlarmOfAnEarlierVersionIsEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.server.Start()
-	if err := e.lead(t.Context()); err != nil {
+	if err := e.lead(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	for i := 0; err == nil && i < 1000; i++ {
