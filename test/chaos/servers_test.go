@@ -57,7 +57,15 @@ func TestServersHistories(t *testing.T) {
 	if err := c.define(); err != nil {
 		t.Fatal(err)
 	}
+	nodes, stopNodes := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stopNodes()
+	if err := c.hollowNodes(nodes, &running); err != nil {
+		t.Fatal(err)
+	}
 	n, enough := serverHistories(t)
+	whole := 0 // histories whose changes of pods were seen without a gap
 	total, made := map[string]*counts{}, 0
 	for i := range clusterKinds {
 		total[clusterKinds[i].name] = &counts{}
@@ -65,7 +73,13 @@ func TestServersHistories(t *testing.T) {
 	for began := time.Now(); made < n && time.Since(began) < enough && !t.Failed(); made++ {
 		random := rand.New(rand.NewPCG(start, uint64(made)))
 		d := &diary{began: time.Now()}
-		records, err := c.round(t, fmt.Sprintf("round-%d", made), random, d)
+		records, w, err := c.round(t, fmt.Sprintf("round-%d", made), random, d)
+		if err == nil {
+			var all bool
+			if all, err = w.check(); all {
+				whole++
+			}
+		}
 		for _, r := range records {
 			if err == nil {
 				if err = r.check(); err != nil {
@@ -81,7 +95,10 @@ func TestServersHistories(t *testing.T) {
 			t.Logf("history %d took %.1f s:\n%v", made, time.Since(d.began).Seconds(), d)
 		}
 	}
-	t.Logf("%d histories of seed %d: %v", made, start, total)
+	t.Logf("%d histories of seed %d: %v; pods of %d histories were judged", made, start, total, whole)
+	if made > 0 && whole == 0 {
+		t.Error("the watches of pods had gaps in all histories")
+	}
 }
 
 // define creates the custom kind and waits until all servers serve it.
@@ -99,14 +116,14 @@ func (c *cluster) define() error {
 }
 
 // round makes one history of each kind while faults happen, and checks that the cluster has healed.
-func (c *cluster) round(t *testing.T, namespace string, random *rand.Rand, d *diary) (records []*record, err error) {
+func (c *cluster) round(t *testing.T, namespace string, random *rand.Rand, d *diary) (records []*record, w *crew, err error) {
 	t.Helper()
 	admin, err := kubernetes.NewForConfig(c.members[0].config("admin", 2))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
-		return nil, fmt.Errorf("create namespace %s: %w", namespace, err)
+		return nil, nil, fmt.Errorf("create namespace %s: %w", namespace, err)
 	}
 	working, stopWork := context.WithCancel(t.Context())
 	watching, stopWatch := context.WithCancel(t.Context())
@@ -124,10 +141,16 @@ func (c *cluster) round(t *testing.T, namespace string, random *rand.Rand, d *di
 			watchers.Go(func() { f.follow(watching) })
 		}
 		if err := r.waitWatched(); err != nil {
-			return records, err
+			return records, w, err
 		}
 	}
+	if w, err = c.startCrew(t, namespace, d, watching, &watchers); err != nil {
+		return records, w, err
+	}
+	churning := rand.New(rand.NewPCG(random.Uint64(), 0))
+	workers.Go(func() { w.churn(working, churning) })
 	c.onEnd(d, func(told time.Time) {
+		w.pods.h.ended(told)
 		for _, r := range records {
 			r.h.ended(told)
 		}
@@ -140,11 +163,11 @@ func (c *cluster) round(t *testing.T, namespace string, random *rand.Rand, d *di
 	faults := plan(random, len(c.members))
 
 	if err := c.run(t.Context(), faults, d); err != nil {
-		return records, err
+		return records, w, err
 	}
 	for _, m := range c.members {
 		if err := m.waitReady(eventually); err != nil {
-			return records, fmt.Errorf("the cluster has not healed: %w", err)
+			return records, w, fmt.Errorf("the cluster has not healed: %w", err)
 		}
 	}
 	d.note("all servers are ready")
@@ -153,10 +176,10 @@ func (c *cluster) round(t *testing.T, namespace string, random *rand.Rand, d *di
 	workers.Wait()
 	for _, r := range records {
 		if err := c.finish(t, r, namespace); err != nil {
-			return records, fmt.Errorf("%s: the cluster has not healed: %w", r.kind.name, err)
+			return records, w, fmt.Errorf("%s: the cluster has not healed: %w", r.kind.name, err)
 		}
 	}
-	return records, nil
+	return records, w, w.finish(t.Context())
 }
 
 // waitWatched waits until a follower has begun, so that the log of changes has a beginning.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sort"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -205,10 +206,24 @@ func (f *follower) watch(ctx context.Context, s *span) (expired bool) {
 func (f *follower) failed(ctx context.Context, asked int64, status runtime.Object) (expired bool) {
 	err := apierrors.FromObject(status)
 	expired = apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
-	if !expired && ctx.Err() == nil {
+	if !expired && ctx.Err() == nil && !(f.h.several && lostLink(err)) {
 		f.h.addAnomaly(asked, fmt.Sprintf("watch of %s: ERROR event: %v", f.name, err), true)
 	}
 	return expired
+}
+
+// lostLink reports that the client made an ERROR event because a link of the LAN is dead. An event
+// that it could not decode has another text.
+func lostLink(err error) bool {
+	if !apierrors.HasStatusCause(err, "ClientWatchDecoding") {
+		return false
+	}
+	for _, text := range []string{"client connection lost", "connection timed out", "connection reset", "no route to host"} {
+		if strings.Contains(err.Error(), text) {
+			return true
+		}
+	}
+	return false
 }
 
 // take adds the events of a watch to a span.
