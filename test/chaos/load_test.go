@@ -260,8 +260,8 @@ func outcomeOf(err error) outcome {
 		return done
 	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, new(*notSent)):
 		return refused
-	case apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err):
-		return refused // the server says that nothing was written (ADR 71)
+	case notBegun(err):
+		return refused
 	case apierrors.IsNotFound(err):
 		return notFound
 	case apierrors.IsAlreadyExists(err):
@@ -272,6 +272,12 @@ func outcomeOf(err error) outcome {
 		return invalid
 	}
 	return unknown
+}
+
+// notBegun reports that the server says that nothing was written (ADR 68 and 71).
+func notBegun(err error) bool {
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsInternalError(err) && strings.Contains(err.Error(), "the disk of the store is full")
 }
 
 // do sends one request and records it.
@@ -449,7 +455,7 @@ func (a *actor) sweep(ctx context.Context) {
 	err := a.api.sweep(ctx, opts)
 	a.h.expect(call, err, fmt.Sprintf("%+v", in))
 	out := output{outcome: outcomeOf(err)}
-	if apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) {
+	if notBegun(err) {
 		out.outcome = unknown // some may have been deleted before
 	}
 	for _, in.name = range a.names {

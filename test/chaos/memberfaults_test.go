@@ -35,8 +35,11 @@ func fillDisk(random *rand.Rand, n int) fault {
 		m := c.members[i]
 		file := filepath.Join(filepath.Dir(m.dataDir), "ballast")
 		m.excuse("its disk is full")
+		began := time.Now()
 		return func() error {
 			err := m.host.do(func() error { return os.Remove(file) })
+			time.Sleep(calm) // the store looks for space every 20 ms
+			c.ended(began)   // until now, it may answer with 500
 			m.excuse("")
 			return err
 		}, m.host.do(func() error { return ballast(file, left) })
