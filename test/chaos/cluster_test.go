@@ -226,6 +226,9 @@ func (m *member) supervise(p *process) {
 	m.mu.Lock()
 	again := m.process == p
 	excuse := m.excused
+	if excuse == diskWasFull {
+		m.excused = ""
+	}
 	m.mu.Unlock()
 	if !again {
 		return

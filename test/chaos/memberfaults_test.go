@@ -28,19 +28,21 @@ func (m *member) mountDisk() error {
 	})
 }
 
+// diskWasFull excuses one end of the process. It comes some seconds after there is space again.
+const diskWasFull = "its disk was full"
+
 // fillDisk fills the last member's disk, wholly or nearly.
 func fillDisk(random *rand.Rand, n int) fault {
 	i, left := n-1, int64(random.IntN(2)*random.IntN(70))<<20
 	return fault{fmt.Sprintf("the disk of s%d has %d MiB left", i+1, left>>20), []int{i}, func(_ context.Context, c *cluster) (func() error, error) {
 		m := c.members[i]
 		file := filepath.Join(filepath.Dir(m.dataDir), "ballast")
-		m.excuse("its disk is full")
+		m.excuse(diskWasFull)
 		began := time.Now()
 		return func() error {
 			err := m.host.do(func() error { return os.Remove(file) })
 			time.Sleep(calm) // the store looks for space every 20 ms
 			c.ended(began)   // until now, it may answer with 500
-			m.excuse("")
 			return err
 		}, m.host.do(func() error { return ballast(file, left) })
 	}}
