@@ -47,7 +47,7 @@ func TestPlotsNameRowsOfTheTable(t *testing.T) {
 	for _, r := range rows {
 		keys[r.key] = true
 	}
-	for _, plot := range report.Plots {
+	for _, plot := range append([]report.Plot{report.Several}, report.Plots...) {
 		for _, key := range plot.Keys {
 			if !keys[key] {
 				t.Errorf("plot %s names %s, which is no row", plot.Name, key)

@@ -1,6 +1,6 @@
 // Plots redraws docs/internals/performance.md: the three plots and the table, from
-// measurements/last.json beside them. Its argument is the folder docs/internals. `make plots` runs
-// it.
+// measurements/last.json beside them, and the plot of three servers, from several-servers.json. Its
+// argument is the folder docs/internals. `make plots` runs it.
 package main
 
 import (
@@ -29,6 +29,14 @@ func draw(dir string) error {
 		return err
 	}
 	if err := run.Draw(measurements); err != nil {
+		return err
+	}
+	several, err := report.Load(filepath.Join(measurements, "several-servers.json"))
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(measurements, report.Several.Name+".svg")
+	if err := os.WriteFile(name, []byte(report.Several.SVG(several)), 0o644); err != nil {
 		return err
 	}
 	text, err := os.ReadFile(page)

@@ -15,7 +15,10 @@ const (
 
 // Draw writes the plots as NAME.svg into the folder.
 func (r *Run) Draw(dir string) error {
-	for _, plot := range Plots {
+	for _, plot := range append([]Plot{Several}, Plots...) {
+		if plot.Name == Several.Name && len(plot.rows(r)) == 0 {
+			continue // a run without several servers
+		}
 		if err := os.WriteFile(filepath.Join(dir, plot.Name+".svg"), []byte(plot.SVG(r)), 0o644); err != nil {
 			return err
 		}

@@ -21,6 +21,10 @@ var Plots = []Plot{
 	{"latency", "Start and latency: shorter bars are better", []string{"ready", "first-pod", "pod-ready", "pod-gone", "fifty", "overload-lease", "overload-livez", "crd-served"}},
 }
 
+// Several is the picture of three servers. It is drawn from several-servers.json in the
+// documentation, since a run of these parts alone is shorter.
+var Several = Plot{"several-servers", "Three servers: shorter bars are better", []string{"stop3", "kill3", "controllers3", "create3-p99", "get3-p99", "watch3-p99", "member-anon"}}
+
 // Sizes in a plot, in pixels.
 const (
 	width     = 760

@@ -121,6 +121,14 @@ func TestTheDocumentationMatchesItsFigures(t *testing.T) {
 			t.Errorf("%s.svg is not drawn from last.json (%v): run make plots", plot.Name, err)
 		}
 	}
+	several, err := Load(filepath.Join(docs, "measurements", "several-servers.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := os.ReadFile(filepath.Join(docs, "measurements", "several-servers.svg"))
+	if err != nil || string(drawn) != Several.SVG(several) {
+		t.Errorf("several-servers.svg is not drawn from several-servers.json (%v): run make plots", err)
+	}
 	page, err := os.ReadFile(filepath.Join(docs, "performance.md"))
 	if err != nil {
 		t.Fatal(err)
