@@ -30,11 +30,8 @@ func (s *Server) keepBefore(ctx context.Context, existed bool) error {
 	switch {
 	case written != nil && written.By == me:
 		return nil
-	case !existed:
-		// Nothing is lost if a crash loses the note: the next start keeps a snapshot then.
-		return s.note(&snapshots.Written{By: me, Since: now}, false)
-	case !s.cfg.Snapshots.BeforeUpgrade:
-		return s.note(&snapshots.Written{By: me, Since: now}, true)
+	case !existed, !s.cfg.Snapshots.BeforeUpgrade:
+		return s.note(&snapshots.Written{By: me, Since: now})
 	}
 	next := &snapshots.Written{By: me, Since: now, Before: &snapshots.Writer{Knarr: "unknown"}}
 	if written != nil {
@@ -46,11 +43,13 @@ func (s *Server) keepBefore(ctx context.Context, existed bool) error {
 	}
 	next.Snapshot = name
 	s.log.Info("kept a snapshot before the first start of this version", "component", "snapshots", "snapshot", name, "version", me.String(), "before", next.Before.String())
-	return s.note(next, true)
+	return s.note(next)
 }
 
-func (s *Server) note(w *snapshots.Written, durably bool) error {
-	if !durably || s.unsynced {
+// note writes the version of the store. An unsynced file could be empty after a power failure, and
+// the next start would refuse it.
+func (s *Server) note(w *snapshots.Written) error {
+	if s.unsynced {
 		return w.Write(s.cfg.DataDir, durable.Replace)
 	}
 	return w.Write(s.cfg.DataDir, durable.WriteFile)
