@@ -186,12 +186,12 @@ func TestS3TheOperationsPagesCommandsRun(t *testing.T) {
 	ran := 0
 	for _, c := range commands {
 		words := docs.Words(c.Target)[1:]
-		placeholder := slices.ContainsFunc(words, func(w string) bool { return w == "FILE" || w == "s3://BUCKET/PREFIX" })
+		placeholder := slices.ContainsFunc(words, func(w string) bool { return w == "FILE" || w == "$when" || w == "s3://BUCKET/PREFIX" })
 		if len(words) < 2 || words[0] != "snapshot" || placeholder {
 			continue
 		}
 		for i := range words {
-			words[i] = strings.NewReplacer("https://s3.example.com", server.URL, "/tmp/trial", filepath.Join(t.TempDir(), "trial")).Replace(words[i])
+			words[i] = strings.NewReplacer("https://s3.example.com", server.URL, "/var/lib/trial", filepath.Join(t.TempDir(), "trial")).Replace(words[i])
 		}
 		if !slices.Contains(words, "--data-dir") {
 			words = append(words, "--data-dir", dir)
@@ -199,7 +199,7 @@ func TestS3TheOperationsPagesCommandsRun(t *testing.T) {
 		if words[1] == "restore" {
 			words = append(words, "--force") // the page restores on a machine without a store
 		}
-		if words[1] == "check" {
+		if (words[1] == "check" || words[1] == "restore") && !slices.Contains(words, "--snapshot-key-file") {
 			// The page has saved encrypted ones.
 			words = append(words, "--snapshot-key-file", "identity.txt")
 		}

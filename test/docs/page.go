@@ -13,6 +13,7 @@
 //
 // A block of the language "console" holds commands and their output. A command begins with `$ `, or
 // with `NAME$ ` on pages with several machines. It continues on the lines that begin with `> `.
+// In a list, the block is indented.
 //
 // A comment that begins with a line `<!-- run WORDS` and ends with a line `-->` is a console block
 // that readers do not see: what the page tells them to do by hand. The words are those of a
@@ -44,6 +45,7 @@ type Block struct {
 	Line      int    // of its first fence, from 1
 	Language  string // as the fence names it
 	Directive string // of the comment on the line before
+	Indent    string // of the first fence, as in a list; the lines are without it
 	Lines     []string
 }
 
@@ -55,6 +57,7 @@ type Step struct {
 	Command string   // with line breaks
 	Output  []string // that the page shows
 	Prompt  string   // with the command's lines, as the page writes them
+	Indent  string   // of the block
 }
 
 var directive = regexp.MustCompile(`^<!-- walk: (.*) -->$`)
@@ -77,9 +80,9 @@ func ReadPage(root, name string) (*Page, error) {
 			p.Blocks = append(p.Blocks, *open)
 			open = nil
 		case fence && open == nil:
-			open = &Block{Line: i + 1, Language: text}
+			open = &Block{Line: i + 1, Language: text, Indent: line[:len(line)-len(text)-len("```")]}
 			if i > 0 {
-				if found := directive.FindStringSubmatch(p.Lines[i-1]); found != nil {
+				if found := directive.FindStringSubmatch(strings.TrimLeft(p.Lines[i-1], " ")); found != nil {
 					open.Directive = found[1]
 				}
 			}
@@ -87,7 +90,7 @@ func ReadPage(root, name string) (*Page, error) {
 			p.Blocks = append(p.Blocks, *open)
 			open = nil
 		case open != nil:
-			open.Lines = append(open.Lines, line)
+			open.Lines = append(open.Lines, strings.TrimPrefix(line, open.Indent))
 		}
 	}
 	if open != nil {
@@ -121,7 +124,7 @@ func (b *Block) Steps() []Step {
 		line := b.Line + 1 + i
 		found := prompt.FindStringSubmatch(text)
 		if found != nil {
-			steps = append(steps, Step{Line: line, Last: line, Machine: found[1], Command: found[2], Prompt: text})
+			steps = append(steps, Step{Line: line, Last: line, Machine: found[1], Command: found[2], Prompt: text, Indent: b.Indent})
 			continue
 		}
 		if len(steps) == 0 {

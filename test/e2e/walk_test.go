@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,60 +83,89 @@ type walker struct {
 	shell *exec.Cmd
 }
 
+// place is a machine's name and the last byte of its address.
+type place struct {
+	name   string
+	number int
+}
+
+// numbered gives the machines the addresses 1, 2, 3 ...
+func numbered(names ...string) []place {
+	var places []place
+	for i, name := range names {
+		places = append(places, place{name, i + 1})
+	}
+	return places
+}
+
 func newWalk(t *testing.T, folder string, names ...string) *walk {
+	t.Helper()
+	return newWalkIn(t, "192.168.88", folder, numbered(names...)...)
+}
+
+// newWalkIn creates machines in a network, such as 10.0.0, that share a folder of files. A prompt
+// without a name is that of the first machine.
+func newWalkIn(t *testing.T, network, folder string, places ...place) *walk {
 	t.Helper()
 	needs(t)
 	w := &walk{folder: folder, machines: map[string]*walker{}}
 	l := newLAN(t)
-	for i, name := range names {
-		w.machines[name] = newWalker(t, l, folder, name, i+1)
+	for _, p := range places {
+		w.machines[p.name] = newWalker(t, l, network, folder, p)
 	}
-	if len(names) == 1 {
-		w.machines[""] = w.machines[names[0]] // a page with one machine does not name it
-	}
+	w.machines[""] = w.machines[places[0].name]
 	return w
 }
 
 // newWalker creates a machine with its own network, mounts, processes and host name. /var/lib and
 // /run are empty there, so that pages can use the default folders.
-func newWalker(t *testing.T, l *lan, folder, name string, number int) *walker {
+func newWalker(t *testing.T, l *lan, network, folder string, p place) *walker {
 	t.Helper()
 	w := &walker{space: newSpace(t, "--net", "--mount", "--pid", "--mount-proc", "--uts"), bin: t.TempDir(), lines: make(chan string, 100)}
 	t.Cleanup(w.space.end)
-	port := fmt.Sprintf("port%d", number)
+	port := fmt.Sprintf("port%d", p.number)
 	l.space.ip(t, fmt.Sprintf("link add %s type veth peer name uplink netns %d", port, w.space.pid))
 	l.space.ip(t, "link set "+port+" master lan up")
 	for _, line := range []string{
-		"hostname " + name, "mount -t tmpfs tmpfs /var/lib", "mount -t tmpfs tmpfs /run", "ip link set lo up",
-		fmt.Sprintf("ip addr add 192.168.88.%d/24 dev uplink", number), "ip link set uplink up", "ip route add default via 192.168.88.254",
+		"hostname " + p.name, "mount -t tmpfs tmpfs /var/lib", "mount -t tmpfs tmpfs /run", "ip link set lo up",
+		fmt.Sprintf("ip addr add %s.%d/24 dev uplink", network, p.number), "ip link set uplink up", "ip route add default via " + network + ".254",
 	} {
 		args := strings.Fields(line)
 		if out, err := w.space.command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)
 		}
 	}
-	w.install(t, fmt.Sprintf("/knarr-walk-%d-%s", os.Getpid(), name))
-	w.open(t, folder)
+	w.install(t, fmt.Sprintf("/knarr-walk-%d-%s-%s", os.Getpid(), filepath.Base(folder), p.name))
+	w.open(t, folder, filepath.Join(folder, ".home-"+p.name))
 	t.Cleanup(func() {
+		if t.Failed() {
+			out, _ := w.space.command("tail", "-n", "15", "/var/lib/knarr/knarr.log").Output()
+			t.Logf("log of knarr on %s:\n%s", p.name, out)
+		}
 		if out, err := w.space.command(filepath.Join(w.bin, "knarr"), "purge", "--yes").CombinedOutput(); err != nil {
-			t.Errorf("purge on %s: %v\n%s", name, err, out)
+			t.Errorf("purge on %s: %v\n%s", p.name, err, out)
 		}
 	})
 	return w
 }
 
-// install puts a knarr into the machine's path whose pods have their cgroups apart from those of
-// other clusters here.
+// install puts programs into the machine's path: a knarr whose pods have their cgroups apart from
+// those of other clusters here, a kubectl, and a sudo for pages that use it.
 func (w *walker) install(t *testing.T, cgroup string) {
 	t.Helper()
-	script := fmt.Sprintf("#!/bin/sh\ncase \"$1\" in\nup|node|purge) exec %s \"$@\" --cgroup-root %s ;;\nesac\nexec %[1]s \"$@\"\n", binary, cgroup)
-	if err := os.WriteFile(filepath.Join(w.bin, "knarr"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
+	for name, script := range map[string]string{
+		"knarr":   fmt.Sprintf("case \"$1\" in\nup|node|purge) exec %s \"$@\" --cgroup-root %s ;;\nesac\nexec %[1]s \"$@\"\n", binary, cgroup),
+		"sudo":    "exec \"$@\"\n",
+		"kubectl": "exec knarr kubectl \"$@\"\n",
+	} {
+		if err := os.WriteFile(filepath.Join(w.bin, name), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
-// open starts the shell.
-func (w *walker) open(t *testing.T, folder string) {
+// open starts the shell in the folder of files.
+func (w *walker) open(t *testing.T, folder, home string) {
 	t.Helper()
 	w.shell = w.space.command("bash", "--norc", "--noprofile")
 	goenv := func(name string) string {
@@ -150,7 +180,7 @@ func (w *walker) open(t *testing.T, folder string) {
 		t.Fatal(err)
 	}
 	// What programs leave in TMPDIR when the test kills them goes with the folder.
-	w.shell.Env = append(os.Environ(), "REPOSITORY="+repository, "HOME="+folder, "TMPDIR="+folder, "PATH="+w.bin+":"+os.Getenv("PATH"), goenv("GOCACHE"), goenv("GOMODCACHE"), goenv("GOPATH"))
+	w.shell.Env = append(os.Environ(), "REPOSITORY="+repository, "HOME="+home, "TMPDIR="+folder, "PATH="+w.bin+":"+os.Getenv("PATH"), goenv("GOCACHE"), goenv("GOMODCACHE"), goenv("GOPATH"))
 	if w.stdin, err = w.shell.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +194,7 @@ func (w *walker) open(t *testing.T, folder string) {
 	}
 	_ = in.Close()
 	// nsenter has changed the folder
-	if _, err := fmt.Fprintf(w.stdin, "cd '%s'; set -o pipefail\n", folder); err != nil {
+	if _, err := fmt.Fprintf(w.stdin, "mkdir -p '%s'; cd '%s'; set -o pipefail\n", home, folder); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
@@ -220,7 +250,7 @@ func (w *walk) page(t *testing.T, name string) {
 	replaced := map[int][]string{} // by the line of the step
 	steps := map[int]docs.Step{}
 	for _, b := range p.Blocks {
-		if b.Has("skip") {
+		if b.Has("skip") || b.RunBy() != "" {
 			continue
 		}
 		if file, content, ok := b.File(); ok {
@@ -270,13 +300,21 @@ func firstWords(lines []string) map[string]bool {
 // with "Waiting".
 func compare(t *testing.T, p *docs.Page, s docs.Step, output []string) {
 	t.Helper()
+	if word, ok := missing(s, output); ok {
+		t.Errorf("%s:%d: %s prints no line that begins with %q any more:\n%s\ngo test ./test/e2e -run Walks -walk.update writes the page",
+			p.Path, s.Line, s.Command, word, strings.Join(output, "\n"))
+	}
+}
+
+// missing returns the first word of a line that the page shows and the output lacks.
+func missing(s docs.Step, output []string) (string, bool) {
 	got := firstWords(output)
 	for word := range firstWords(s.Output) {
 		if !got[word] && word != "Waiting" {
-			t.Errorf("%s:%d: %s prints no line that begins with %q any more:\n%s\ngo test ./test/e2e -run Walks -walk.update writes the page",
-				p.Path, s.Line, s.Command, word, strings.Join(output, "\n"))
+			return word, true
 		}
 	}
+	return "", false
 }
 
 func (w *walk) write(t *testing.T, file, content string) {
@@ -293,8 +331,8 @@ func (w *walk) write(t *testing.T, file, content string) {
 // brokenPipe is the status of a pipe whose last command, such as head, has read enough.
 const brokenPipe = "141"
 
-// step runs a command. The block's directive can say that it fails, or that it is repeated until
-// its output contains a text.
+// step runs a command. The block's directive can say that it fails, that it is repeated until it
+// succeeds, or that it runs in the background until the shell's end or a `kill %1`.
 func (w *walk) step(t *testing.T, p *docs.Page, b *docs.Block, s docs.Step) []string {
 	t.Helper()
 	m := w.machines[s.Machine]
@@ -302,6 +340,9 @@ func (w *walk) step(t *testing.T, p *docs.Page, b *docs.Block, s docs.Step) []st
 		t.Fatalf("%s:%d: no machine %q", p.Path, s.Line, s.Machine)
 	}
 	deadline := time.Now().Add(walkLimit)
+	if b.Has("background") {
+		return m.background(t, p, s, deadline)
+	}
 	for {
 		output, status, err := m.run(s.Command)
 		if err != nil {
@@ -319,6 +360,28 @@ func (w *walk) step(t *testing.T, p *docs.Page, b *docs.Block, s docs.Step) []st
 	}
 }
 
+// background starts a command that does not end, and waits until it has printed what the page
+// shows.
+func (w *walker) background(t *testing.T, p *docs.Page, s docs.Step, deadline time.Time) []string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "output")
+	if _, _, err := w.run(fmt.Sprintf("%s >'%s' 2>&1 &", s.Command, file)); err != nil {
+		t.Fatalf("%s:%d: %s: %v", p.Path, s.Line, s.Command, err)
+	}
+	for {
+		data, _ := os.ReadFile(file)
+		output := strings.Split(strings.TrimSpace(string(data)), "\n")
+		word, wrong := missing(s, output)
+		if !wrong {
+			return output
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s:%d: %s prints no line that begins with %q:\n%s", p.Path, s.Line, s.Command, word, data)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
 var trailing = regexp.MustCompile(`[ \t]+$`)
 
 // update writes the page with the output of the steps.
@@ -331,9 +394,8 @@ func update(t *testing.T, path string, p *docs.Page, steps map[int]docs.Step, re
 			out = append(out, p.Lines[line-1])
 			continue
 		}
-		out = append(out, strings.Split(s.Prompt, "\n")...)
-		for _, text := range replaced[line] {
-			out = append(out, trailing.ReplaceAllString(text, ""))
+		for _, text := range slices.Concat(strings.Split(s.Prompt, "\n"), replaced[line]) {
+			out = append(out, trailing.ReplaceAllString(s.Indent+text, ""))
 		}
 		line = s.Last
 	}
