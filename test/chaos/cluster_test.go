@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -326,9 +325,17 @@ func (m *member) excuse(reason string) {
 
 // waitReady waits until the server says that it is ready.
 func (m *member) waitReady(patience time.Duration) error {
-	cfg := m.config("waiter", 2)
+	c, err := kubernetes.NewForConfig(m.config("waiter", 2))
+	if err != nil {
+		return err
+	}
+	noted := time.Now().Add(10 * time.Second)
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		err := m.ready(cfg)
+		err := m.ready(c)
+		if err != nil && time.Now().After(noted) {
+			noted = time.Now().Add(10 * time.Second)
+			m.c.note("%s is not ready: %v", m.host.name, err)
+		}
 		if err == nil {
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -341,14 +348,7 @@ func (m *member) waitReady(patience time.Duration) error {
 	}
 }
 
-func (m *member) ready(cfg *rest.Config) error {
-	if cfg == nil {
-		return errors.New("it has made no kubeconfig")
-	}
-	c, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return err
-	}
+func (m *member) ready(c *kubernetes.Clientset) error {
 	ctx, cancel := context.WithTimeout(m.c.t.Context(), time.Second)
 	defer cancel()
 	return c.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
