@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 )
@@ -50,4 +51,14 @@ func (k *knarr) start(ctx context.Context, dir string, args []string) (*cluster,
 	}
 	c.started = time.Since(began)
 	return c, nil
+}
+
+// token writes a join token for servers to a file.
+func (k *knarr) token(ctx context.Context, data, file string) error {
+	cmd := exec.CommandContext(ctx, k.bin, "token", "create", "--server", "--data-dir", data, "--advertise-address", "127.0.0.1")
+	text, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("token: %w", err)
+	}
+	return os.WriteFile(file, text, 0o600)
 }

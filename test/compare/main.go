@@ -51,7 +51,7 @@ func main() {
 	flag.StringVar(&o.state, "state", "", "folder for data")
 	flag.StringVar(&o.only, "only", "", "knarr or upstream: one side alone")
 	flag.StringVar(&skip, "skip", "", "comma-separated systems or parts to skip: control (ready, requests, watch, lists, schedule), "+
-		"crowd (idle, relist, overload, storm), definitions, node (pods)")
+		"crowd (idle, relist, overload, storm), definitions, several (members, requests3, watch3, kill, stop, controllers), node (pods)")
 	flag.Float64Var(&o.scale, "scale", 1, "part of the usual length of each load")
 	flag.StringVar(&o.out, "out", "", "file for the table (Markdown)")
 	flag.StringVar(&o.figures, "figures", "", "folder for the figures (figures.json) and the plots drawn from them")
@@ -132,6 +132,9 @@ type side interface {
 	// startNode starts a control plane and a node on an empty folder and returns when /readyz says
 	// ok. It does not wait for the node.
 	startNode(ctx context.Context, dir string) (*cluster, error)
+	// startSeveral starts a control plane of three members on an empty folder and returns when each
+	// of them is ready.
+	startSeveral(ctx context.Context, dir string) (*cluster, error)
 	// size returns the bytes of all binaries.
 	size() (int64, error)
 }
@@ -139,7 +142,8 @@ type side interface {
 // cluster is a running system.
 type cluster struct {
 	kubeconfig string
-	control    []*process    // processes of the control plane
+	control    []*process    // processes of the control plane, if it is not one of members
+	members    []*member     // of a control plane of several servers
 	began      time.Time     // start of the first of them
 	started    time.Duration // time until /readyz said ok
 	stop       func()

@@ -76,6 +76,15 @@ var systems = []system{
 			return definitions(ctx, m.o, m.load, m.f, m.c)
 		}},
 	}},
+	// A control plane of three servers, and the failure of one.
+	{"several", []part{
+		{"members", []string{"member-anon", "member-rss"}, 2 * time.Minute, memberMemory},
+		{"requests3", []string{"create3", "create3-p99", "get3", "get3-p99"}, 5 * time.Minute, requestsToSeveral},
+		{"watch3", []string{"watch3-p99"}, 3 * time.Minute, watchSeveral},
+		{"stop", []string{"stop3"}, 10 * time.Minute, stopLeaders},
+		{"kill", []string{"kill3"}, 15 * time.Minute, killLeaders},
+		{"controllers", []string{"controllers3"}, 12 * time.Minute, killControllers},
+	}},
 	{"node", []part{
 		{"node", []string{"first-pod", "idle-cpu", "node-anon", "node-rss"}, 4 * time.Minute, firstPod},
 		{"pods", []string{"pod-ready", "pod-gone", "fifty"}, 5 * time.Minute, func(ctx context.Context, m *measurement) error {

@@ -38,8 +38,11 @@ type measurement struct {
 // start. A part that fails, is cut off or is skipped has the reason instead of figures.
 func (o *options) measureSystem(ctx context.Context, s side, f figures, sys system) error {
 	start := s.startControl
-	if sys.name == "node" {
+	switch sys.name {
+	case "node":
 		start = s.startNode
+	case "several":
+		start = s.startSeveral
 	}
 	c, err := begin(ctx, o, s.name()+"-"+sys.name, start)
 	if err == nil {
@@ -139,7 +142,7 @@ func (m *measurement) within(ctx context.Context, p part, limit, grace time.Dura
 				return &cutOff{limit, far + " and it could not be stopped"}
 			}
 			killed, kill = true, time.After(4*grace)
-			for _, process := range m.c.control {
+			for _, process := range m.c.all() {
 				_ = process.cmd.Process.Signal(syscall.SIGKILL)
 				<-process.done
 			}

@@ -18,6 +18,9 @@ func (testSide) startControl(context.Context, string) (*cluster, error) {
 func (testSide) startNode(context.Context, string) (*cluster, error) {
 	return nil, errors.New("no disk")
 }
+func (testSide) startSeveral(context.Context, string) (*cluster, error) {
+	return nil, errors.New("no disk")
+}
 func (testSide) size() (int64, error) { return 0, nil }
 
 // silent returns a measurement of a server that never answers.

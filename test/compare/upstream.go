@@ -91,15 +91,25 @@ func (u *upstream) launchControl(dir string) (c *cluster, err error) {
 		"--listen-client-urls", fmt.Sprintf("http://127.0.0.1:%d", store), "--advertise-client-urls", fmt.Sprintf("http://127.0.0.1:%d", store),
 		"--listen-peer-urls", fmt.Sprintf("http://127.0.0.1:%d", peer), "--initial-advertise-peer-urls", fmt.Sprintf("http://127.0.0.1:%d", peer),
 		"--initial-cluster", fmt.Sprintf("default=http://127.0.0.1:%d", peer), "--log-level", "warn")
-	launch("kube-apiserver", "--etcd-servers", fmt.Sprintf("http://127.0.0.1:%d", store), "--secure-port", fmt.Sprint(port), "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1",
-		"--service-cluster-ip-range", serviceRange, "--client-ca-file", keys.path("ca.crt"), "--tls-cert-file", keys.path("server.crt"), "--tls-private-key-file", keys.path("server.key"),
-		"--service-account-issuer", "https://kubernetes.default.svc.cluster.local", "--service-account-key-file", keys.path("server.key"), "--service-account-signing-key-file", keys.path("server.key"),
-		"--kubelet-client-certificate", keys.path("admin.crt"), "--kubelet-client-key", keys.path("admin.key"), "--authorization-mode", "Node,RBAC", "--endpoint-reconciler-type", "none")
-	launch("kube-controller-manager", "--kubeconfig", c.kubeconfig, "--secure-port", "0", "--leader-elect=false", "--use-service-account-credentials",
-		"--cluster-cidr", podRange, "--allocate-node-cidrs", "--root-ca-file", keys.path("ca.crt"), "--service-account-private-key-file", keys.path("server.key"),
-		"--flex-volume-plugin-dir", filepath.Join(dir, "plugins"), "--node-monitor-grace-period", "10m", "--kube-api-qps", "5000", "--kube-api-burst", "5000")
+	launch("kube-apiserver", append([]string{"--etcd-servers", fmt.Sprintf("http://127.0.0.1:%d", store)}, apiserverFlags(keys, port)...)...)
+	launch("kube-controller-manager", append([]string{"--kubeconfig", c.kubeconfig, "--leader-elect=false"}, controllerFlags(keys, dir)...)...)
 	launch("kube-scheduler", "--kubeconfig", c.kubeconfig, "--secure-port", "0", "--leader-elect=false", "--kube-api-qps", "5000", "--kube-api-burst", "5000")
 	return c, err
+}
+
+// apiserverFlags are the flags of a kube-apiserver at a port of loopback.
+func apiserverFlags(keys *keys, port int) []string {
+	return []string{"--secure-port", fmt.Sprint(port), "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1",
+		"--service-cluster-ip-range", serviceRange, "--client-ca-file", keys.path("ca.crt"), "--tls-cert-file", keys.path("server.crt"), "--tls-private-key-file", keys.path("server.key"),
+		"--service-account-issuer", "https://kubernetes.default.svc.cluster.local", "--service-account-key-file", keys.path("server.key"), "--service-account-signing-key-file", keys.path("server.key"),
+		"--kubelet-client-certificate", keys.path("admin.crt"), "--kubelet-client-key", keys.path("admin.key"), "--authorization-mode", "Node,RBAC", "--endpoint-reconciler-type", "none"}
+}
+
+// controllerFlags are the flags of a kube-controller-manager.
+func controllerFlags(keys *keys, dir string) []string {
+	return []string{"--secure-port", "0", "--use-service-account-credentials",
+		"--cluster-cidr", podRange, "--allocate-node-cidrs", "--root-ca-file", keys.path("ca.crt"), "--service-account-private-key-file", keys.path("server.key"),
+		"--flex-volume-plugin-dir", filepath.Join(dir, "plugins"), "--node-monitor-grace-period", "10m", "--kube-api-qps", "5000", "--kube-api-burst", "5000"}
 }
 
 // startNode starts containerd first, with the image in it, so that neither counts as time of the

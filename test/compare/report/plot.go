@@ -19,6 +19,7 @@ var Plots = []Plot{
 	{"throughput", "Throughput: longer bars are better", []string{"create", "patch", "get", "list-json", "list-proto", "watch", "watch-h2", "schedule"}},
 	{"footprint", "Memory, size and idle CPU: shorter bars are better", []string{"idle-anon", "node-anon", "node-rss", "churn-rss", "idle-watch", "idle-watch-h2", "crd-memory", "size", "idle-cpu"}},
 	{"latency", "Start and latency: shorter bars are better", []string{"ready", "first-pod", "pod-ready", "pod-gone", "fifty", "overload-lease", "overload-livez", "crd-served"}},
+	{"several-servers", "Three servers: shorter bars are better", []string{"stop3", "kill3", "controllers3", "create3-p99", "get3-p99", "watch3-p99", "member-anon"}},
 }
 
 // Several is the picture of three servers. It is drawn from several-servers.json in the
@@ -78,7 +79,7 @@ func (p Plot) rows(run *Run) []Row {
 func (r Row) draw(b *strings.Builder, y int) {
 	longest := max(r.Upstream.Value, r.Knarr.Value, r.Budget)
 	length := func(v float64) int { return int(math.Round(v / longest * (barRight - barLeft))) }
-	mark := barLeft + length(r.Budget)
+	mark := barLeft + length(r.Budget) // none without a budget
 	write(b, "", 16, y+13, r.What)
 	for i, side := range []struct {
 		name   string
@@ -94,10 +95,13 @@ func (r Row) draw(b *strings.Builder, y int) {
 			value += " (" + side.ratio + ")"
 		}
 		begin := end + 6
-		if mark >= end && mark < begin+len(value)*charWidth {
+		if r.Budget > 0 && mark >= end && mark < begin+len(value)*charWidth {
 			begin = mark + 6 // the mark would cross the text
 		}
 		write(b, "small", begin, top+11, value)
+	}
+	if r.Budget == 0 {
+		return
 	}
 	fmt.Fprintf(b, `<line class="budget" x1="%d" y1="%d" x2="%[1]d" y2="%[3]d"/>`+"\n", mark, y+17, y+19+2*barHeight+5)
 }

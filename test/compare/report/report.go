@@ -27,8 +27,8 @@ type Row struct {
 	Key    string // stable name; plots choose their rows by it
 	What   string
 	Unit   string
-	Budget float64
-	More   bool // more is better; otherwise less is better
+	Budget float64 // 0 if there is none
+	More   bool    // more is better; otherwise less is better
 
 	Upstream, Knarr Figure
 }
@@ -89,7 +89,10 @@ func (r *Run) Table() string {
 	b.WriteString("| what | upstream | knarr | ratio | budget |\n|---|---:|---:|---:|---|\n")
 	for _, row := range r.Rows {
 		budget := quantity(row.Budget, row.Unit) + ", held"
-		if !row.Held() {
+		switch {
+		case row.Budget == 0:
+			budget = "—"
+		case !row.Held():
 			budget = quantity(row.Budget, row.Unit) + ", **missed**"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", row.What, quantity(row.Upstream.Value, row.Unit), quantity(row.Knarr.Value, row.Unit), row.Ratio(), budget)
