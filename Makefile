@@ -16,7 +16,7 @@ LDFLAGS = -s -w -X $(OURS).release=$(VERSION) -X $(OURS).commit=$(COMMIT) -X $(O
 export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0
 
-.PHONY: help build binary libraries runtime demo test quick docs lint unit e2e chaos bench compare plots compare-api compare-envtest interchange \
+.PHONY: help build binary libraries runtime demo test quick docs lint unit e2e chaos soak bench compare plots compare-api compare-envtest interchange \
 	mixin field critest s3 integration conformance kubectl-suite operators release vulncheck clean
 # A line of help is `target: ## text`. A group begins with `##@ title`; a target's settings follow it, `#  NAME=value text`.
 
@@ -103,6 +103,10 @@ else ifdef SERVERS
 else
 	KNARR_CHAOS_HISTORIES=$(or $(HISTORIES),2000) KNARR_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 12h -v -run HistoriesAre ./test/chaos/
 endif
+
+soak: build ## three servers under churn for hours, one killed now and then: nothing may grow
+#  HOURS=8  how long; 0.2 for a trial
+	./test/soak/run.sh $(or $(HOURS),8)
 
 bench: build ## the table of budgets, knarr's side
 	./test/compare/run.sh --only knarr
