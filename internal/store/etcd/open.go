@@ -26,6 +26,7 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/knarr-project/knarr/internal/durable"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
@@ -177,6 +178,10 @@ func start(ctx context.Context, cfg config.ServerConfig, opts Options, failed *f
 	if e.log == nil {
 		e.log = slog.Default()
 	}
+	if err := syncFolders(&cfg); err != nil {
+		server.Start() // only a started server can be stopped
+		return nil, errors.Join(err, e.Close())
+	}
 	if err := e.begin(ctx, opts.survivor); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -184,6 +189,20 @@ func start(ctx context.Context, cfg config.ServerConfig, opts Options, failed *f
 	e.forgetPages() // etcd has made the kernel read the whole file
 	startKeeper(e, opts)
 	return e, nil
+}
+
+// syncFolders writes the names of the store's folders and files to disk. etcd syncs its files, and
+// only some of the folders: after a power failure a new store could be missing.
+func syncFolders(cfg *config.ServerConfig) error {
+	if cfg.UnsafeNoFsync {
+		return nil
+	}
+	for _, dir := range []string{cfg.WALDir(), cfg.SnapDir(), cfg.MemberDir(), cfg.DataDir, filepath.Dir(cfg.DataDir)} {
+		if err := durable.SyncFolder(dir); err != nil {
+			return fmt.Errorf("sync the store's folder: %w", err)
+		}
+	}
+	return nil
 }
 
 // begin starts the server and waits until it answers. A survivor's log ends with the removal of the
