@@ -95,8 +95,11 @@ chaos: build ## servers that fail under load, against a model; or with ROUNDS, a
 #  HISTORIES=2000  how many histories of a server to make
 #  SERVERS=3       histories of a cluster of so many servers, 3 to 9
 #  ROUNDS=1000     instead of histories, how many faults of a node under pod churn
+#  BUGS=1          instead, which seeded bugs the checks find: all, or names with commas between
 #  SEED=n          the same choices as in another run
-ifdef ROUNDS
+ifdef BUGS
+	KNARR_CHAOS_BUGS=$(BUGS) KNARR_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 12h -v -run SeededBugs ./test/chaos/
+else ifdef ROUNDS
 	KNARR_NODE_CHAOS_ROUNDS=$(ROUNDS) KNARR_NODE_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 12h -v -run NodeChaos ./test/e2e/
 else ifdef SERVERS
 	KNARR_CHAOS_SERVERS=$(SERVERS) KNARR_CHAOS_HISTORIES=$(or $(HISTORIES),2000) KNARR_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 24h -v -run ServersHistories ./test/chaos/

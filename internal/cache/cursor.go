@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+
+	"github.com/knarr-project/knarr/internal/failpoint"
 )
 
 // chunk is the most events that a cursor reads while it holds the kind's lock.
@@ -58,10 +60,13 @@ func (k *Kind) watch(c *Cursor) (*Cursor, error) {
 	if c.track && c.base.begun != k.begun {
 		return nil, fmt.Errorf("%w: the kind was listed again", ErrTooOld)
 	}
-	if c.after < k.log.dropped {
+	if c.after < k.log.dropped && !failpoint.Bug("watch-gap-without-410") {
 		return nil, fmt.Errorf("%w: %d; the oldest that can be watched from is %d", ErrTooOld, c.after, k.log.dropped)
 	}
 	c.wake, c.reached, c.next = make(chan struct{}, 1), c.after, k.log.find(c.after)
+	if failpoint.Bug("watch-resume-skips") && c.next < k.log.next {
+		c.next++
+	}
 	k.cursors.add(c, &k.log)
 	return c, nil
 }

@@ -6,6 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/knarr-project/knarr/internal/failpoint"
 )
 
 // Matches reports whether the interest includes the entry.
@@ -49,7 +51,7 @@ func (i *Interest) view(e *event) (Change, bool) {
 		return Change{Type: Modified, Entry: e.new, Old: e.old, Revision: e.revision}, true
 	case is:
 		return Change{Type: Added, Entry: e.new, Revision: e.revision}, true
-	case was:
+	case was && !(e.new != nil && failpoint.Bug("selector-forgets")):
 		return Change{Type: Deleted, Entry: e.deleted(), Old: e.old, Revision: e.revision}, true
 	}
 	return Change{}, false

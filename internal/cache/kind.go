@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/knarr-project/knarr/internal/failpoint"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
@@ -475,6 +476,9 @@ func (k *Kind) oldSnapshot(ctx context.Context, revision int64) (*Snapshot, erro
 		return &Snapshot{revision: revision, entries: entries}, nil
 	}
 	entries := s.entries.Copy() // exact.mu is held, so no other goroutine copies a published tree
+	if failpoint.Bug("exact-list-off-by-one") && len(since) > 1 {
+		since = since[1:]
+	}
 	for i := len(since) - 1; i >= 0; i-- {
 		if c := since[i]; c.old != nil {
 			entries.Set(c.old)

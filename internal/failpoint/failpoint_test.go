@@ -36,6 +36,10 @@ func TestAnOrdinaryBuildHasNoPoints(t *testing.T) {
 	if Enabled() {
 		t.Fatal("the test binary has points")
 	}
+	t.Setenv(BugsVariable, "some")
+	if Bug("some") {
+		t.Error("the test binary has seeded bugs")
+	}
 	Here("anywhere")
 	select {
 	case <-conns:
@@ -78,4 +82,15 @@ func TestAPointWithoutAControllerGoesOn(t *testing.T) {
 	Here("nowhere")
 	t.Setenv(Variable, "")
 	Here("nowhere")
+}
+
+func TestTheEnvironmentNamesTheBugs(t *testing.T) {
+	enabled = "1"
+	t.Cleanup(func() { enabled = "" })
+	t.Setenv(BugsVariable, "one,two")
+	for name, want := range map[string]bool{"one": true, "two": true, "three": false} {
+		if Bug(name) != want {
+			t.Errorf("the bug %s: %v, expected %v", name, !want, want)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -27,6 +28,12 @@ type server struct {
 	dir    string
 	listen string
 	flags  []string // in addition to the common ones
+	// program is another build than bin/knarr, such as one with seeded bugs; env is added to its
+	// environment.
+	program string
+	env     []string
+	// killed is called after each kill of the process; may be nil.
+	killed func()
 
 	lives int // how often it was started
 
@@ -79,15 +86,22 @@ func startServer(t testing.TB, flags ...string) *server {
 			t.Error(err)
 		}
 	})
-	s := &server{t: t, dir: dir, listen: nettest.FreeAddress(t), flags: flags}
-	t.Cleanup(func() {
+	s := &server{t: t, dir: dir, flags: flags}
+	s.run()
+	return s
+}
+
+// run starts the server for the first time, and stops it when the test ends.
+func (s *server) run() {
+	s.t.Helper()
+	s.listen = nettest.FreeAddress(s.t)
+	s.t.Cleanup(func() {
 		s.end(syscall.SIGTERM)
-		if t.Failed() {
-			t.Logf("the server's output:\n%s", s.log.String())
+		if s.t.Failed() {
+			s.t.Logf("the server's output:\n%s", s.log.String())
 		}
 	})
 	s.start()
-	return s
 }
 
 func binary() string {
@@ -109,7 +123,8 @@ func (s *server) start() {
 		"--advertise-address", "192.0.2.1", "--compaction-interval", compactEvery.String(),
 		"--http-transport", transports[s.lives%len(transports)]}
 	s.lives++
-	cmd := exec.Command(binary(), append(args, s.flags...)...)
+	cmd := exec.Command(cmp.Or(s.program, binary()), append(args, s.flags...)...)
+	cmd.Env = append(os.Environ(), s.env...)
 	cmd.Stdout, cmd.Stderr = &s.log, &s.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -169,6 +184,9 @@ func (s *server) end(signal syscall.Signal) {
 	s.closeConnections() // idle connections would delay a graceful end
 	_ = p.cmd.Process.Signal(signal)
 	<-p.gone
+	if s.killed != nil && signal == syscall.SIGKILL {
+		s.killed()
+	}
 }
 
 // events describes the server's history.

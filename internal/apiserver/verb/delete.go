@@ -18,6 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
+	"github.com/knarr-project/knarr/internal/failpoint"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
@@ -318,6 +319,9 @@ func (op *Operation) remove(ctx context.Context, key string, c registry.StoredSt
 		}
 	}
 	t.Add(store.Condition{Key: key, ModRevision: c.Revision}, store.Op{Key: key, Delete: true})
+	if failpoint.Bug("delete-without-condition") {
+		t.Conditions = nil
+	}
 	res, err := t.Commit(ctx)
 	if err != nil {
 		return 0, nil, err

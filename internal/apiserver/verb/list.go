@@ -12,6 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/cache"
+	"github.com/knarr-project/knarr/internal/failpoint"
 )
 
 // List answers from one snapshot: the newest, any, one at least as new as a resourceVersion, or
@@ -161,6 +162,9 @@ func (op *Operation) snapshotOfToken(ctx context.Context, reader cache.Reader, r
 		if err := op.Endpoint.WaitFresh(ctx, reader, ""); err != nil {
 			return nil, "", err
 		}
+		return reader.Snapshot(), from, nil
+	}
+	if failpoint.Bug("page-of-newest-state") {
 		return reader.Snapshot(), from, nil
 	}
 	s, err := reader.At(ctx, revision)

@@ -18,6 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/failpoint"
 	"github.com/knarr-project/knarr/internal/resource/strategy"
 	"github.com/knarr-project/knarr/internal/store"
 )
@@ -176,6 +177,10 @@ func (op *Operation) updateOnce(ctx context.Context, key string, c registry.Stor
 	}
 	t.Put(store.Condition{Key: key, ModRevision: c.Revision}, obj, stored, lease)
 	res, err := t.Commit(ctx)
+	if err == nil && !res.Succeeded && failpoint.Bug("conflict-overwritten") {
+		t.Conditions = nil
+		res, err = t.Commit(ctx)
+	}
 	if errors.Is(err, store.ErrLeaseNotFound) && r.Shared.Expired(r, lease) {
 		return nil, nil, wire.TryAgain(err)
 	}
