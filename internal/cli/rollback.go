@@ -12,17 +12,25 @@ import (
 
 func rollbackCommand() *cobra.Command {
 	s := newSettings()
-	var yes bool
+	var yes, programOnly bool
 	cmd := &cobra.Command{
 		Use: "rollback", Short: "Go back to the version before, with its objects", Args: cobra.NoArgs,
 		Long: "Restores the snapshot that was kept before the first start of the present version, and puts the program of the\n" +
 			"version before in the place of this one. The server must not run. Without --yes it only says what it would do,\n" +
 			"and what would be lost.",
-		Example: "knarr rollback\nknarr rollback --yes",
+		Example: "knarr rollback\nknarr rollback --yes\nknarr rollback --program-only --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := s.complete(cmd)
 			if err != nil {
 				return err
+			}
+			if programOnly {
+				plan, err := run.RollbackProgram(cmd.Context(), &s.Config, yes)
+				if err != nil {
+					return err
+				}
+				printProgramRollback(cmd.OutOrStdout(), plan, yes)
+				return nil
 			}
 			plan, err := run.Rollback(cmd.Context(), &s.Config, yes, time.Now(), log)
 			if err != nil {
@@ -34,8 +42,18 @@ func rollbackCommand() *cobra.Command {
 	}
 	s.takeFlags(cmd, "data-dir", "log-level")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do it")
-	onlyOnCommandLine(cmd, "yes")
+	cmd.Flags().BoolVar(&programOnly, "program-only", false, "leave the objects: for one of several servers, and for nodes")
+	onlyOnCommandLine(cmd, "yes", "program-only")
 	return cmd
+}
+
+func printProgramRollback(out io.Writer, p *run.RollbackPlan, done bool) {
+	fmt.Fprintf(out, "from %s to %s\nobjects   stay\nprogram   %s, in the place of %s\n", p.From, p.To, p.Program, p.Installed)
+	if done {
+		fmt.Fprintln(out, "done; start knarr again")
+		return
+	}
+	fmt.Fprintln(out, "nothing is changed yet: `knarr rollback --program-only --yes` does it")
 }
 
 func printRollback(out io.Writer, p *run.RollbackPlan, done bool) {

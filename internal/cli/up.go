@@ -111,8 +111,11 @@ func runCommand(use, short, long string, groups config.Groups, root bool, start 
 		}
 		progress := newProgressPrinter(cmd.OutOrStdout(), time.Now())
 		progress.remembered(s.remembered)
-		return bg.ended(start(cmd.Context(), run.Params{
-			Config: &s.Config, Log: log,
+		again := newRestart(cmd.Context())
+		defer again.cancel()
+		return again.after(bg, start(again.ctx, run.Params{
+			Restart: again.ask,
+			Config:  &s.Config, Log: log,
 			Progress: func(component string, took time.Duration) {
 				progress.component(component, took)
 				bg.log.Info("up", "component", component, "took", took.Round(time.Millisecond))

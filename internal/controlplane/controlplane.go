@@ -53,6 +53,8 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/etcd"
 	"github.com/knarr-project/knarr/internal/trace"
+	"github.com/knarr-project/knarr/internal/upgrade"
+	"github.com/knarr-project/knarr/internal/version"
 )
 
 // Options configure a Server.
@@ -76,6 +78,11 @@ type Options struct {
 	// ShutdownTimeout is the time limit for running requests when the server stops; 0 selects the
 	// timeout of requests. Over HTTP/2, closing a client's connection alone takes a second.
 	ShutdownTimeout time.Duration
+	// Restart starts the process again with the program installed at Program; nil means that the
+	// process cannot. NodeHere means that the process includes a node.
+	Restart  func()
+	Program  string
+	NodeHere bool
 }
 
 // Server holds the control plane's parts during the start. One component sets each field;
@@ -139,11 +146,15 @@ type Server struct {
 	clients          *clientAuthorities
 	outside          *oidc.Tokens
 	files            []*reload.File // configuration files whose changes are applied
+
+	upgrades  *upgrade.Agent
+	downloads chan struct{} // one for each program that is being served
 }
 
 // New prepares a Server. Its Start methods are components of a process.
 func New(o Options) *Server {
 	s := &Server{keysDone: make(chan struct{}), scheduling: scheduler.NewMetrics(), controllers: controllers.NewMetrics(), calls: measured.New(), leadership: newLeadership(), cfg: o.Config, log: o.Log, settings: o.Settings, clock: o.Clock, choose: o.Controllers, ticks: o.KeyClock, unsynced: o.Unsynced, shutdownTimeout: o.ShutdownTimeout}
+	s.openUpgrades(o)
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
 	}
@@ -221,6 +232,9 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	if err := s.checkIdentity(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.checkSkew(ctx, version.Kubernetes); err != nil {
 		return nil, err
 	}
 	listener, err := net.Listen("tcp", s.cfg.Listen)
@@ -433,6 +447,7 @@ func (s *Server) paths() map[string]http.Handler {
 	paths[SnapshotPath] = serveSnapshot(s.db, s.cfg.SharesStore(), s.log)
 	paths[member.ServersPath] = http.HandlerFunc(s.serveServers)
 	s.certificatePaths(paths)
+	s.upgradePaths(paths)
 	if strings.HasPrefix(s.tokens.Issuer, "https://") {
 		paths["/.well-known/openid-configuration"] = http.HandlerFunc(s.tokens.ServeConfiguration)
 		paths["/openid/v1/jwks"] = http.HandlerFunc(s.tokens.ServeKeys)
@@ -527,7 +542,8 @@ func (s *Server) serve(ctx context.Context, listener net.Listener, secure *tls.C
 			},
 			s.reportSlowDisks,
 			process.Part(func(ctx context.Context) { s.bootstrapPolicy(ctx, policy) }),
-			process.Part(s.followKeys))
+			process.Part(s.followKeys),
+			process.Part(s.followUpgrades))
 	}()
 	return func() error { return <-done }, nil
 }

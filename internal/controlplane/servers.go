@@ -16,6 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/member"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/etcd"
+	"github.com/knarr-project/knarr/internal/upgrade"
 	"github.com/knarr-project/knarr/internal/version"
 )
 
@@ -27,6 +28,8 @@ type serverInfo struct {
 	Version string `json:"version"`
 	// Names are the DNS names and addresses of the server, from which its certificate has them.
 	Names []string `json:"names,omitempty"`
+	// Kubernetes is the version of the API. Servers of before v1.36.3+knarr1 do not tell it.
+	Kubernetes string `json:"kubernetes,omitempty"`
 	// Size is only in answers of the server itself.
 	Size int64 `json:"size,omitempty"`
 }
@@ -36,7 +39,7 @@ const askTimeout = 3 * time.Second
 
 func (s *Server) info() serverInfo {
 	names := append([]string{s.cfg.NodeName, s.cfg.AdvertiseAddress}, s.cfg.TLSNames...)
-	return serverInfo{Name: s.cfg.NodeName, URL: s.apiURL(), Version: version.Current().Knarr, Names: names}
+	return serverInfo{Name: s.cfg.NodeName, URL: s.apiURL(), Version: version.Current().Knarr, Kubernetes: version.Kubernetes, Names: names}
 }
 
 // serverNames returns the names and addresses of this server and of the others.
@@ -109,6 +112,31 @@ func (s *Server) describedServers(ctx context.Context) (map[string]serverInfo, e
 		}
 	}
 	return all, nil
+}
+
+// checkSkew refuses to start beside servers that are more than one minor version apart.
+func (s *Server) checkSkew(ctx context.Context, own string) error {
+	if s.members == nil || s.members.Alone() {
+		return nil
+	}
+	members, err := s.members.Members(ctx)
+	if err != nil {
+		return err
+	}
+	described, err := s.describedServers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range members {
+		info := described[m.Name]
+		if m.Self || info.Kubernetes == "" {
+			continue
+		}
+		if err := upgrade.CheckServers(own, info.Kubernetes); err != nil {
+			return fmt.Errorf("this server cannot start beside server %s: %w; upgrade that one in steps, or remove it with `knarr member rm %s`", info.Name, err, info.Name)
+		}
+	}
+	return nil
 }
 
 // serverURLs returns the URLs of this server and of the others.

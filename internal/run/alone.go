@@ -81,7 +81,9 @@ func (w *worker) startMembership(ctx context.Context) (func() error, error) {
 	if err := j.learn(ctx, c); err != nil {
 		return nil, err
 	}
-	return process.Background(func(ctx context.Context) error { return j.run(ctx, c, parts) })(ctx)
+	return process.Background(func(ctx context.Context) error {
+		return process.Alongside(ctx, process.Part(w.followUpgrades), func(ctx context.Context) error { return j.run(ctx, c, parts) })
+	})(ctx)
 }
 
 // reach makes the configuration's identity the node's only one.

@@ -17,24 +17,17 @@ import (
 	"github.com/knarr-project/knarr/internal/durable"
 	"github.com/knarr-project/knarr/internal/snapshots"
 	"github.com/knarr-project/knarr/internal/store/etcd"
+	"github.com/knarr-project/knarr/internal/upgrade"
 )
-
-// programsFolder is the folder of the data folder with the programs that have written the store.
-const programsFolder = "programs"
 
 // installedProgram is the path of this program. Tests replace it.
 var installedProgram = os.Executable
-
-// keptProgram is the path of a version's program in the data folder.
-func keptProgram(cfg *config.Config, w snapshots.Writer) string {
-	return cfg.Path(programsFolder, "knarr-"+w.String())
-}
 
 // keepProgram links this program into the data folder, so that a rollback finds it after the
 // installed file was replaced. A data folder on another file system keeps none: a copy would cost
 // as much as the program's size for each cluster.
 func keepProgram(cfg *config.Config, log *slog.Logger) {
-	path := keptProgram(cfg, snapshots.CurrentWriter())
+	path := upgrade.Kept(cfg.DataDir, snapshots.CurrentWriter())
 	if _, err := os.Stat(path); err == nil {
 		return
 	}
@@ -66,6 +59,32 @@ type RollbackPlan struct {
 	Kept string
 }
 
+// RollbackProgram puts back only the program that the last upgrade of this machine has replaced.
+// The objects stay, so it is for one of several servers and for nodes. knarr must not run here. If
+// act is false, it only plans.
+func RollbackProgram(ctx context.Context, cfg *config.Config, act bool) (*RollbackPlan, error) {
+	l, err := lock(cfg.DataDir)
+	if err != nil {
+		return nil, fmt.Errorf("rollback: %w", explainLock(err, cfg.DataDir))
+	}
+	defer l.Close()
+	before, err := upgrade.ReadBefore(cfg.DataDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("rollback: `knarr upgrade` has replaced no program of %s", cfg.DataDir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rollback: %w", err)
+	}
+	plan := &RollbackPlan{From: snapshots.CurrentWriter(), To: before.Writer, Program: upgrade.Kept(cfg.DataDir, before.Writer), Installed: before.Installed}
+	if err := isProgram(ctx, plan.Program, plan.To); err != nil {
+		return nil, fmt.Errorf("rollback: %w: put it in place yourself", err)
+	}
+	if !act {
+		return plan, nil
+	}
+	return plan, upgrade.Replace(plan.Program, plan.Installed)
+}
+
 // Rollback puts back the snapshot from before the first start of the version that writes the store,
 // and the program of the version before. The server must not run. If act is false, it only plans.
 func Rollback(ctx context.Context, cfg *config.Config, act bool, now time.Time, log *slog.Logger) (*RollbackPlan, error) {
@@ -92,7 +111,7 @@ func Rollback(ctx context.Context, cfg *config.Config, act bool, now time.Time, 
 	if plan.Program == "" {
 		return plan, nil
 	}
-	return plan, replaceProgram(plan.Program, plan.Installed)
+	return plan, upgrade.Replace(plan.Program, plan.Installed)
 }
 
 func planRollback(ctx context.Context, cfg *config.Config, now time.Time, log *slog.Logger) (*RollbackPlan, error) {
@@ -126,7 +145,7 @@ func planRollback(ctx context.Context, cfg *config.Config, now time.Time, log *s
 	if plan.Installed, err = installedProgram(); err != nil {
 		return nil, err
 	}
-	plan.Program = keptProgram(cfg, plan.To)
+	plan.Program = upgrade.Kept(cfg.DataDir, plan.To)
 	if err := isProgram(ctx, plan.Program, plan.To); err != nil {
 		plan.Program, plan.Missing = "", err.Error()
 	}
@@ -148,30 +167,6 @@ func isProgram(ctx context.Context, path string, want snapshots.Writer) error {
 	}
 	if err != nil || is != want {
 		return fmt.Errorf("the file %s is not the program of %s any more", path, want)
-	}
-	return nil
-}
-
-// replaceProgram puts a copy in the place of the installed program, atomically.
-func replaceProgram(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	f, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+"-")
-	if err != nil {
-		return fmt.Errorf("put the earlier program in place: %w", err)
-	}
-	if _, err = f.ReadFrom(in); err == nil {
-		err = f.Chmod(0o755)
-	}
-	if err == nil {
-		err = durable.Publish(f, to)
-	}
-	if err != nil {
-		_ = f.Close()
-		return fmt.Errorf("put the earlier program in place: %w", errors.Join(err, os.Remove(f.Name())))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/knarr-project/knarr/internal/snapshots"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/etcd"
+	"github.com/knarr-project/knarr/internal/upgrade"
 )
 
 func TestRollbackPutsBackObjectsAndProgram(t *testing.T) {
@@ -44,7 +45,7 @@ func TestRollbackPutsBackObjectsAndProgram(t *testing.T) {
 		put("/registry/new")
 	}
 	script := fmt.Sprintf("#!/bin/sh\necho '{\"knarr\": %q, \"commit\": %q}'\n", older.Knarr, older.Commit)
-	kept := keptProgram(cfg, older)
+	kept := upgrade.Kept(cfg.DataDir, older)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(kept), 0o700), os.WriteFile(kept, []byte(script), 0o700), os.WriteFile(program, []byte("the newer one"), 0o700)); err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,9 @@ type Params struct {
 	Held func() error
 	// Ready is called once, when everything is usable.
 	Ready func()
+	// Restart ends the run, after which the process starts again with the installed program. If
+	// nil, the process cannot be upgraded by a command elsewhere.
+	Restart func()
 	// Detached and Flags are for the data folder's record: whether the process runs in the
 	// background, and the command line.
 	Detached bool
@@ -40,6 +43,8 @@ type Params struct {
 
 	// nodeSettings are the settings of the node, if the process has one (readSettings).
 	nodeSettings *settings.Settings
+	// withNode means that a server's process includes a node.
+	withNode bool
 }
 
 // Up runs a server and a node in one process.
@@ -48,6 +53,7 @@ func Up(ctx context.Context, p Params) error {
 		return err
 	}
 	return p.locked("up", doctor.Server|doctor.Node|doctor.Proxy, func(p Params) error {
+		p.withNode = true
 		s, n := p.server(), p.nodeHere()
 		n.server = s
 		return p.control(ctx, []process.Phase{
@@ -86,12 +92,14 @@ func APIServer(ctx context.Context, p Params) error {
 
 func (p Params) server() *controlplane.Server {
 	keepProgram(p.Config, p.Log)
-	return controlplane.New(controlplane.Options{Config: p.Config, Log: p.Log, Settings: p.Settings})
+	o := controlplane.Options{Config: p.Config, Log: p.Log, Settings: p.Settings, Restart: p.Restart, NodeHere: p.withNode}
+	o.Program, _ = installedProgram() // an upgrade says that it is unknown
+	return controlplane.New(o)
 }
 
 func (p Params) nodeHere() *worker {
 	setNodePaths(p.Config)
-	return &worker{cfg: p.Config, log: p.Log, settings: p.nodeSettings, flagz: p.Settings}
+	return &worker{cfg: p.Config, log: p.Log, settings: p.nodeSettings, flagz: p.Settings, restart: p.Restart}
 }
 
 // setNodePaths sets the node's sockets and cgroups, unless they are configured. They are separate

@@ -39,6 +39,7 @@ type worker struct {
 	log      *slog.Logger
 	settings *settings.Settings
 	flagz    func() map[string]string
+	restart  func() // Params.Restart
 	// server is the control plane in the same process. It is nil if the node has joined another
 	// machine's server.
 	server *controlplane.Server

@@ -113,6 +113,18 @@ func (m *Manager) Active(ctx context.Context) bool {
 	return err == nil && d != nil && m.run(ctx, m.active) == nil
 }
 
+// DataDir returns the data folder of the installed service, or "".
+func (m *Manager) DataDir() string {
+	d, err := read(m.Path())
+	if err != nil || d == nil {
+		return ""
+	}
+	return d.dataDir
+}
+
+// Restart restarts the service.
+func (m *Manager) Restart(ctx context.Context) error { return m.all(ctx, m.restart) }
+
 // Change is what Install has done to the definition.
 type Change struct {
 	// Before is the command line of the replaced definition; "" if there was none.

@@ -12,6 +12,7 @@ import (
 const (
 	servingRole     = "knarr:node-autoapprove-serving"
 	clusterInfoRole = "knarr:cluster-info"
+	upgradeRole     = "knarr:node-upgrade"
 	// RetiredNodeRole let nodes read all pods. New clusters do not have it. In older ones a
 	// controller removes it once no node needs it.
 	RetiredNodeRole = "knarr:node"
@@ -26,7 +27,7 @@ const clusterInfo = "knarr-cluster"
 // isForNodes reports whether a binding is one of those for nodes. An administrator who wants to
 // give these rights to the whole group makes another binding.
 func isForNodes(namespace, name, subject string) bool {
-	ours := name == servingRole || name == clusterInfoRole || name == RetiredNodeRole
+	ours := name == servingRole || name == clusterInfoRole || name == upgradeRole || name == RetiredNodeRole
 	return ours && (namespace == "" || namespace == metav1.NamespaceSystem) && subject == groupKey(auth.GroupNodes)
 }
 
@@ -65,11 +66,14 @@ func (p *Policy) addMembership() {
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: "certificate-controller"}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "knarr:serving-approver"},
 	})
+	// Nodes tell their version, and fetch the program that an administrator has chosen.
+	p.clusterRole(upgradeRole, paths("post", "/knarr/v1/upgrade/node"), paths("get", "/knarr/v1/upgrade/program"))
 	// A machine with a server's token may fetch the cluster's keys, nothing else.
 	p.clusterRole("knarr:server-bootstrapper", paths("post", "/knarr/v1/servers"))
 	const joining = "system:bootstrappers:kubeadm:default-node-token"
 	for _, b := range []struct{ name, role, group string }{
 		{servingRole, servingRole, auth.GroupNodes},
+		{upgradeRole, upgradeRole, auth.GroupNodes},
 		{"knarr:node-bootstrapper", "system:node-bootstrapper", joining},
 		{"knarr:server-bootstrapper", "knarr:server-bootstrapper", "system:bootstrappers:knarr:servers"},
 		{"knarr:node-autoapprove-bootstrap", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", joining},
