@@ -1,8 +1,10 @@
 package chaos
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 )
@@ -16,13 +18,23 @@ func (b *seededBug) findInCluster(t *testing.T, program string, env []string, st
 	if err := c.define(); err != nil {
 		t.Fatal(err)
 	}
+	nodes, stopNodes := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stopNodes()
+	if err := c.hollowNodes(nodes, &running); err != nil {
+		t.Fatal(err)
+	}
 	for n < b.most && !t.Failed() {
-		records, err := c.round(t, fmt.Sprintf("round-%d", n), rand.New(rand.NewPCG(start, uint64(n))), &diary{began: time.Now()})
+		records, w, err := c.round(t, fmt.Sprintf("round-%d", n), rand.New(rand.NewPCG(start, uint64(n))), &diary{began: time.Now()})
 		n++
 		for _, r := range records {
 			if broken := r.check(); broken != nil {
 				return n, fmt.Errorf("%s: %w", r.kind.name, broken)
 			}
+		}
+		if err == nil {
+			_, err = w.check()
 		}
 		if err != nil {
 			return n, err

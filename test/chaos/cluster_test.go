@@ -92,12 +92,12 @@ func startCluster(t testing.TB, n int, change func(i int, o *memberOptions)) *cl
 	c := &cluster{t: t, lan: newLAN(t, append(names, "clients")...)}
 	c.clients = c.lan.hosts[n]
 	for i, h := range c.lan.hosts[:n] {
-		m := &member{c: c, host: h, runDir: filepath.Join(dir, h.name, "run"),
-			memberOptions: memberOptions{program: binary(), dataDir: filepath.Join(dir, h.name, "disk", "data")}}
+		usual := filepath.Join(dir, h.name, "disk", "data")
+		m := &member{c: c, host: h, runDir: filepath.Join(dir, h.name, "run"), memberOptions: memberOptions{program: binary(), dataDir: usual}}
 		if change != nil {
 			change(i, &m.memberOptions)
 		}
-		if i == n-1 && change == nil {
+		if i == n-1 && m.dataDir == usual {
 			if err := m.mountDisk(); err != nil {
 				t.Fatal(err)
 			}
