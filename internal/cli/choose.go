@@ -74,7 +74,7 @@ func isDefaultHere(flag, value, dataDir string) bool {
 // `knarr ls`. Without the flag, it is the default folder, or the only running cluster if the
 // default folder has none.
 func choose(cmd *cobra.Command, c *config.Config, file bool) {
-	if startsProcess.Has(cmd.Name()) {
+	if startsProcess.Has(cmd.Name()) || cmd.HasParent() && cmd.Parent().Name() == "adopt" {
 		return
 	}
 	here := clusters.Here()

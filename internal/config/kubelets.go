@@ -16,6 +16,9 @@ type Kubelets struct {
 	ClientKey  string
 	// Authority is a PEM file with the CAs of the nodes' certificates. Default: the cluster's own.
 	Authority string
+	// Unverified accepts any certificate of a node, as upstream's API server without Authority.
+	// kubeadm's nodes have certificates that they have signed themselves.
+	Unverified bool
 	// AddressTypes are the types of node addresses to try, in order. Default: addresses before
 	// names.
 	AddressTypes []string
@@ -28,6 +31,7 @@ func (c *Kubelets) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.ClientCert, "kubelet-client-certificate", c.ClientCert, "client certificate `FILE` shown to kubelets, PEM (default: one of the cluster's CA)\nChanges need no restart.")
 	f.StringVar(&c.ClientKey, "kubelet-client-key", c.ClientKey, "key `FILE` of that certificate, PEM")
 	f.StringVar(&c.Authority, "kubelet-certificate-authority", c.Authority, "CA `FILE` for kubelets' certificates, PEM (default: the cluster's)\nThe file is read once, at the start.")
+	f.BoolVar(&c.Unverified, "kubelet-skip-verify", c.Unverified, "accept any certificate of kubelets, as those of kubeadm, which sign their own\nWhoever can answer at a node's address then gets what `kubectl exec` sends there. kube-apiserver without --kubelet-certificate-authority does the same.")
 	f.StringSliceVar(&c.AddressTypes, "kubelet-preferred-address-types", c.AddressTypes, "`TYPES` of node addresses to try, in order (default: InternalIP,ExternalIP,InternalDNS,ExternalDNS,Hostname)")
 	values(f, "kubelet-preferred-address-types", addressTypes...)
 }
@@ -43,6 +47,9 @@ func (c *Kubelets) Order() (types []corev1.NodeAddressType) {
 func (c *Kubelets) validate(bad func(field, value, allowed string)) {
 	if (c.ClientCert == "") != (c.ClientKey == "") {
 		bad("kubelet-client-certificate", c.ClientCert, "given together with kubelet-client-key")
+	}
+	if c.Unverified && c.Authority != "" {
+		bad("kubelet-skip-verify", "true", "given without kubelet-certificate-authority")
 	}
 	for _, name := range c.AddressTypes {
 		if !slices.Contains(addressTypes, name) {

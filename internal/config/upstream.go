@@ -89,6 +89,18 @@ var hints = map[string]string{
 	"watch-cache-sizes":                     "leave it out: the cache grows and shrinks with what there is",
 }
 
+// UpstreamHint says what to do instead of a flag of kube-apiserver that does not exist here. It
+// returns "" for other flags.
+func UpstreamHint(name string) string { return hints[name] }
+
+// UpstreamAlias returns knarr's name of a flag of kube-apiserver, which is mostly the same.
+func UpstreamAlias(name string) string {
+	if ours, ok := aliases[name]; ok {
+		return ours
+	}
+	return name
+}
+
 // addUpstream adds kube-apiserver's flag names. The Server group must have been added before.
 func (c *Config) addUpstream(f *pflag.FlagSet) {
 	for _, name := range slices.Sorted(maps.Keys(aliases)) {

@@ -41,6 +41,9 @@ func (s *Server) outward(ctx context.Context) (o outward, err error) {
 			o.kubelets.RootCAs.AddCert(a)
 		}
 	}
+	if c.Kubelets.Unverified {
+		o.kubelets.InsecureSkipVerify, o.kubelets.RootCAs, o.roots = true, nil, nil
+	}
 	if c.Kubelets.ClientCert != "" {
 		if o.kubelets.GetClientCertificate, err = s.clientCertificate(ctx, "kubelet-client-certificate", c.Kubelets.ClientCert, c.Kubelets.ClientKey); err != nil {
 			return o, err

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.etcd.io/etcd/server/v3/storage/backend"
 
 	"github.com/knarr-project/knarr/internal/durable"
 )
@@ -38,16 +40,21 @@ func (e *Engine) Snapshot(_ context.Context, w io.Writer) error {
 	defer done()
 	e.copying.RLock()
 	defer e.copying.RUnlock()
-	s := e.server.Backend().Snapshot()
-	defer s.Close()
-	sum := sha256.New()
-	if _, err := s.WriteTo(io.MultiWriter(w, sum)); err != nil {
-		return fmt.Errorf("take a snapshot: %w", err)
-	}
-	if _, err := w.Write(sum.Sum(nil)); err != nil {
+	if err := writeSnapshot(e.server.Backend(), w); err != nil {
 		return fmt.Errorf("take a snapshot: %w", err)
 	}
 	return nil
+}
+
+func writeSnapshot(be backend.Backend, w io.Writer) error {
+	s := be.Snapshot()
+	defer s.Close()
+	sum := sha256.New()
+	if _, err := s.WriteTo(io.MultiWriter(w, sum)); err != nil {
+		return err
+	}
+	_, err := w.Write(sum.Sum(nil))
+	return err
 }
 
 // SnapshotInfo describes a snapshot file.
@@ -111,7 +118,10 @@ type RestoreOptions struct {
 	// watcher from a revision after the snapshot then has to list again, instead of seeing another
 	// history under the same numbers. 0 does neither.
 	Bump uint64
-	Log  *slog.Logger
+	// Name and PeerURL are those of the only member, for a folder that etcd itself serves. Both
+	// empty make a folder for Open.
+	Name, PeerURL string
+	Log           *slog.Logger
 }
 
 // Restore creates a data folder from a snapshot file, after verifying its hash.
@@ -149,9 +159,10 @@ func restore(opts RestoreOptions, to string) error {
 	if err := os.RemoveAll(to); err != nil {
 		return err
 	}
+	name, peer := cmp.Or(opts.Name, memberName), cmp.Or(opts.PeerURL, memberURL)
 	return snapshot.NewV3(zapToSlog(opts.Log)).Restore(snapshot.RestoreConfig{
-		SnapshotPath: opts.Path, OutputDataDir: to, Name: memberName, PeerURLs: []string{memberURL},
-		InitialCluster: memberName + "=" + memberURL, InitialClusterToken: rand.Text(),
+		SnapshotPath: opts.Path, OutputDataDir: to, Name: name, PeerURLs: []string{peer},
+		InitialCluster: name + "=" + peer, InitialClusterToken: rand.Text(),
 		RevisionBump: opts.Bump, MarkCompacted: opts.Bump > 0,
 	})
 }
