@@ -126,7 +126,9 @@ func TestTheEncryptionKeyIsReplaced(t *testing.T) {
 		t.Errorf("the Secret is encrypted with %q", fresh)
 	}
 	again()
-	eventually(t, "the last step", func() error { return take(t, s, rotation.StepRequest{Name: rotation.Encryption, Step: rotation.Finish}) })
+	eventually(t, "the last step", func() error {
+		return take(t, s, rotation.StepRequest{Name: rotation.Encryption, Step: rotation.Finish})
+	})
 	readable()
 	config, err := os.ReadFile(filepath.Join(dir, "pki", "encryption.yaml"))
 	if err != nil || strings.Contains(string(config), "first") || !strings.Contains(string(config), fresh) {
@@ -148,7 +150,9 @@ func TestTheLastStepEncryptsWhatIsLeft(t *testing.T) {
 		eventually(t, string(step), func() error { return take(t, s, rotation.StepRequest{Name: rotation.Encryption, Step: step}) })
 	}
 	// The step itself encrypts what is left.
-	eventually(t, "the last step", func() error { return take(t, s, rotation.StepRequest{Name: rotation.Encryption, Step: rotation.Finish}) })
+	eventually(t, "the last step", func() error {
+		return take(t, s, rotation.StepRequest{Name: rotation.Encryption, Step: rotation.Finish})
+	})
 	have, err := client.Get[*corev1.Secret](t.Context(), s.own(), "default", "rum")
 	if err != nil || string(have.Data["bottles"]) != "15" {
 		t.Errorf("the Secret cannot be read: %v", err)
