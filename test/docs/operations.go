@@ -8,8 +8,11 @@ type Scenario struct {
 	Name     string
 	Machines []string // the first one is that of a prompt without a name
 	Pages    []string // below docs/operations, without .md
-	// Programs are in the path of all machines: their packages, as test/e2e names them.
+	// Programs are in the path of all machines: their packages, as test/e2e names them. A package of
+	// knarr itself is built as a newer release.
 	Programs map[string]string
+	// Replaces is true if commands replace the machines' knarr. Each machine then has a copy.
+	Replaces bool
 }
 
 // Operations lists all pages of docs/operations that hold commands. test/e2e runs them.
@@ -49,6 +52,13 @@ var Operations = []Scenario{
 		Machines: []string{"first", "second", "etcd"},
 		Pages:    []string{"outside-etcd"},
 		Programs: map[string]string{"etcd": "./etcd"},
+	},
+	{
+		Name:     "upgrade",
+		Machines: []string{"first", "second", "third"},
+		Pages:    []string{"upgrade"},
+		Programs: map[string]string{"knarr-next": "../../cmd/knarr"},
+		Replaces: true,
 	},
 }
 

@@ -31,6 +31,9 @@ func TestOperations(t *testing.T) {
 				places = append(places, place{name, number})
 			}
 			w := newWalkIn(t, operationsNetwork, t.TempDir(), places...)
+			if s.Replaces {
+				w.ownPrograms(t)
+			}
 			for program, pkg := range s.Programs {
 				w.addProgram(t, program, pkg)
 			}
@@ -46,12 +49,36 @@ func TestOperations(t *testing.T) {
 	}
 }
 
+// ownPrograms gives each machine a knarr in a file of its own.
+func (w *walk) ownPrograms(t *testing.T) {
+	t.Helper()
+	for name, m := range w.machines {
+		if name == "" {
+			continue
+		}
+		program := filepath.Join(m.bin, "knarr")
+		if err := os.Remove(program); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("cp", binary, program).CombinedOutput(); err != nil {
+			t.Fatalf("copy knarr: %v\n%s", err, out)
+		}
+	}
+}
+
+// nextRelease is newer than that of the knarr under test.
+const nextRelease = "-X github.com/knarr-project/knarr/internal/version.release=v1.36.3+knarr1"
+
 // addProgram builds a program that the commands of a page need, and puts it into the machines'
 // path.
 func (w *walk) addProgram(t *testing.T, name, pkg string) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), name)
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, pkg)
+	flags := "-s -w"
+	if strings.HasSuffix(pkg, "/cmd/knarr") {
+		flags += " " + nextRelease
+	}
+	cmd := exec.Command("go", "build", "-ldflags", flags, "-o", program, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", pkg, err, out)
