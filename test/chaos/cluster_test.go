@@ -68,7 +68,7 @@ type memberOptions struct {
 }
 
 // eventually limits waits for something that must happen.
-const eventually = 2 * time.Minute
+const eventually = 5 * time.Minute
 
 // startCluster starts a cluster of n servers. change may change a member's options.
 func startCluster(t testing.TB, n int, change func(i int, o *memberOptions)) *cluster {

@@ -269,17 +269,6 @@ func (e *Engine) lead(ctx context.Context, hurry bool) error {
 	if e.onlyMember() {
 		return barrier(ctx, e.server)
 	}
-	// A member that joins gets the list of the members with its first entries. raft drops answers
-	// of members that it does not know, and etcd repeats a read index only after half a second.
-	for e.server.AppliedIndex() == 0 {
-		select {
-		case <-poll.C:
-		case <-e.server.StopNotify():
-			return store.ErrUnavailable
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 	// The leader may change again, or lose its majority.
 	for {
 		err := e.readIndex(ctx)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -168,39 +166,4 @@ func TestWithoutAQuorumOperationsEnd(t *testing.T) {
 		putKey(t, e, "/after/"+e.peers.Name, "v")
 		eventually(t, "read again", func() error { _, _, err := e.Get(t.Context(), "/k", 0); return err })
 	}
-}
-
-// raft drops the answer for a member that does not know the others yet, and etcd repeats the
-// request only after half a second. A busy machine may cause a repetition, too, but not each time.
-func TestJoiningRepeatsNoReadIndex(t *testing.T) {
-	ca := newAuthority(t)
-	var log strings.Builder
-	var mu sync.Mutex
-	a := open(t, ca.options(t, "a"))
-	for range 5 {
-		o := ca.options(t, "b")
-		o.Log = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))
-		b := joins(t, a, o)
-		mu.Lock()
-		repeated := strings.Contains(log.String(), "waiting for ReadIndex response took too long")
-		log.Reset()
-		mu.Unlock()
-		if !repeated {
-			return
-		}
-		eventually(t, "remove the member", func() error { return a.Remove(t.Context(), uint64(b.server.MemberID())) })
-		b.Close()
-	}
-	t.Error("each new member has repeated its first read index")
-}
-
-type lockedWriter struct {
-	mu *sync.Mutex
-	to io.Writer
-}
-
-func (w lockedWriter) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.to.Write(p)
 }
