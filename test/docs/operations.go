@@ -8,8 +8,8 @@ type Scenario struct {
 	Name     string
 	Machines []string // the first one is that of a prompt without a name
 	Pages    []string // below docs/operations, without .md
-	// Programs are in the path of all machines: their packages, as test/e2e names them. A package of
-	// knarr itself is built as a newer release.
+	// Programs are in the path of all machines: their packages, as test/e2e names them. Knarr's own
+	// is built as a newer release.
 	Programs map[string]string
 	// Replaces is true if commands replace the machines' knarr. Each machine then has a copy.
 	Replaces bool
