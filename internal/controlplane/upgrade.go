@@ -330,13 +330,13 @@ func (s *Server) examineServer(ctx context.Context, c *http.Client, state *upgra
 	if state.Self {
 		url = s.url
 	}
-	text, err := getText(ctx, c, url+"/readyz")
-	if err != nil {
+	if _, err := getText(ctx, c, url+"/readyz"); err != nil {
 		state.Ready = reason(err)
 		return nil
 	}
 	state.Ready = member.Healthy
-	if text, err = getText(ctx, c, url+"/metrics"); err != nil {
+	text, err := getText(ctx, c, url+"/metrics")
+	if err != nil {
 		return nil // the metrics may be switched off
 	}
 	return deprecatedAPIs(state.Name, text)

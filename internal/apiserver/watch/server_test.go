@@ -54,7 +54,8 @@ func newTestServer(t testing.TB) *testServer {
 		t.Fatal(err)
 	}
 	s := &Server{
-		Log: log, Timeout: time.Minute, MinDuration: 30 * time.Minute, Transport: serving, Pace: taskpool.NewPace(), Pool: pool,
+		Lost: new(atomic.Bool),
+		Log:  log, Timeout: time.Minute, MinDuration: 30 * time.Minute, Transport: serving, Pace: taskpool.NewPace(), Pool: pool,
 		WaitGroup: new(sync.WaitGroup), Leaving: new(atomic.Bool),
 	}
 	return &testServer{s, &verb.Engine{Kinds: registry.NewKinds(shared, nil), Access: open{}}}

@@ -19,7 +19,6 @@ var Plots = []Plot{
 	{"throughput", "Throughput: longer bars are better", []string{"create", "patch", "get", "list-json", "list-proto", "watch", "watch-h2", "schedule"}},
 	{"footprint", "Memory, size and idle CPU: shorter bars are better", []string{"idle-anon", "node-anon", "node-rss", "churn-rss", "idle-watch", "idle-watch-h2", "crd-memory", "size", "idle-cpu"}},
 	{"latency", "Start and latency: shorter bars are better", []string{"ready", "first-pod", "pod-ready", "pod-gone", "fifty", "overload-lease", "overload-livez", "crd-served"}},
-	{"several-servers", "Three servers: shorter bars are better", []string{"stop3", "kill3", "controllers3", "create3-p99", "get3-p99", "watch3-p99", "member-anon"}},
 }
 
 // Several is the picture of three servers. It is drawn from several-servers.json in the
