@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
@@ -18,7 +19,7 @@ type stream struct {
 	ws     mvcc.WatchStream
 	id     mvcc.WatchID
 	prefix string
-	last   int64 // highest revision delivered
+	last   atomic.Int64 // highest revision delivered
 
 	closeOnce sync.Once
 	closed    chan struct{}
@@ -47,7 +48,9 @@ func (e *Engine) Watch(ctx context.Context, prefix string, after int64) (store.S
 		ws.Close()
 		return nil, fmt.Errorf("watch %s: %w", prefix, err)
 	}
-	return &stream{engine: e, ws: ws, id: id, prefix: prefix, last: after, closed: make(chan struct{})}, nil
+	s := &stream{engine: e, ws: ws, id: id, prefix: prefix, closed: make(chan struct{})}
+	s.last.Store(after)
+	return s, nil
 }
 
 func (s *stream) Next(ctx context.Context) (store.Batch, error) {
@@ -76,10 +79,10 @@ func (s *stream) batch(r mvcc.WatchResponse) (store.Batch, bool, error) {
 		return store.Batch{}, false, s.failed(fmt.Errorf("%w: the oldest revision kept is %d", store.ErrCompacted, r.CompactRevision))
 	}
 	if len(r.Events) == 0 {
-		if r.Revision < s.last {
+		if r.Revision < s.last.Load() {
 			return store.Batch{}, false, nil
 		}
-		s.last = s.engine.observe(r.Revision)
+		s.last.Store(s.engine.observe(r.Revision))
 		return store.Batch{Revision: r.Revision}, true, nil
 	}
 	// The answer's revision is the store's at that time. While the watcher catches up, more events
@@ -89,12 +92,12 @@ func (s *stream) batch(r mvcc.WatchResponse) (store.Batch, bool, error) {
 		b.Events[i] = event(r.Events[i].Type, r.Events[i].Kv)
 	}
 	b.Revision = b.Events[len(b.Events)-1].KV.ModRevision
-	s.last = s.engine.observe(b.Revision)
+	s.last.Store(s.engine.observe(b.Revision))
 	return b, true, nil
 }
 
 func (s *stream) failed(err error) error {
-	return fmt.Errorf("watch %s after revision %d: %w", s.prefix, s.last, err)
+	return fmt.Errorf("watch %s after revision %d: %w", s.prefix, s.last.Load(), err)
 }
 
 // Progress asks etcd for the watcher's progress. etcd answers only an up-to-date watcher; one that
