@@ -30,7 +30,7 @@ type Record struct {
 	Files   []copied  `json:"files,omitempty"`
 }
 
-// Result says what was adopted.
+// Result describes the data folder that Adopt has made.
 type Result struct {
 	Settings string // path of the file for --config
 	Revision int64

@@ -2,7 +2,6 @@ package adopt
 
 import (
 	"bytes"
-	"crypto"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -47,12 +46,12 @@ func (m *machine) readAuthority(certFile, keyFile string, now time.Time) (*autho
 	if a.certs, err = cert.ParseCertsPEM(a.certPEM); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.host(certFile), err)
 	}
-	key, err := parseSigner(a.keyPEM)
+	key, err := pki.ParseSigner(a.keyPEM)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.host(keyFile), err)
 	}
 	for _, c := range a.certs {
-		if !samePublicKey(c.PublicKey, key.Public()) {
+		if !pki.SamePublicKey(c.PublicKey, key.Public()) {
 			continue
 		}
 		if !c.IsCA {
@@ -64,23 +63,6 @@ func (m *machine) readAuthority(certFile, keyFile string, now time.Time) (*autho
 		return a, nil
 	}
 	return nil, fmt.Errorf("%s does not belong to %s", m.host(keyFile), m.host(certFile))
-}
-
-func parseSigner(keyPEM []byte) (crypto.Signer, error) {
-	key, err := keyutil.ParsePrivateKeyPEM(keyPEM)
-	if err != nil {
-		return nil, err
-	}
-	signer, ok := key.(crypto.Signer)
-	if !ok {
-		return nil, fmt.Errorf("a %T cannot sign", key)
-	}
-	return signer, nil
-}
-
-func samePublicKey(a, b crypto.PublicKey) bool {
-	k, ok := a.(interface{ Equal(crypto.PublicKey) bool })
-	return ok && k.Equal(b)
 }
 
 // keys are the cluster's keys, with the names that knarr and kubeadm give their files.
@@ -135,7 +117,7 @@ func (m *machine) readAccounts(k *keys, api *component) error {
 	if err != nil {
 		return err
 	}
-	signer, err := parseSigner(data)
+	signer, err := pki.ParseSigner(data)
 	if err != nil {
 		return fmt.Errorf("%s: %w", m.host(file), err)
 	}

@@ -39,7 +39,7 @@ type Release struct {
 	Now       time.Time
 }
 
-// Released says what was given back.
+// Released lists the files and keys that Release has written, kept and left out.
 type Released struct {
 	Etcd     string   // etcd's data folder
 	Kept     string   // the data that was in it, or ""

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of what is read.
+// Limits of the files that adopt reads.
 const (
 	maxFile    = 4 << 20 // bytes of a manifest, a key or a configuration file
 	maxMembers = 10_000  // files in etcd's data folder

@@ -38,7 +38,7 @@ func (r *restart) after(bg *background, ended error) error {
 		return bg.ended(ended)
 	}
 	if ended != nil {
-		// The next start reports what is wrong.
+		// The process continues as its next run, so it cannot return the error.
 		bg.log.Warn("an error at the end, before a restart", "error", ended)
 	}
 	if r.err != nil {

@@ -155,22 +155,32 @@ func (r *rotating) show(ctx context.Context) error {
 // pollEvery is the interval of looking for parties that lag.
 const pollEvery = 2 * time.Second
 
-// proceed takes steps until the new one signs everywhere. A server that is restarted meanwhile
-// delays it.
+// proceed takes steps until the new one signs everywhere.
 func (r *rotating) proceed(ctx context.Context) error {
+	return r.untilDone(ctx, "servers or nodes", func(ctx context.Context) (done, more bool, err error) {
+		done, err = r.advance(ctx)
+		return done, false, err
+	})
+}
+
+// untilDone takes steps until one is the last. A server that is restarted meanwhile delays it. A
+// step with more to do is followed at once by the next one. parties are those that may lag.
+func (r *rotating) untilDone(ctx context.Context, parties string, step func(context.Context) (done, more bool, err error)) error {
 	for {
-		done, err := r.advance(ctx)
+		done, more, err := step(ctx)
 		var answered answeredError
 		switch {
 		case done || errors.As(err, &answered) && answered.code < http.StatusInternalServerError:
 			return err
+		case err == nil && more:
+			continue
 		case err != nil && ctx.Err() == nil:
 			r.say("the server does not answer; trying again: %v", err)
 		}
 		select {
 		case <-ctx.Done():
 			if err == nil {
-				err = errors.New("servers or nodes lag")
+				err = fmt.Errorf("%s lag", parties)
 			}
 			return fmt.Errorf("%w; run the command again to continue, with --force to leave them behind", err)
 		case <-time.After(pollEvery):

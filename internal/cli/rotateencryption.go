@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -67,30 +66,13 @@ func (o *rotateOptions) encrypt(cmd *cobra.Command, cfg *config.Config) error {
 	return nil
 }
 
-// reencrypt takes all steps of a rotation of the encryption key, with retries while a server does
-// not answer.
+// reencrypt takes all steps of a rotation of the encryption key.
 func (r *rotating) reencrypt(ctx context.Context) error {
 	var progress rewriting
-	for {
-		done, err := r.encryptOnce(ctx, &progress)
-		var answered answeredError
-		switch {
-		case done || errors.As(err, &answered) && answered.code < http.StatusInternalServerError:
-			return err
-		case err == nil && progress.next != "":
-			continue
-		case err != nil && ctx.Err() == nil:
-			r.say("the server does not answer; trying again: %v", err)
-		}
-		select {
-		case <-ctx.Done():
-			if err == nil {
-				err = errors.New("servers lag")
-			}
-			return fmt.Errorf("%w; run the command again to continue, with --force to leave servers behind", err)
-		case <-time.After(pollEvery):
-		}
-	}
+	return r.untilDone(ctx, "servers", func(ctx context.Context) (done, more bool, err error) {
+		done, err = r.encryptOnce(ctx, &progress)
+		return done, progress.next != "", err
+	})
 }
 
 // rewriting is the progress of encrypting objects again.

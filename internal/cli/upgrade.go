@@ -33,8 +33,8 @@ func upgradeCommand() *cobra.Command {
 	s, o := newSettings(), upgradeOptions{poll: time.Second}
 	cmd := &cobra.Command{
 		Use: "upgrade --from FILE", Short: "Upgrade the cluster's machines to another knarr, one by one", Args: cobra.NoArgs,
-		Long: "Checks the cluster and FILE, a knarr; says what it will do; and does it: first the servers one by one, the leader\n" +
-			"last, then the nodes. Each machine fetches the program from a server, verifies it, puts it in the place of its own\n" +
+		Long: "Checks the cluster and FILE, the new knarr, and prints the plan. Then it upgrades the servers one by one, the leader\n" +
+			"last, and after them the nodes. Each machine fetches the program from a server, verifies it, puts it in the place of its own\n" +
 			"and starts again. Pods keep running; nodes are drained before, if there are others. It stops at the first failure\n" +
 			"and says how to go back. An interrupted command continues when it is run again.",
 		Example: "sudo knarr upgrade --from ./knarr --dry-run\nsudo knarr upgrade --from ./knarr\nsudo knarr upgrade --from ./knarr --max-unavailable 10% --drain=false\nsudo ./knarr upgrade --from ./knarr --here",

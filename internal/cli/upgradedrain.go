@@ -17,7 +17,8 @@ import (
 const cordonedAnnotation = "knarr-project.github.io/upgrade-cordoned"
 
 // drainNode cordons a node and evicts its pods, as `kubectl drain` does: PodDisruptionBudgets are
-// obeyed, and DaemonSets' pods stay. release uncordons it, unless it was cordoned by somebody else.
+// obeyed, and DaemonSets' pods stay. release uncordons the node, unless it
+// was cordoned before.
 func (u *upgrading) drainNode(ctx context.Context, name string) (release func() error, err error) {
 	node, err := u.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

@@ -548,49 +548,6 @@ func (s *Server) serve(ctx context.Context, listener net.Listener, secure *tls.C
 	return func() error { return <-done }, nil
 }
 
-// bootstrapPolicy stores the bootstrap policy and retries until it succeeds. Until then the policy
-// applies as if it were stored. A webhook that refuses everything does not end the process, because
-// without a server it could not be removed.
-func (s *Server) bootstrapPolicy(ctx context.Context, policy *rbac.Authorizer) {
-	tried := sync.OnceFunc(func() { close(s.policyTried) })
-	if !policy.Stored() {
-		tried() // an empty store: the whole policy of this version applies until it is stored
-	}
-	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
-		err := policy.Bootstrap(ctx, s.own())
-		tried()
-		if err == nil {
-			close(s.policyStored)
-			return
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		s.log.Warn("cannot store all of the bootstrap policy; trying again", "err", err)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-	}
-}
-
-// policyLimit bounds the wait for the bootstrap policy, for a webhook that answers none of its
-// writes.
-const policyLimit = 30 * time.Second
-
-// awaitPolicy waits until the roles of this version apply. An earlier version may have stored the
-// roles, and a component that starts before would be refused what its old role does not have. If
-// the policy cannot be stored, the components start all the same: a webhook's own pods may need
-// them.
-func (s *Server) awaitPolicy(ctx context.Context) {
-	select {
-	case <-s.policyTried:
-	case <-time.After(policyLimit):
-	case <-ctx.Done():
-	}
-}
-
 // AwaitFirstObjects waits until the first objects, such as namespaces, exist. It is the last part
 // of a server's start; components that start earlier do not need these objects.
 func (s *Server) AwaitFirstObjects(ctx context.Context) (func() error, error) {

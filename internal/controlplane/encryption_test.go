@@ -149,7 +149,7 @@ func TestTheLastStepEncryptsWhatIsLeft(t *testing.T) {
 	for _, step := range []rotation.Step{rotation.Start, rotation.Switch} {
 		eventually(t, string(step), func() error { return take(t, s, rotation.StepRequest{Name: rotation.Encryption, Step: step}) })
 	}
-	// The step itself encrypts what is left.
+	// The last step itself encrypts the remaining values.
 	eventually(t, "the last step", func() error {
 		return take(t, s, rotation.StepRequest{Name: rotation.Encryption, Step: rotation.Finish})
 	})

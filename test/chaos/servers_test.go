@@ -49,22 +49,9 @@ func TestServersHistories(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts servers")
 	}
-	// A dead connection is noticed within seconds.
-	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "3")
-	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "2")
 	start := seed(t)
 	t.Logf("KNARR_CHAOS_SEED=%d", start)
-	c := startCluster(t, serverCount(t), nil)
-	if err := c.define(); err != nil {
-		t.Fatal(err)
-	}
-	nodes, stopNodes := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer stopNodes()
-	if err := c.hollowNodes(nodes, &running); err != nil {
-		t.Fatal(err)
-	}
+	c := startJudged(t, serverCount(t), nil)
 	n, enough := serverHistories(t)
 	whole := 0 // histories whose changes of pods were seen without a gap
 	total, made := map[string]*counts{}, 0
@@ -100,6 +87,28 @@ func TestServersHistories(t *testing.T) {
 	if made > 0 && whole == 0 {
 		t.Error("the watches of pods had gaps in all histories")
 	}
+}
+
+// startJudged starts a cluster with nodes and the kinds of histories. Its clients notice a dead
+// connection within seconds.
+func startJudged(t *testing.T, n int, change func(i int, o *memberOptions)) *cluster {
+	t.Helper()
+	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "3")
+	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "2")
+	c := startCluster(t, n, change)
+	if err := c.define(); err != nil {
+		t.Fatal(err)
+	}
+	nodes, stopNodes := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		stopNodes()
+		running.Wait()
+	})
+	if err := c.hollowNodes(nodes, &running); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // define creates the custom kind and waits until all servers serve it.

@@ -75,11 +75,11 @@ func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	if !cert.IsCA {
 		return nil, fmt.Errorf("certificate %q is not a CA", cert.Subject.CommonName)
 	}
-	key, err := parseSigner(keyPEM)
+	key, err := ParseSigner(keyPEM)
 	if err != nil {
 		return nil, err
 	}
-	if !samePublicKey(cert.PublicKey, key.Public()) {
+	if !SamePublicKey(cert.PublicKey, key.Public()) {
 		return nil, fmt.Errorf("the key does not belong to certificate %q", cert.Subject.CommonName)
 	}
 	return &Authority{Certificate: cert, Key: key, CertPEM: certPEM, KeyPEM: keyPEM}, nil
@@ -159,7 +159,8 @@ func parseCert(data []byte) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-func parseSigner(data []byte) (crypto.Signer, error) {
+// ParseSigner parses a PEM private key that can sign.
+func ParseSigner(data []byte) (crypto.Signer, error) {
 	key, err := keyutil.ParsePrivateKeyPEM(data)
 	if err != nil {
 		return nil, err
@@ -171,7 +172,8 @@ func parseSigner(data []byte) (crypto.Signer, error) {
 	return signer, nil
 }
 
-func samePublicKey(a, b crypto.PublicKey) bool {
+// SamePublicKey reports whether two public keys are equal.
+func SamePublicKey(a, b crypto.PublicKey) bool {
 	k, ok := a.(interface{ Equal(crypto.PublicKey) bool })
 	return ok && k.Equal(b)
 }

@@ -118,11 +118,11 @@ func parseCA(certPEM, keyPEM, crossPEM []byte) (*caState, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := parseSigner(keyPEM)
+	key, err := ParseSigner(keyPEM)
 	if err != nil {
 		return nil, err
 	}
-	first := slices.IndexFunc(all, func(c *x509.Certificate) bool { return samePublicKey(c.PublicKey, key.Public()) })
+	first := slices.IndexFunc(all, func(c *x509.Certificate) bool { return SamePublicKey(c.PublicKey, key.Public()) })
 	if first < 0 {
 		return nil, fmt.Errorf("the key does not belong to certificate %q", all[0].Subject.CommonName)
 	}
@@ -137,7 +137,7 @@ func parseCA(certPEM, keyPEM, crossPEM []byte) (*caState, error) {
 		s.bundle = append(s.bundle, encodeCert(c.Raw)...)
 	}
 	// A crash during Adopt can leave the file of another signer.
-	if cross, err := parseCert(crossPEM); err == nil && samePublicKey(cross.PublicKey, key.Public()) {
+	if cross, err := parseCert(crossPEM); err == nil && SamePublicKey(cross.PublicKey, key.Public()) {
 		s.cross = cross.Raw
 	}
 	return s, nil

@@ -198,7 +198,7 @@ func TestTokenKeysAreReplacedInOneStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, keys := range map[string]*SigningKeys{"in memory": p.ServiceAccount.Keys(), "on disk": open(t, dir, time.Now()).ServiceAccount.Keys()} {
-		if !samePublicKey(keys.Signer.Public(), public) || len(keys.Verifiers) != 2 || !samePublicKey(keys.Verifiers[1], old.Signer.Public()) {
+		if !SamePublicKey(keys.Signer.Public(), public) || len(keys.Verifiers) != 2 || !SamePublicKey(keys.Verifiers[1], old.Signer.Public()) {
 			t.Errorf("%s: the new key does not sign, or the old one is not accepted", name)
 		}
 	}

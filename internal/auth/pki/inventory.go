@@ -114,8 +114,8 @@ func keyIn(path string, c *x509.Certificate) bool {
 	if err != nil {
 		return false
 	}
-	key, err := parseSigner(data)
-	return err == nil && samePublicKey(c.PublicKey, key.Public())
+	key, err := ParseSigner(data)
+	return err == nil && SamePublicKey(c.PublicKey, key.Public())
 }
 
 // tokenKeys lists the keys of sa.pub. The first one signs. A key has no date; the file's is that of
@@ -132,7 +132,7 @@ func tokenKeys(path string) []Entry {
 	}
 	var out []Entry
 	for _, key := range public {
-		e := Entry{Name: name, Kind: KindTokenKey, Signs: samePublicKey(key, signer.Signer.Public())}
+		e := Entry{Name: name, Kind: KindTokenKey, Signs: SamePublicKey(key, signer.Signer.Public())}
 		if e.Key, err = KeyHash(key); err != nil {
 			e.Error = err.Error()
 		}

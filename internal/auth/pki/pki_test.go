@@ -33,7 +33,7 @@ func TestOpenCreatesEverythingOnceAndReadsItAgain(t *testing.T) {
 	first := open(t, dir, now)
 	t.Logf("made everything in %v", time.Since(began))
 	second := open(t, dir, now)
-	if first.CA.Hash() != second.CA.Hash() || !samePublicKey(first.ServiceAccount.Keys().Signer.Public(), second.ServiceAccount.Keys().Signer.Public()) {
+	if first.CA.Hash() != second.CA.Hash() || !SamePublicKey(first.ServiceAccount.Keys().Signer.Public(), second.ServiceAccount.Keys().Signer.Public()) {
 		t.Error("the CA or the service account key changed at the second Open")
 	}
 	for i, l := range first.leaves {
@@ -191,11 +191,11 @@ func TestKeysOfFlagsReplaceTheFoldersKeys(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !samePublicKey(keys.Signer.Public(), public(tc.signs)) || len(keys.Verifiers) != len(tc.accepted) {
+			if !SamePublicKey(keys.Signer.Public(), public(tc.signs)) || len(keys.Verifiers) != len(tc.accepted) {
 				t.Fatalf("%d keys are accepted", len(keys.Verifiers))
 			}
 			for i, p := range tc.accepted {
-				if !samePublicKey(keys.Verifiers[i], public(p)) {
+				if !SamePublicKey(keys.Verifiers[i], public(p)) {
 					t.Errorf("key %d is another one", i)
 				}
 			}

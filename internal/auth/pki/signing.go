@@ -34,7 +34,7 @@ func ReadSigningKey(path string) (*SigningKeys, error) {
 	if err != nil {
 		return nil, err
 	}
-	signer, err := parseSigner(keyPEM)
+	signer, err := ParseSigner(keyPEM)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -68,7 +68,7 @@ func (k *SigningKeys) With(signerFile string, verifierFiles []string) (*SigningK
 // accept adds the keys that are missing.
 func (k *SigningKeys) accept(public []any) {
 	for _, p := range public {
-		if !slices.ContainsFunc(k.Verifiers, func(known crypto.PublicKey) bool { return samePublicKey(known, p) }) {
+		if !slices.ContainsFunc(k.Verifiers, func(known crypto.PublicKey) bool { return SamePublicKey(known, p) }) {
 			k.Verifiers = append(k.Verifiers, p)
 		}
 	}
@@ -100,7 +100,7 @@ func (t *TokenKeys) PublicFile() string { return filepath.Join(t.dir, "sa.pub") 
 func (k *SigningKeys) Bundle() ([]byte, error) {
 	out, err := PublicKeyPEM(k.Signer.Public())
 	for _, v := range k.Verifiers {
-		if err == nil && !samePublicKey(v, k.Signer.Public()) {
+		if err == nil && !SamePublicKey(v, k.Signer.Public()) {
 			var one []byte
 			one, err = PublicKeyPEM(v)
 			out = append(out, one...)
@@ -177,7 +177,7 @@ func openTokenKeys(dir string) (*TokenKeys, error) {
 }
 
 func parseSigningKeys(keyPEM, pubPEM []byte) (*SigningKeys, error) {
-	signer, err := parseSigner(keyPEM)
+	signer, err := ParseSigner(keyPEM)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func (t *TokenKeys) Adopt(bundle, keyPEM []byte) error {
 			return err
 		}
 	}
-	if slices.EqualFunc(t.Keys().Verifiers, next.Verifiers, func(a, b crypto.PublicKey) bool { return samePublicKey(a, b) }) {
+	if slices.EqualFunc(t.Keys().Verifiers, next.Verifiers, func(a, b crypto.PublicKey) bool { return SamePublicKey(a, b) }) {
 		return nil
 	}
 	t.current.Store(next)

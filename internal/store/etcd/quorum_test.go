@@ -14,8 +14,8 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 )
 
-// wires forwards the connections between members. While they are cut, what is sent gets lost, and
-// no connection is closed.
+// wires forwards the connections between members. While they are cut, all data on
+// them is lost, and no connection is closed.
 type wires struct {
 	cut   atomic.Bool
 	delay atomic.Int64 // nanoseconds that each piece needs on its way

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -240,10 +241,9 @@ func (r *Remote) Watch(_ context.Context, prefix string, after int64) (store.Str
 	// Each stream has its own watcher, so that a progress request concerns this stream alone.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(context.Background()))
 	w := clientv3.NewWatcher(r.client)
-	return &remoteStream{
-		ctx: ctx, cancel: cancel, watcher: w, prefix: prefix, last: after,
-		answers: w.Watch(ctx, string(first), op...),
-	}, nil
+	s := &remoteStream{ctx: ctx, cancel: cancel, watcher: w, prefix: prefix, answers: w.Watch(ctx, string(first), op...)}
+	s.last.Store(after)
+	return s, nil
 }
 
 type remoteStream struct {
@@ -252,7 +252,7 @@ type remoteStream struct {
 	watcher clientv3.Watcher
 	answers clientv3.WatchChan
 	prefix  string
-	last    int64
+	last    atomic.Int64 // highest revision delivered
 }
 
 func (s *remoteStream) Next(ctx context.Context) (store.Batch, error) {
@@ -276,23 +276,23 @@ func (s *remoteStream) Next(ctx context.Context) (store.Batch, error) {
 
 func (s *remoteStream) batch(r clientv3.WatchResponse) (store.Batch, bool) {
 	if len(r.Events) == 0 {
-		if !r.IsProgressNotify() || r.Header.Revision < s.last {
+		if !r.IsProgressNotify() || r.Header.Revision < s.last.Load() {
 			return store.Batch{}, false
 		}
-		s.last = r.Header.Revision
-		return store.Batch{Revision: s.last}, true
+		s.last.Store(r.Header.Revision)
+		return store.Batch{Revision: r.Header.Revision}, true
 	}
 	b := store.Batch{Events: make([]store.Event, len(r.Events))}
 	for i, e := range r.Events {
 		b.Events[i] = event(e.Type, e.Kv)
 	}
 	b.Revision = b.Events[len(b.Events)-1].KV.ModRevision
-	s.last = b.Revision
+	s.last.Store(b.Revision)
 	return b, true
 }
 
 func (s *remoteStream) failed(err error) error {
-	return fmt.Errorf("watch %s after revision %d: %w", s.prefix, s.last, err)
+	return fmt.Errorf("watch %s after revision %d: %w", s.prefix, s.last.Load(), err)
 }
 
 func (s *remoteStream) Progress(context.Context) error {

@@ -16,8 +16,8 @@ import (
 func HasOthers(dataDir string) bool { return isClustered(dataDir) }
 
 // OpenSurvivor copies the data folder of a stopped member to scratch, which must not exist, and
-// opens the copy without the other members. The copy has every write of the member's log, also
-// those of which it does not know that a majority has them: the others may be lost.
+// opens the copy without the other members. The copy has every write of the member's log. That
+// includes writes that no majority may have had: the member cannot ask the lost others.
 func OpenSurvivor(ctx context.Context, opts Options, scratch string) (*Engine, error) {
 	fail := func(err error) (*Engine, error) {
 		return nil, fmt.Errorf("open a copy of the store in %s: %w", opts.DataDir, err)
