@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -69,16 +70,19 @@ func keeper(t *testing.T, db *etcd.Engine, server, dir string, clock *clocktesti
 }
 
 // start runs a keeper until the test ends.
-func start(t *testing.T, k *Keeper) {
+// start runs a keeper until the test ends or calls stop.
+func start(t *testing.T, k *Keeper) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // until moves the clock in steps until a condition holds.
@@ -203,11 +207,12 @@ func TestAFailureIsReportedAndTriedAgain(t *testing.T) {
 			return whole(ctx, w)
 		}
 	}
-	start(t, k)
+	stop := start(t, k)
 	until(t, clock, 10*time.Minute, "a snapshot is there", func() bool { return len(goodIn(t, k.Own)) == 1 })
 	if err := <-failures; !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("reported: %v", err)
 	}
+	stop() // the snapshot is there before its work folder is removed
 	for _, name := range visible(t, dir) {
 		if strings.HasPrefix(name, workPrefix) {
 			t.Errorf("left behind: %s", name)
