@@ -155,9 +155,7 @@ func (e *Engine) Commit(ctx context.Context, conditions []store.Condition, ops .
 	if err != nil {
 		return store.TxnResult{}, fmt.Errorf("commit %s: %w", describe(conditions, ops), err)
 	}
-	resp, err := underLeader(ctx, e, func(ctx context.Context) (*pb.TxnResponse, error) {
-		return e.server.Txn(ctx, txnRequest(conditions, ops))
-	})
+	resp, err := e.commit(ctx, conditions, ops)
 	if err != nil || !resp.Succeeded {
 		e.space.refund(taken)
 	}
@@ -186,9 +184,8 @@ func (e *Engine) Grant(ctx context.Context, ttl time.Duration) (store.LeaseID, e
 	if err := cmp.Or(e.led(), e.admitLease()); err != nil {
 		return 0, fmt.Errorf("grant a lease of %s: %w", ttl, err)
 	}
-	resp, err := underLeader(ctx, e, func(ctx context.Context) (*pb.LeaseGrantResponse, error) {
-		return e.server.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: wholeSeconds(ttl)})
-	})
+	// A lease that is granted twice ends by itself.
+	resp, _, err := repeatable(ctx, e, &pb.LeaseGrantRequest{TTL: wholeSeconds(ttl)}, e.server.LeaseGrant)
 	if err != nil {
 		return 0, fmt.Errorf("grant a lease of %s: %w", ttl, translate(ctx, err))
 	}
@@ -205,10 +202,8 @@ func (e *Engine) KeepAlive(ctx context.Context, id store.LeaseID) error {
 
 // Revoke ends the lease and deletes its keys.
 func (e *Engine) Revoke(ctx context.Context, id store.LeaseID) error {
-	_, err := underLeader(ctx, e, func(ctx context.Context) (*pb.LeaseRevokeResponse, error) {
-		return e.server.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: int64(id)})
-	})
-	if err != nil {
+	_, repeated, err := repeatable(ctx, e, &pb.LeaseRevokeRequest{ID: int64(id)}, e.server.LeaseRevoke)
+	if err != nil && !(repeated && errors.Is(err, lease.ErrLeaseNotFound)) {
 		return fmt.Errorf("revoke lease %x: %w", int64(id), translate(ctx, err))
 	}
 	return nil

@@ -281,33 +281,6 @@ func (e *Engine) checkAlone(ctx context.Context) {
 	}
 }
 
-// HandOver makes another member the leader if this one is. It does nothing if there is no other
-// voter. Call it before a planned stop, so that writes do not wait for an election.
-func (e *Engine) HandOver(ctx context.Context) error {
-	done, err := e.read()
-	if err != nil {
-		return err
-	}
-	if e.alone.Load() {
-		done()
-		return nil
-	}
-	result := make(chan error, 1)
-	go func() {
-		defer done()
-		result <- e.server.TryTransferLeadershipOnShutdown() // ends by etcd's own timeout
-	}()
-	select {
-	case err = <-result:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if err != nil {
-		return fmt.Errorf("hand over the store's leadership: %w", err)
-	}
-	return nil
-}
-
 // reachTimeout is how long Reachable waits.
 const reachTimeout = 3 * time.Second
 

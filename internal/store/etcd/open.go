@@ -102,6 +102,7 @@ type Engine struct {
 
 	failure *failure
 	quorum  quorum
+	epoch   epoch
 	space   *space
 	keeper  *keeper
 

@@ -88,40 +88,6 @@ func (e *Engine) awaitLeader(ctx context.Context) error {
 	}
 }
 
-// lostAfter is how long a write waits for its answer after the leader has changed. The old leader
-// may have dropped it without a word, for example while it handed over. etcd would wait for 6.4 s.
-const lostAfter = time.Second
-
-var errLeaderGone = fmt.Errorf("%w: the leader changed before it confirmed the write", store.ErrUnavailable)
-
-// underLeader makes one write. It ends with errLeaderGone if the leader changes and the answer
-// stays away.
-func underLeader[T any](ctx context.Context, e *Engine, write func(context.Context) (T, error)) (T, error) {
-	if e.alone.Load() {
-		return write(ctx)
-	}
-	changed := e.server.LeaderChangedNotify()
-	bounded, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-changed:
-		case <-bounded.Done():
-			return
-		}
-		select {
-		case <-time.After(lostAfter):
-			cancel(errLeaderGone)
-		case <-bounded.Done():
-		}
-	}()
-	answer, err := write(bounded)
-	if err != nil && errors.Is(context.Cause(bounded), errLeaderGone) {
-		err = errLeaderGone
-	}
-	return answer, err
-}
-
 // readIndex waits until this member has applied all that was committed before the call. Without a
 // quorum it fails within seconds.
 func (e *Engine) readIndex(ctx context.Context) error {
