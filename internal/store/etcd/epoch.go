@@ -35,8 +35,10 @@ const (
 	unansweredAfter = 2 * time.Second
 	// settleTry is how long one increase of the epoch waits for its answer.
 	settleTry = 300 * time.Millisecond
-	// answerGrace is how long an answer that is on its way may need from one goroutine to another.
-	answerGrace = 100 * time.Millisecond
+	// answerGrace is how long an answer that has come may need from one goroutine to another. A
+	// write that is repeated too early has its first answer looked up again, for lateGrace.
+	answerGrace = 5 * time.Millisecond
+	lateGrace   = 100 * time.Millisecond
 	// refusedPause is the wait before a refused write is repeated.
 	refusedPause = 5 * time.Millisecond
 )
@@ -84,7 +86,7 @@ func (e *Engine) commit(ctx context.Context, conditions []store.Condition, ops [
 		case a.err == nil && !a.resp.Succeeded:
 			// Perhaps an attempt that was given up was applied, and made this one fail.
 			for _, earlier := range givenUp {
-				if first, ok := wait(ctx, earlier, nil, answerGrace); ok && first.err == nil && first.resp.Succeeded {
+				if first, ok := wait(ctx, earlier, nil, lateGrace); ok && first.err == nil && first.resp.Succeeded {
 					return first.resp, nil
 				}
 			}
