@@ -100,12 +100,14 @@ chaos: build ## servers that fail under load, against a model; or with ROUNDS, a
 #  ROUNDS=1000     instead of histories, how many faults of a node under pod churn
 #  BUGS=1          instead, which seeded bugs the checks find: all, or names with commas between
 #  SEED=n          the same choices as in another run
+#  FAULTS=cut,kill with SERVERS: only these kinds of faults
+#  LENGTH=7s       with SERVERS: the mean time of a fault
 ifdef BUGS
 	KNARR_CHAOS_BUGS=$(BUGS) KNARR_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 12h -v -run SeededBugs ./test/chaos/
 else ifdef ROUNDS
 	KNARR_NODE_CHAOS_ROUNDS=$(ROUNDS) KNARR_NODE_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 12h -v -run NodeChaos ./test/e2e/
 else ifdef SERVERS
-	KNARR_CHAOS_SERVERS=$(SERVERS) KNARR_CHAOS_HISTORIES=$(or $(HISTORIES),2000) KNARR_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 24h -v -run ServersHistories ./test/chaos/
+	KNARR_CHAOS_SERVERS=$(SERVERS) KNARR_CHAOS_FAULTS=$(FAULTS) KNARR_CHAOS_LENGTH=$(LENGTH) KNARR_CHAOS_HISTORIES=$(or $(HISTORIES),2000) KNARR_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 24h -v -run ServersHistories ./test/chaos/
 else
 	KNARR_CHAOS_HISTORIES=$(or $(HISTORIES),2000) KNARR_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 12h -v -run HistoriesAre ./test/chaos/
 endif

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -23,11 +26,46 @@ type fault struct {
 	strike func(ctx context.Context, c *cluster) (end func() error, err error)
 }
 
-// draws makes faults by random choices. Some are there several times to be drawn more often.
-var draws = []func(random *rand.Rand, n int) fault{
+// draw makes a fault of one kind by random choices.
+type draw func(random *rand.Rand, n int) fault
+
+// draws are the kinds of faults. Some are there several times to be drawn more often.
+var draws = []draw{
 	crash, crash, crash, stop, freeze, freeze, freeze,
 	cut, cut, cutPair, cutOneWay, cutOneWay, flap, slow,
 	fillDisk, removeMember, loseDisk,
+}
+
+// named are the kinds of faults that KNARR_CHAOS_FAULTS chooses from.
+var named = map[string]draw{
+	"kill": crash, "stop": stop, "freeze": freeze,
+	"cut": cut, "cut-pair": cutPair, "cut-one-way": cutOneWay, "flap": flap, "slow": slow,
+	"full-disk": fillDisk, "remove": removeMember, "lose-disk": loseDisk,
+}
+
+// chooseFaults limits the kinds of faults to those of KNARR_CHAOS_FAULTS, and their mean time to
+// KNARR_CHAOS_LENGTH, until the end of the test.
+func chooseFaults(t *testing.T) {
+	t.Helper()
+	kinds, times := draws, lengths
+	t.Cleanup(func() { draws, lengths = kinds, times })
+	if text := os.Getenv("KNARR_CHAOS_FAULTS"); text != "" {
+		draws = nil
+		for name := range strings.SplitSeq(text, ",") {
+			d, ok := named[name]
+			if !ok {
+				t.Fatalf("KNARR_CHAOS_FAULTS: %q is none of %v", name, slices.Sorted(maps.Keys(named)))
+			}
+			draws = append(draws, d)
+		}
+	}
+	if text := os.Getenv("KNARR_CHAOS_LENGTH"); text != "" {
+		mean, err := time.ParseDuration(text)
+		if err != nil || mean <= 0 || mean > time.Minute {
+			t.Fatalf("KNARR_CHAOS_LENGTH=%q: a time up to 1m is expected", text)
+		}
+		lengths = []time.Duration{mean}
+	}
 }
 
 // lengths are the mean times of faults; a time between a half and one and a half of it is drawn.

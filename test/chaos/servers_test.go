@@ -22,8 +22,9 @@ import (
 // serverHistories returns the number of histories of several servers to make:
 // KNARR_CHAOS_HISTORIES, or what fits into some minutes.
 func serverHistories(t *testing.T) (n int, enough time.Duration) {
+	chooseFaults(t)
 	if os.Getenv("KNARR_CHAOS_HISTORIES") == "" {
-		lengths = lengths[:8] // a cluster may need a minute to heal after a cut of many seconds
+		lengths = lengths[:min(len(lengths), 10)] // a cut of many seconds, and what follows, take long
 		return 24, 2 * time.Minute
 	}
 	n, _ = histories(t)
@@ -175,12 +176,9 @@ func (c *cluster) round(t *testing.T, namespace string, random *rand.Rand, d *di
 	if err := c.run(t.Context(), faults, d); err != nil {
 		return records, w, err
 	}
-	for _, m := range c.members {
-		if err := m.waitReady(eventually); err != nil {
-			return records, w, fmt.Errorf("the cluster has not healed: %w", err)
-		}
+	if err := c.heal(t.Context(), namespace, d); err != nil {
+		return records, w, fmt.Errorf("the cluster has not healed: %w", err)
 	}
-	d.note("all servers are ready")
 	time.Sleep(calm)
 	stopWork()
 	workers.Wait()
