@@ -148,6 +148,7 @@ type Server struct {
 	files            []*reload.File // configuration files whose changes are applied
 
 	upgrades  *upgrade.Agent
+	orders    *orders
 	downloads chan struct{} // one for each program that is being served
 }
 

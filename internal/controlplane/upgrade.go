@@ -16,8 +16,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/member"
+	"github.com/knarr-project/knarr/internal/process"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/upgrade"
 )
@@ -33,7 +33,7 @@ const maxDownloads = 8
 
 // openUpgrades makes the agent that replaces this server's program.
 func (s *Server) openUpgrades(o Options) {
-	s.downloads = make(chan struct{}, maxDownloads)
+	s.downloads, s.orders = make(chan struct{}, maxDownloads), newOrders()
 	s.upgrades = &upgrade.Agent{
 		Kind: upgrade.Server, Name: o.Config.NodeName, Node: o.NodeHere, DataDir: o.Config.DataDir, Program: o.Program, Restart: o.Restart,
 		Fetch: s.fetchProgram, Tell: s.tellUpgrade, Log: o.Log.With("component", "upgrade"),
@@ -51,6 +51,7 @@ func (s *Server) upgradePaths(paths map[string]http.Handler) {
 		status.ServeHTTP(w, r)
 	})
 	paths[upgrade.NodePath] = http.HandlerFunc(s.serveNodeReport)
+	paths[upgrade.WatchPath] = http.HandlerFunc(s.serveNodeWatch)
 	paths[upgrade.ProgramPath] = http.HandlerFunc(s.serveProgram)
 }
 
@@ -137,56 +138,6 @@ func (s *Server) tellUpgrade(ctx context.Context, r upgrade.Report) {
 	}
 }
 
-// serveNodeReport takes a node's Report and answers with its turn.
-func (s *Server) serveNodeReport(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
-		http.Error(w, "method not allowed: POST", http.StatusMethodNotAllowed)
-		return
-	}
-	user, _ := auth.UserFrom(r.Context())
-	name, isNode := strings.CutPrefix(user.Name, "system:node:")
-	if !isNode || name == "" || len(name) > 253 || !slices.Contains(user.Groups, auth.GroupNodes) {
-		http.Error(w, "only a node tells its version here", http.StatusForbidden)
-		return
-	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, upgrade.MaxRequest))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
-		return
-	}
-	report, err := upgrade.ParseReport(data)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	report.Kind, report.Name, report.Node = upgrade.Node, name, false
-	if err := s.storeReport(r.Context(), report); err != nil {
-		answerError(w, err)
-		return
-	}
-	o, err := s.readOrder(r.Context())
-	if err != nil {
-		answerError(w, err)
-		return
-	}
-	answerJSON(w, answerNode(o, name))
-}
-
-// answerNode tells a node its own turn, and nothing about others.
-func answerNode(o *upgrade.Order, name string) upgrade.NodeAnswer {
-	if o == nil {
-		return upgrade.NodeAnswer{}
-	}
-	for _, t := range o.Turns {
-		if t.Kind == upgrade.Node && t.Name == name {
-			own := *o
-			own.Turns = []upgrade.Turn{t}
-			return upgrade.NodeAnswer{Active: true, Order: &own}
-		}
-	}
-	return upgrade.NodeAnswer{Active: true}
-}
-
 // serveProgram serves the program of the present Order, in parts.
 func (s *Server) serveProgram(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
@@ -247,13 +198,31 @@ func (s *Server) fetchProgram(ctx context.Context, p upgrade.Program, offset int
 	return nil, errors.Join(failed...)
 }
 
-// followUpgrades does what the cluster's Order says until ctx ends.
+// followUpgrades watches the cluster's Order and does what it says until ctx ends.
 func (s *Server) followUpgrades(ctx context.Context) {
 	if err := s.api.Started(ctx); err != nil {
 		return
 	}
+	_ = process.Alongside(ctx, process.Part(s.watchOrders), process.Part(s.obeyOrders))
+}
+
+// obeyOrders has the agent follow the latest Order. A turn takes minutes, and the watch goes on
+// meanwhile.
+func (s *Server) obeyOrders(ctx context.Context) {
+	for seen := 0; ; {
+		o, n, err := s.orders.next(ctx, seen)
+		if err != nil {
+			return
+		}
+		seen = n
+		s.upgrades.Follow(ctx, o)
+	}
+}
+
+// watchOrders publishes the Order and its changes until ctx ends.
+func (s *Server) watchOrders(ctx context.Context) {
 	for ctx.Err() == nil {
-		if err := s.followOrder(ctx); err != nil && ctx.Err() == nil {
+		if err := s.watchOrder(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot follow upgrades; trying again", "component", "upgrade", "error", err)
 		}
 		select {
@@ -263,8 +232,8 @@ func (s *Server) followUpgrades(ctx context.Context) {
 	}
 }
 
-// followOrder watches the Order until the watch fails.
-func (s *Server) followOrder(ctx context.Context) error {
+// watchOrder publishes the Order and its changes until the watch fails.
+func (s *Server) watchOrder(ctx context.Context) error {
 	stream, err := s.ownStore().Watch(ctx, orderKey, 0)
 	if err != nil {
 		return err
@@ -276,7 +245,7 @@ func (s *Server) followOrder(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.upgrades.Follow(ctx, o)
+		s.orders.publish(o)
 		for {
 			batch, err := stream.Next(ctx)
 			if err != nil {

@@ -11,12 +11,15 @@ import (
 )
 
 // Paths of the API server. Access requires authorization for the path. The admin has it for all,
-// nodes for NodePath and ProgramPath.
+// nodes for NodePath, WatchPath and ProgramPath.
 const (
 	// Path answers a GET with a Status, and takes an Order by POST.
 	Path = "/knarr/v1/upgrade"
 	// NodePath takes a node's Report by POST and answers with a NodeAnswer.
 	NodePath = Path + "/node"
+	// WatchPath answers a node's GET with a stream: its present NodeAnswer, and each one after it.
+	// Each is a line of JSON. The server ends the stream after some minutes.
+	WatchPath = NodePath + "/watch"
 	// ProgramPath serves the bytes of the Order's program. The parameter sha256 names it.
 	ProgramPath = Path + "/program"
 )
@@ -176,7 +179,7 @@ func ParseReport(data []byte) (Report, error) {
 
 // NodeAnswer tells a node what to do.
 type NodeAnswer struct {
-	// Active means that an upgrade is under way, so that the node asks more often.
+	// Active means that an upgrade is under way. A node that cannot watch asks more often then.
 	Active bool `json:"active,omitempty"`
 	// Order is set if the node has its turn. It has no other turns.
 	Order *Order `json:"order,omitempty"`

@@ -34,8 +34,8 @@ func (i *RequestInfo) LongRunning() bool {
 		return true
 	}
 	if !i.IsResource {
-		// A profile lasts as long as the client asks.
-		return strings.HasPrefix(i.Path, "/debug/pprof/")
+		// A profile lasts as long as the client asks, and a stream as long as the handler sends.
+		return strings.HasPrefix(i.Path, "/debug/pprof/") || strings.HasPrefix(i.Path, "/knarr/v1/") && strings.HasSuffix(i.Path, "/watch")
 	}
 	switch i.Subresource {
 	case "log", "exec", "attach", "portforward", "proxy":

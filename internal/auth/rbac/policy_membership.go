@@ -67,7 +67,7 @@ func (p *Policy) addMembership() {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "knarr:serving-approver"},
 	})
 	// Nodes tell their version, and fetch the program that an administrator has chosen.
-	p.clusterRole(upgradeRole, paths("post", "/knarr/v1/upgrade/node"), paths("get", "/knarr/v1/upgrade/program"))
+	p.clusterRole(upgradeRole, paths("post", "/knarr/v1/upgrade/node"), paths("get", "/knarr/v1/upgrade/node/watch /knarr/v1/upgrade/program"))
 	// A machine with a server's token may fetch the cluster's keys, nothing else.
 	p.clusterRole("knarr:server-bootstrapper", paths("post", "/knarr/v1/servers"))
 	const joining = "system:bootstrappers:kubeadm:default-node-token"
