@@ -39,6 +39,13 @@ func (s *Server) bootstrapPolicy(ctx context.Context, policy *rbac.Authorizer) {
 // writes.
 const policyLimit = 30 * time.Second
 
+// AwaitPolicy is the part of a process's start that waits for the roles of this version, before the
+// parts of its node.
+func (s *Server) AwaitPolicy(ctx context.Context) (func() error, error) {
+	s.awaitPolicy(ctx)
+	return func() error { <-ctx.Done(); return nil }, ctx.Err()
+}
+
 // awaitPolicy waits until the roles of this version apply. An earlier version may have stored the
 // roles, and a component that starts before would be refused what its old role does not have. If
 // the policy cannot be stored, the components start all the same: a webhook's own pods may need

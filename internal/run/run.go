@@ -61,7 +61,7 @@ func Up(ctx context.Context, p Params) error {
 			{{Name: "keys", Start: s.StartKeys}, {Name: "store", Start: s.StartStore}, {Name: "container runtime", Start: n.startRuntime}},
 			{{Name: "API server", Start: s.StartAPI}},
 			append(process.Phase{{Name: "leadership", Start: s.StartLeadership}}, n.reachServers()...),
-			{{Name: "controllers", Start: s.StartControllers}, {Name: "scheduler", Start: s.StartScheduler}},
+			{{Name: "controllers", Start: s.StartControllers}, {Name: "scheduler", Start: s.StartScheduler}, {Name: "roles", Start: s.AwaitPolicy}},
 			append(n.parts(), p.firstObjects(s)),
 		})
 	})

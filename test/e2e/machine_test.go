@@ -23,15 +23,17 @@ import (
 // be left.
 type machine struct {
 	t            *testing.T
-	name         string    // of its node
-	dir          string    // data folder
-	space        *space    // its namespaces
-	kinds        []string  // options of unshare for namespaces besides the network
-	knarrProgram string    // another build than bin/knarr, or empty
-	knarrEnv     []string  // its environment in addition to the test's
-	cmd          *exec.Cmd // knarr
-	log          *output
-	done         chan struct{}
+	name         string   // of its node
+	dir          string   // data folder
+	space        *space   // its namespaces
+	kinds        []string // options of unshare for namespaces besides the network
+	knarrProgram string   // another build than bin/knarr, or empty
+	knarrEnv     []string // its environment in addition to the test's
+	// withoutAnyDisk starts knarr without anyDisk, whose flags an old one does not have.
+	withoutAnyDisk bool
+	cmd            *exec.Cmd // knarr
+	log            *output
+	done           chan struct{}
 }
 
 func newMachine(t *testing.T, name string, kinds ...string) *machine {
@@ -146,7 +148,9 @@ func (m *machine) start(command string, flags ...string) {
 	args := append([]string{command, "--data-dir", m.dir}, flags...)
 	if command != "server" {
 		args = append(args, "--node-name", m.name, "--cgroup-root", m.cgroup())
-		args = append(args, anyDisk...)
+		if !m.withoutAnyDisk {
+			args = append(args, anyDisk...)
+		}
 	}
 	m.cmd, m.done = m.inside(cmp.Or(m.knarrProgram, binary), args...), make(chan struct{})
 	m.cmd.Env = append(os.Environ(), m.knarrEnv...)
