@@ -17,7 +17,7 @@ export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0
 
 .PHONY: help build binary libraries runtime demo test quick docs lint unit e2e chaos soak bench compare plots compare-api compare-envtest interchange \
-	mixin field adopt-kubeadm critest s3 integration conformance kubectl-suite operators release vulncheck clean
+	mixin field adopt-kubeadm upgrade-from critest s3 integration conformance kubectl-suite operators release vulncheck clean
 # A line of help is `target: ## text`. A group begins with `##@ title`; a target's settings follow it, `#  NAME=value text`.
 
 ##@ Start here
@@ -82,6 +82,10 @@ s3: ## snapshots in a real S3 server, which it builds; two minutes at first
 
 adopt-kubeadm: build ## a control plane that kubeadm made, taken over and given back; some minutes
 	./test/adopt/run.sh
+
+upgrade-from: build ## a cluster of an older build, upgraded to this one and taken back; some minutes
+#  COMMIT=hash  of which commit; the default is a week old
+	./test/upgrade/run.sh $(COMMIT)
 
 critest: build ## the validation suite of container runtimes, against the included one; four minutes
 #  FOCUS=regexp SKIP=regexp  tests whose names match, or do not
