@@ -103,6 +103,11 @@ func (u *upgrading) run(ctx context.Context) error {
 	if u.kube, err = kubernetes.NewForConfig(access); err != nil {
 		return err
 	}
+	return u.carryOut(ctx)
+}
+
+// carryOut checks, shows the plan and carries it out, once the program is known.
+func (u *upgrading) carryOut(ctx context.Context) error {
 	st, err := u.status(ctx)
 	var answered answeredError
 	if errors.As(err, &answered) && answered.code == http.StatusNotFound {
@@ -166,7 +171,11 @@ func (u *upgrading) print(plan *upgrade.Plan) {
 	each := func(all []upgrade.Machine) {
 		for _, m := range all {
 			if m.Done {
-				u.say("done      %s runs it already", m)
+				left := ""
+				if m.Cordoned {
+					left = ", and is uncordoned"
+				}
+				u.say("done      %s runs it already%s", m, left)
 				continue
 			}
 			step++

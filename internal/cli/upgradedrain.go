@@ -6,15 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubectl/pkg/drain"
-)
 
-// cordonedAnnotation marks a node that an upgrade has cordoned, so that it alone uncordons it.
-const cordonedAnnotation = "knarr-project.github.io/upgrade-cordoned"
+	"github.com/knarr-project/knarr/internal/upgrade"
+)
 
 // drainNode cordons a node and evicts its pods, as `kubectl drain` does: PodDisruptionBudgets are
 // obeyed, and DaemonSets' pods stay. release uncordons the node, unless it
@@ -24,7 +24,7 @@ func (u *upgrading) drainNode(ctx context.Context, name string) (release func() 
 	if err != nil {
 		return nil, err
 	}
-	_, ours := node.Annotations[cordonedAnnotation]
+	_, ours := node.Annotations[upgrade.CordonedAnnotation]
 	if node.Spec.Unschedulable && !ours {
 		release = func() error { return nil }
 	} else {
@@ -54,13 +54,33 @@ func (u *upgrading) drainNode(ctx context.Context, name string) (release func() 
 	return release, nil
 }
 
+// uncordonDone uncordons the nodes that an interrupted upgrade has upgraded and left cordoned.
+func (u *upgrading) uncordonDone(ctx context.Context, plan *upgrade.Plan) error {
+	for _, m := range slices.Concat(plan.Servers, plan.Nodes) {
+		if !m.Done || !m.Cordoned {
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, u.machineTimeout)
+		err := u.awaitNode(limited, m.Node)
+		if err == nil {
+			err = u.cordon(limited, m.Node, false)
+		}
+		cancel()
+		if err != nil {
+			return &stoppedError{m, err}
+		}
+		u.say("node %s: uncordoned", m.Node)
+	}
+	return nil
+}
+
 // cordon makes a node unschedulable with a mark, or schedulable again without it.
 func (u *upgrading) cordon(ctx context.Context, name string, on bool) error {
 	var mark any
 	if on {
 		mark = "true"
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{cordonedAnnotation: mark}}, "spec": map[string]any{"unschedulable": on}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{upgrade.CordonedAnnotation: mark}}, "spec": map[string]any{"unschedulable": on}})
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,9 @@ func (e *stoppedError) Unwrap() error { return e.err }
 func (u *upgrading) execute(ctx context.Context, st *upgrade.Status, plan *upgrade.Plan) error {
 	total := len(upgrade.Left(plan.Servers)) + len(upgrade.Left(plan.Nodes))
 	began := time.Now()
+	if err := u.uncordonDone(ctx, plan); err != nil {
+		return u.explain(err)
+	}
 	if total > 0 {
 		if err := u.stage(); err != nil {
 			return err
@@ -172,13 +175,15 @@ func (u *upgrading) one(ctx context.Context, m upgrade.Machine, drain bool) erro
 	u.say("%s: its turn", m)
 	limited, cancel := context.WithTimeout(ctx, u.machineTimeout)
 	defer cancel()
-	if err := u.turn(limited, m); err != nil {
-		return err
+	err := u.turn(limited, m)
+	if err == nil && m.Node != "" {
+		err = u.awaitNode(limited, m.Node)
 	}
-	if m.Node != "" {
-		if err := u.awaitNode(limited, m.Node); err != nil {
-			return err
+	if err != nil {
+		if m.Node != "" && drain {
+			u.say("node %s: it stays cordoned until it is upgraded", m.Node)
 		}
+		return err
 	}
 	if err := release(); err != nil {
 		return err

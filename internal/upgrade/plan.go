@@ -14,6 +14,9 @@ import (
 	"github.com/knarr-project/knarr/internal/version"
 )
 
+// CordonedAnnotation marks a node that an upgrade has cordoned, so that it alone uncordons it.
+const CordonedAnnotation = "knarr-project.github.io/upgrade-cordoned"
+
 // Machine is one machine in a Plan.
 type Machine struct {
 	Kind, Name string
@@ -23,6 +26,8 @@ type Machine struct {
 	Node string
 	// Done means that it runs the program already.
 	Done bool
+	// Cordoned means that an interrupted upgrade has left the machine's node cordoned.
+	Cordoned bool
 	// Leader is the server that leads the store.
 	Leader bool
 	// Why is why the machine is upgraded by hand, or left out.
@@ -56,6 +61,9 @@ func Draw(s *Status, nodes []corev1.Node, p Program) *Plan {
 	plan.drawServers(s, reports, p, here)
 	schedulable := 0
 	for i := range nodes {
+		if at := slices.IndexFunc(plan.Servers, func(m Machine) bool { return m.Node == nodes[i].Name }); at >= 0 {
+			plan.Servers[at].Cordoned = cordoned(&nodes[i])
+		}
 		if ready(&nodes[i]) && !nodes[i].Spec.Unschedulable {
 			schedulable++
 		}
@@ -143,7 +151,7 @@ func (plan *Plan) addSpace(m Machine, p Program) {
 }
 
 func (plan *Plan) drawNode(n *corev1.Node, r *Report, p Program) {
-	m := Machine{Kind: Node, Name: n.Name, Node: n.Name, Version: n.Status.NodeInfo.KubeletVersion, Report: r}
+	m := Machine{Kind: Node, Name: n.Name, Node: n.Name, Version: n.Status.NodeInfo.KubeletVersion, Report: r, Cordoned: cordoned(n)}
 	if r != nil {
 		m.Version, m.Done, m.Why = r.Build.Knarr, r.Build == p.Build, cannot(r, p)
 	} else {
@@ -164,6 +172,11 @@ func (plan *Plan) drawNode(n *corev1.Node, r *Report, p Program) {
 		plan.addSpace(m, p)
 		plan.Nodes = append(plan.Nodes, m)
 	}
+}
+
+func cordoned(n *corev1.Node) bool {
+	_, marked := n.Annotations[CordonedAnnotation]
+	return marked && n.Spec.Unschedulable
 }
 
 func ready(n *corev1.Node) bool {

@@ -105,12 +105,19 @@ type fleet struct {
 	workers []*machine
 	sailor  string // path of the program
 	token   string
+	own     bool // each machine has a knarr in a file of its own
 }
 
 // newFleet starts the server with the flags.
 func newFleet(t *testing.T, flags ...string) *fleet {
 	t.Helper()
 	f := &fleet{lan: newLAN(t), cluster: &cluster{newMachine(t, "server")}}
+	f.startServer(flags...)
+	return f
+}
+
+func (f *fleet) startServer(flags ...string) {
+	f.t.Helper()
 	f.plug(f.machine)
 	f.start("server", append([]string{"--advertise-address", f.address(f.machine)}, flags...)...)
 	create := f.tool(binary, "token", "create", "--data-dir", f.dir, "--advertise-address", f.address(f.machine))
@@ -118,10 +125,9 @@ func newFleet(t *testing.T, flags ...string) *fleet {
 	create.Stderr = &complaint
 	out, err := create.Output()
 	if err != nil {
-		t.Fatalf("token create: %v: %s", err, &complaint)
+		f.t.Fatalf("token create: %v: %s", err, &complaint)
 	}
 	f.token = strings.TrimSpace(string(out))
-	return f
 }
 
 // addWorkers joins workers with these names.
@@ -136,6 +142,9 @@ func (f *fleet) addWorker(name string, flags ...string) {
 	f.t.Helper()
 	w := newMachine(f.t, name)
 	f.workers = append(f.workers, w)
+	if f.own {
+		w.ownProgram()
+	}
 	f.plug(w)
 	f.join(w, flags...)
 }
