@@ -64,7 +64,7 @@ func Draw(s *Status, nodes []corev1.Node, p Program) *Plan {
 		if at := slices.IndexFunc(plan.Servers, func(m Machine) bool { return m.Node == nodes[i].Name }); at >= 0 {
 			plan.Servers[at].Cordoned = cordoned(&nodes[i])
 		}
-		if ready(&nodes[i]) && !nodes[i].Spec.Unschedulable {
+		if ready(&nodes[i]) && (!nodes[i].Spec.Unschedulable || cordoned(&nodes[i])) {
 			schedulable++
 		}
 		if !here[nodes[i].Name] {

@@ -122,6 +122,24 @@ func TestTheLeaderIsTheLastServerAndServersAreBeforeNodes(t *testing.T) {
 	}
 }
 
+func TestANodeThatAnUpgradeHasCordonedCanTakePods(t *testing.T) {
+	for name, c := range map[string]struct {
+		marks               map[string]string
+		cordoned, drainable bool
+	}{
+		"by an upgrade":       {map[string]string{CordonedAnnotation: "true"}, true, true},
+		"by an administrator": {nil, false, false},
+	} {
+		a := node("a", true)
+		a.Spec.Unschedulable, a.Annotations = true, c.marks
+		s := &Status{Servers: []ServerState{server("s", true)}, Reports: []Report{report(Server, "s"), report(Node, "a"), report(Node, "b")}}
+		p := Draw(s, []corev1.Node{a, node("b", true)}, program())
+		if p.Nodes[0].Cordoned != c.cordoned || p.Nodes[1].Cordoned || p.Drainable != c.drainable {
+			t.Errorf("cordoned %s: %+v", name, p)
+		}
+	}
+}
+
 func TestProblemsPreventAnUpgrade(t *testing.T) {
 	for want, change := range map[string]func(*Status, *Program, *[]corev1.Node){
 		"still joining":    func(s *Status, _ *Program, _ *[]corev1.Node) { s.Servers[0].Learner = true },
