@@ -69,6 +69,9 @@ func printRollback(out io.Writer, p *run.RollbackPlan, done bool) {
 	} else {
 		fmt.Fprintf(out, "program   %s: put it in place yourself\n", p.Missing)
 	}
+	if p.Others {
+		fmt.Fprintln(out, "servers   this one alone: stop the others before, and let them join again afterwards")
+	}
 	if done {
 		fmt.Fprintf(out, "done; the store that was there is in %s\n", p.Kept)
 		return

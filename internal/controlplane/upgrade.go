@@ -24,7 +24,7 @@ import (
 
 // Keys of upgrades, below those of the cluster.
 const (
-	orderKey      = "/knarr/upgrade/order"
+	orderKey      = upgrade.OrderKey
 	machinePrefix = "/knarr/upgrade/machines/"
 )
 

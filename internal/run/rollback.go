@@ -16,6 +16,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/durable"
 	"github.com/knarr-project/knarr/internal/snapshots"
+	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/etcd"
 	"github.com/knarr-project/knarr/internal/upgrade"
 )
@@ -57,6 +58,9 @@ type RollbackPlan struct {
 	Installed string
 	// Kept is where the present store is after the rollback.
 	Kept string
+	// Others means that the store has or had several servers. It has one after the rollback, and
+	// the others join again.
+	Others bool
 }
 
 // RollbackProgram puts back only the program that the last upgrade of this machine has replaced.
@@ -104,6 +108,9 @@ func Rollback(ctx context.Context, cfg *config.Config, act bool, now time.Time, 
 	if err := etcd.Restore(restore); err != nil {
 		return nil, err
 	}
+	if err := dropOrder(ctx, cfg, log); err != nil {
+		return nil, fmt.Errorf("rollback: forget the upgrade: %w", err)
+	}
 	note := snapshots.Written{By: plan.To, Since: now.UTC().Truncate(time.Second)}
 	if err := note.Write(cfg.DataDir, durable.WriteFile); err != nil {
 		return nil, err
@@ -131,15 +138,11 @@ func planRollback(ctx context.Context, cfg *config.Config, now time.Time, log *s
 		return nil, fmt.Errorf("%s has no record, so it was never checked: `knarr snapshot restore` restores it nevertheless", path)
 	}
 	plan := &RollbackPlan{From: written.By, To: *written.Before, Snapshot: path, Taken: record.Taken, Kept: asideName(cfg.Path("etcd"), now.UTC().Format(snapshots.TimeFormat))}
-	db, err := etcd.Open(ctx, etcd.Options{DataDir: cfg.Path("etcd"), Log: log})
-	if err != nil {
+	plan.Others = etcd.HasOthers(cfg.Path("etcd"))
+	if revision, err := storeRevision(ctx, cfg, plan.Others, log); err != nil {
 		log.Warn("cannot read the present store: what is lost is unknown", "error", err)
 		plan.Lost = -1
 	} else {
-		revision, err := db.Revision(ctx)
-		if err = errors.Join(err, db.Close()); err != nil {
-			return nil, err
-		}
 		plan.Lost = revision - record.Revision
 	}
 	if plan.Installed, err = installedProgram(); err != nil {
@@ -150,6 +153,40 @@ func planRollback(ctx context.Context, cfg *config.Config, now time.Time, log *s
 		plan.Program, plan.Missing = "", err.Error()
 	}
 	return plan, nil
+}
+
+// storeRevision returns the newest revision of the store in the data folder, or of a copy if it is
+// a member of several.
+func storeRevision(ctx context.Context, cfg *config.Config, others bool, log *slog.Logger) (revision int64, err error) {
+	opts := etcd.Options{DataDir: cfg.Path("etcd"), Log: log}
+	open := etcd.Open
+	if others {
+		work, err := snapshots.NewWork(cfg.DataDir)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, work.Close()) }()
+		open = func(ctx context.Context, opts etcd.Options) (*etcd.Engine, error) {
+			return etcd.OpenSurvivor(ctx, opts, work.Path("survivor"))
+		}
+	}
+	db, err := open(ctx, opts)
+	if err != nil {
+		return 0, err
+	}
+	revision, err = db.Revision(ctx)
+	return revision, errors.Join(err, db.Close())
+}
+
+// dropOrder removes the Order from the restored store: the snapshot was kept during its turn, and
+// the upgrade is not to be continued.
+func dropOrder(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
+	db, err := etcd.Open(ctx, etcd.Options{DataDir: cfg.Path("etcd"), Log: log})
+	if err != nil {
+		return err
+	}
+	_, err = db.Commit(ctx, nil, store.Op{Key: upgrade.OrderKey, Delete: true})
+	return errors.Join(err, db.Close())
 }
 
 // isProgram returns an error if a file is not the program of a version: a linked file changes if

@@ -37,6 +37,7 @@ func TestRollbackPutsBackObjectsAndProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	put("/registry/old")
+	put(upgrade.OrderKey)
 	if _, err := Rollback(t.Context(), cfg, true, time.Now(), p.Log); err == nil || !strings.Contains(err.Error(), "no snapshot from before an upgrade") {
 		t.Fatalf("a rollback without an upgrade: %v", err)
 	}
@@ -68,6 +69,9 @@ func TestRollbackPutsBackObjectsAndProgram(t *testing.T) {
 	after, _, errAfter := db.Get(t.Context(), "/registry/new", 0)
 	if errors.Join(errBefore, errAfter) != nil || before == nil || after != nil {
 		t.Errorf("the store holds %v and %v, %v %v", before, after, errBefore, errAfter)
+	}
+	if order, _, err := db.Get(t.Context(), upgrade.OrderKey, 0); err != nil || order != nil {
+		t.Errorf("the upgrade would be continued: %v, %v", order, err)
 	}
 	if w, err := snapshots.ReadWritten(dir); err != nil || w.By != older {
 		t.Errorf("the note: %+v, %v", w, err)

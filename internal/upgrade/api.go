@@ -24,6 +24,9 @@ const (
 	ProgramPath = Path + "/program"
 )
 
+// OrderKey is the Order's key in the store.
+const OrderKey = "/knarr/upgrade/order"
+
 // Limits of sizes in bytes: of a program, of a request, and of the text of an error.
 const (
 	MaxProgram = 512 << 20
