@@ -26,7 +26,8 @@ func memberCommand() *cobra.Command {
 func memberList() *cobra.Command {
 	var output string
 	cmd := memberSubcommand("ls", "List the servers that hold the store", "Lists the servers that hold the store: their addresses, who leads, whether each one answers, its version, and the\n"+
-		"size of its database. A learner receives all writes and has no vote yet; it becomes a voter when it has caught up.", cobra.NoArgs,
+		"size of its database. A learner receives all writes and has no vote yet; it becomes a voter when it has caught up.\n"+
+		"While a majority does not answer, it lists the members that this server knows, and which of them answer.", cobra.NoArgs,
 		func(cmd *cobra.Command, api memberAPI, _ []string) error {
 			if output != "" && output != "json" {
 				return outputError(output, "json")
@@ -37,6 +38,9 @@ func memberList() *cobra.Command {
 			}
 			if output == "json" {
 				return printJSON(cmd.OutOrStdout(), list)
+			}
+			if list.Outdated != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "a majority of the voters does not answer (%s): writes wait, and these are the members that this server knows\n", list.Outdated)
 			}
 			return printMembers(cmd.OutOrStdout(), list.Members)
 		})

@@ -17,6 +17,8 @@ import (
 // membership is the embedded engine's list of members.
 type membership interface {
 	Members(ctx context.Context) ([]etcd.Member, error)
+	// KnownMembers is Members without asking the others, with the newest known revision.
+	KnownMembers() ([]etcd.Member, int64, error)
 	Reachable(ctx context.Context, m etcd.Member) error
 	AddLearner(ctx context.Context, name, peerURL string) (etcd.Member, []etcd.Member, error)
 	Promote(ctx context.Context, id uint64) error
@@ -79,7 +81,12 @@ func (s *Server) serveMembers(w http.ResponseWriter, r *http.Request) {
 		answerError(w, errOutsideStore)
 		return
 	}
-	list, err := s.listMembers(r.Context())
+	limited, cancel := context.WithTimeout(r.Context(), askTimeout)
+	defer cancel()
+	list, err := s.listMembers(limited)
+	if err != nil && r.Context().Err() == nil {
+		list, err = s.listKnownMembers(r.Context(), err)
+	}
 	if err != nil {
 		answerError(w, err)
 		return

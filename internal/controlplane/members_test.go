@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,11 +24,19 @@ type fakeMembers struct {
 	dead   map[uint64]bool
 	steps  []string
 	quorum bool // refuse removals
+	lost   bool // no majority answers
 	next   uint64
 }
 
 func (f *fakeMembers) Members(context.Context) ([]etcd.Member, error) {
+	if f.lost {
+		return nil, errors.New("list members: etcdserver: no leader")
+	}
 	return slices.Clone(f.all), nil
+}
+
+func (f *fakeMembers) KnownMembers() ([]etcd.Member, int64, error) {
+	return slices.Clone(f.all), 1, nil
 }
 
 func (f *fakeMembers) Reachable(_ context.Context, m etcd.Member) error {
@@ -120,6 +129,23 @@ func TestMembersChangeOnlyWhereItIsSafe(t *testing.T) {
 				t.Errorf("%d %s after %q", status, text, f.steps)
 			}
 		})
+	}
+}
+
+// TestMembersAreListedWithoutAMajority lists them on a server whose two others are dead.
+func TestMembersAreListedWithoutAMajority(t *testing.T) {
+	s, f := serverOf(t)
+	f.lost, f.dead[2] = true, true
+	w := httptest.NewRecorder()
+	s.memberPaths()[member.Path].ServeHTTP(w, httptest.NewRequest(http.MethodGet, member.Path, nil))
+	var list member.List
+	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || w.Code != http.StatusOK || len(list.Members) != 3 || list.Outdated != "no leader" {
+		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+	}
+	for i, want := range []string{member.Healthy, "the store does not answer: no route", "the store does not answer: no route"} {
+		if got := list.Members[i].Health; got != want {
+			t.Errorf("server %s: %q, want %q", list.Members[i].Name, got, want)
+		}
 	}
 }
 

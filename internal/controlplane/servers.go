@@ -100,7 +100,12 @@ func (s *Server) forgetServer(ctx context.Context, name string) {
 
 // describedServers returns the descriptions in the store by name.
 func (s *Server) describedServers(ctx context.Context) (map[string]serverInfo, error) {
-	result, err := s.raw.Range(ctx, s.serverKey(""), store.RangeOptions{Limit: 100})
+	return s.describedAt(ctx, 0)
+}
+
+// describedAt is describedServers at a revision; 0 is the newest one.
+func (s *Server) describedAt(ctx context.Context, revision int64) (map[string]serverInfo, error) {
+	result, err := s.raw.Range(ctx, s.serverKey(""), store.RangeOptions{Limit: 100, Revision: revision})
 	if err != nil {
 		return nil, err
 	}
@@ -164,6 +169,27 @@ func (s *Server) listMembers(ctx context.Context) (member.List, error) {
 	if err != nil {
 		return member.List{}, err
 	}
+	return s.askMembers(ctx, members, described), nil
+}
+
+// listKnownMembers returns the members as this server knows them, and which of them answer, while a
+// majority does not. cause is why the present ones cannot be listed.
+func (s *Server) listKnownMembers(ctx context.Context, cause error) (member.List, error) {
+	members, revision, err := s.members.KnownMembers()
+	if err != nil {
+		return member.List{}, err
+	}
+	described, err := s.describedAt(ctx, revision)
+	if err != nil {
+		return member.List{}, err
+	}
+	list := s.askMembers(ctx, members, described)
+	list.Outdated = reason(cause)
+	return list, nil
+}
+
+// askMembers completes members by asking their servers.
+func (s *Server) askMembers(ctx context.Context, members []etcd.Member, described map[string]serverInfo) member.List {
 	list := shownAll(members)
 	c := s.serverClient()
 	defer c.CloseIdleConnections()
@@ -172,7 +198,7 @@ func (s *Server) listMembers(ctx context.Context) (member.List, error) {
 		asked.Go(func() { s.describe(ctx, c, &list.Members[i], members[i], described[members[i].Name]) })
 	}
 	asked.Wait()
-	return list, nil
+	return list
 }
 
 // describe completes a member by asking its server.

@@ -67,6 +67,9 @@ type List struct {
 	Members []Member `json:"members"`
 	// Added is the ID of the added member.
 	Added string `json:"added,omitempty"`
+	// Outdated is why the list may be outdated: a majority of the voters does not answer. The
+	// members are those that the answering server knows.
+	Outdated string `json:"outdated,omitempty"`
 }
 
 // Request names a member. To add one, PeerURL is its address. ID, if set, is the member that
