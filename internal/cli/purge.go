@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/knarr-project/knarr/internal/clusters"
+	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/run"
 )
 
@@ -19,6 +20,7 @@ func purgeCommand() *cobra.Command {
 		Use: "purge [NAME]", Short: "Stop a cluster and remove everything that it left", Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeNames,
 		Long: "Stops knarr and its pods on this machine. Removes the data folder with the cluster's objects, images and\n" +
 			"volumes, and all sockets, mounts, cgroups, links and rules of the cluster. Nothing else is touched.\n" +
+			"A running server that has others is removed from the members of their store before.\n" +
 			"NAME is a name of `knarr ls`. Without it, and without --data-dir, it is the cluster in /var/lib/knarr.",
 		Example: "sudo knarr purge\nsudo knarr purge --yes --data-dir /srv/one",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -43,6 +45,7 @@ func purgeCommand() *cobra.Command {
 			if there && !yes && !confirmed(cmd, s.DataDir) {
 				return fmt.Errorf("purge: nothing was removed")
 			}
+			leaveServers(cmd, &s.Config)
 			if err := run.Purge(cmd.Context(), &s.Config, log); err != nil {
 				return err
 			}
@@ -53,6 +56,18 @@ func purgeCommand() *cobra.Command {
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	onlyOnCommandLine(cmd, "yes")
 	return cmd
+}
+
+// leaveServers removes the server from the members of its store, and says so. A purge goes on if
+// that fails.
+func leaveServers(cmd *cobra.Command, cfg *config.Config) {
+	left, err := run.LeaveServers(cmd.Context(), cfg)
+	switch {
+	case err != nil:
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", err)
+	case len(left) > 0:
+		fmt.Fprintf(cmd.OutOrStdout(), "removed this server from the members of the store; left: %s\n", strings.Join(left, ", "))
+	}
 }
 
 // printPurged prints what was removed. If there was nothing, it lists the existing clusters.
