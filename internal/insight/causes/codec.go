@@ -1,0 +1,247 @@
+package causes
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/knarr-project/knarr/internal/insight/because"
+)
+
+// The format of a Record: the revision and the time as differences to the Record before, the
+// effect, nine texts, the request, the number of causes and each cause as a difference to the
+// revision. All numbers are varints. A text that was written before in the segment is its number.
+//
+// A text begins with one of these numbers; a higher one is the number of a known text plus
+// firstKnown.
+const (
+	textEmpty  = iota
+	textNew    // the length and the bytes follow
+	textUUID   // 16 bytes follow
+	firstKnown // of the known texts
+)
+
+// maxKnown bounds the known texts of a segment, and so the memory of its reader and writer.
+const maxKnown = 8192
+
+var errMalformed = errors.New("malformed record of the causal log")
+
+// state is what encoder and decoder both remember of the Records before.
+type state struct {
+	revision, micros int64
+}
+
+// encoder appends Records to a segment's bytes.
+type encoder struct {
+	state
+	known map[string]uint64
+}
+
+// append encodes a Record to the end of buf.
+func (e *encoder) append(buf []byte, r *Record) []byte {
+	micros := r.Time.UnixMicro()
+	buf = binary.AppendVarint(buf, r.Revision-e.revision)
+	buf = binary.AppendVarint(buf, micros-e.micros)
+	e.revision, e.micros = r.Revision, micros
+	buf = append(buf, byte(max(0, slices.Index(effects, r.Effect))))
+	for _, text := range r.texts() {
+		buf = e.text(buf, *text, true)
+	}
+	buf = e.text(buf, r.Request, false)
+	buf = append(buf, byte(r.Because.Len()))
+	for _, cause := range r.Because.All() {
+		buf = binary.AppendVarint(buf, r.Revision-cause)
+	}
+	return buf
+}
+
+func (e *encoder) text(buf []byte, text string, repeats bool) []byte {
+	if text == "" {
+		return append(buf, textEmpty)
+	}
+	if len(text) > maxText {
+		text = text[:maxText]
+	}
+	if repeats {
+		if n, ok := e.known[text]; ok {
+			return binary.AppendUvarint(buf, n+firstKnown)
+		}
+		if len(e.known) < maxKnown {
+			if e.known == nil {
+				e.known = map[string]uint64{}
+			}
+			e.known[text] = uint64(len(e.known))
+		}
+	}
+	if id, ok := parseUUID(text); ok {
+		return append(append(buf, textUUID), id[:]...)
+	}
+	buf = binary.AppendUvarint(append(buf, textNew), uint64(len(text)))
+	return append(buf, text...)
+}
+
+// parseUUID returns the bytes of a UUID in its usual form. Other texts of the same UUID, such as
+// one in capital letters, are no such form: they would not read back the same.
+func parseUUID(text string) (id [16]byte, ok bool) {
+	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
+		return id, false
+	}
+	at := 0
+	for i := range id {
+		if text[at] == '-' {
+			at++
+		}
+		high, low := hexDigit(text[at]), hexDigit(text[at+1])
+		if high > 15 || low > 15 {
+			return id, false
+		}
+		id[i] = high<<4 | low
+		at += 2
+	}
+	return id, true
+}
+
+func hexDigit(c byte) byte {
+	switch {
+	case c >= '0' && c <= '9':
+		return c - '0'
+	case c >= 'a' && c <= 'f':
+		return c - 'a' + 10
+	}
+	return 255
+}
+
+func formatUUID(id []byte) string {
+	var out [36]byte
+	hex.Encode(out[:8], id[:4])
+	hex.Encode(out[9:13], id[4:6])
+	hex.Encode(out[14:18], id[6:8])
+	hex.Encode(out[19:23], id[8:10])
+	hex.Encode(out[24:], id[10:16])
+	out[8], out[13], out[18], out[23] = '-', '-', '-', '-'
+	return string(out[:])
+}
+
+// decoder reads the Records of a segment in order.
+type decoder struct {
+	state
+	known []string
+	buf   []byte
+}
+
+// next decodes the Record at the beginning of buf and removes it from there.
+func (d *decoder) next(r *Record) error {
+	revision, err := d.varint()
+	if err != nil {
+		return err
+	}
+	micros, err := d.varint()
+	if err != nil {
+		return err
+	}
+	d.revision += revision
+	d.micros += micros
+	if d.revision < 0 {
+		return fmt.Errorf("%w: revision %d", errMalformed, d.revision)
+	}
+	*r = Record{Revision: d.revision, Time: time.UnixMicro(d.micros).UTC()}
+	effect, err := d.take(1)
+	if err != nil {
+		return err
+	}
+	if int(effect[0]) >= len(effects) {
+		return fmt.Errorf("%w: effect %d", errMalformed, effect[0])
+	}
+	r.Effect = effects[effect[0]]
+	for _, text := range r.texts() {
+		if *text, err = d.text(true); err != nil {
+			return err
+		}
+	}
+	if r.Request, err = d.text(false); err != nil {
+		return err
+	}
+	n, err := d.take(1)
+	if err != nil {
+		return err
+	}
+	if n[0] > because.Max {
+		return fmt.Errorf("%w: %d causes", errMalformed, n[0])
+	}
+	for range n[0] {
+		back, err := d.varint()
+		if err != nil {
+			return err
+		}
+		r.Because.Add(d.revision - back)
+	}
+	return nil
+}
+
+func (d *decoder) text(repeats bool) (text string, err error) {
+	code, err := d.uvarint()
+	switch {
+	case err != nil:
+		return "", err
+	case code == textEmpty:
+		return "", nil
+	case code == textNew:
+		n, err := d.uvarint()
+		if err != nil {
+			return "", err
+		}
+		if n == 0 || n > maxText {
+			return "", fmt.Errorf("%w: a text of %d bytes", errMalformed, n)
+		}
+		raw, err := d.take(int(n))
+		if err != nil {
+			return "", err
+		}
+		text = string(raw)
+	case code == textUUID:
+		raw, err := d.take(16)
+		if err != nil {
+			return "", err
+		}
+		text = formatUUID(raw)
+	case code-firstKnown < uint64(len(d.known)):
+		return d.known[code-firstKnown], nil
+	default:
+		return "", fmt.Errorf("%w: text %d of %d", errMalformed, code-firstKnown, len(d.known))
+	}
+	if repeats && len(d.known) < maxKnown {
+		d.known = append(d.known, text)
+	}
+	return text, nil
+}
+
+func (d *decoder) take(n int) ([]byte, error) {
+	if n > len(d.buf) {
+		return nil, fmt.Errorf("%w: it ends early", errMalformed)
+	}
+	out := d.buf[:n]
+	d.buf = d.buf[n:]
+	return out, nil
+}
+
+func (d *decoder) uvarint() (uint64, error) {
+	v, n := binary.Uvarint(d.buf)
+	if n <= 0 {
+		return 0, fmt.Errorf("%w: a number", errMalformed)
+	}
+	d.buf = d.buf[n:]
+	return v, nil
+}
+
+func (d *decoder) varint() (int64, error) {
+	v, n := binary.Varint(d.buf)
+	if n <= 0 || v == math.MinInt64 {
+		return 0, fmt.Errorf("%w: a number", errMalformed)
+	}
+	d.buf = d.buf[n:]
+	return v, nil
+}

@@ -1,0 +1,58 @@
+package causes
+
+import (
+	"time"
+
+	"github.com/knarr-project/knarr/internal/insight/because"
+)
+
+// Effect is what a write did to its object.
+type Effect string
+
+const (
+	Created  Effect = "created"
+	Changed  Effect = "changed"
+	Deleting Effect = "deleting" // marked: finalizers or a grace period delay the removal
+	Removed  Effect = "removed"
+)
+
+// effects are the encoded numbers of Effects. The order is part of the format.
+var effects = []Effect{Created, Changed, Deleting, Removed}
+
+// Object names an object of the API.
+type Object struct {
+	Group     string `json:"group,omitempty"`
+	Resource  string `json:"resource"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// Record is one committed write.
+type Record struct {
+	// Revision is the store's revision of the write: the resourceVersion that the object got, or
+	// the revision of its removal.
+	Revision int64 `json:"revision"`
+	// Time is when the write was committed, in microseconds of the server's clock.
+	Time time.Time `json:"time"`
+	Object
+	Subresource string `json:"subresource,omitempty"`
+	UID         string `json:"uid,omitempty"`
+	// Verb is the request's verb: create, update, patch, apply, delete or deletecollection.
+	Verb   string `json:"verb"`
+	Effect Effect `json:"effect"`
+	// Actor is the authenticated (or impersonated) user; Manager is the field manager.
+	Actor   string `json:"actor,omitempty"`
+	Manager string `json:"manager,omitempty"`
+	// Request is the audit ID of the request; "" for a call in the process.
+	Request string `json:"request,omitempty"`
+	// Because are the revisions that the writer gave as its causes.
+	Because because.Revisions `json:"because"`
+}
+
+// maxText bounds the strings of a Record, in bytes. Longer ones are cut.
+const maxText = 512
+
+// texts returns the strings of a Record that repeat in others, in the order of the format.
+func (r *Record) texts() [9]*string {
+	return [9]*string{&r.Group, &r.Resource, &r.Subresource, &r.Namespace, &r.Name, &r.UID, &r.Verb, &r.Actor, &r.Manager}
+}
