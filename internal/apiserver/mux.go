@@ -37,6 +37,7 @@ func (s *Server) newMux() *http.ServeMux {
 	}
 	mux.HandleFunc("/statusz", zpages.Statusz("apiserver", time.Now(), time.Now, about...))
 	mux.HandleFunc(flowControlPath, s.flow.serve)
+	mux.HandleFunc(insightPath, s.serveInsight)
 	mux.Handle("/metrics", s.metrics.Handler())
 	mux.Handle("/metrics/slis", s.metrics.Health.Handler())
 	documents := openapi.New(openapi.Providers{s.customDocs, aggregation.OpenAPI{Aggregator: s.remotes}}, s.cfg.Switches)

@@ -41,6 +41,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/egress"
+	"github.com/knarr-project/knarr/internal/insight/causes"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/trace"
 	"github.com/knarr-project/knarr/internal/zpages"
@@ -84,6 +85,8 @@ type Config struct {
 	Egress *egress.Selector
 	// Audit records requests; nil records none. The server closes it.
 	Audit *audit.Log
+	// Causes is the causal log; nil records nothing and answers no questions. The server closes it.
+	Causes *causes.Log
 
 	// Tracer records spans of requests; nil records none.
 	Tracer *trace.Tracer
@@ -266,6 +269,10 @@ func New(cfg Config) (*Server, error) {
 	s.shared = &registry.Shared{Log: cfg.Logger, Clock: cfg.Clock, Store: m.Store, Writes: m.Writes, Lanes: s.transport.Lanes(), Alone: cfg.Alone, EventTTL: cfg.EventTTL, LeaseReuse: cfg.LeaseReuse}
 	if err := s.shared.Open(cfg.Store, cfg.Places); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
+	}
+	if cfg.Causes != nil {
+		s.shared.Causes = cfg.Causes
+		m.Registry.MustRegister(cfg.Causes.Collectors()...)
 	}
 	s.impersonator = &impersonator{access: &s.access, metrics: m.Security, clock: cfg.Clock, lastModes: auth.Memo[string, impersonationMode]{Size: 1024}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -464,4 +471,7 @@ func (s *Server) Close() {
 		at.Cache.Close()
 	}
 	s.cfg.Audit.Close()
+	if s.cfg.Causes != nil {
+		s.cfg.Causes.Close()
+	}
 }

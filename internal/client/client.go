@@ -69,6 +69,8 @@ type Event struct {
 	Type   EventType
 	Old    runtime.Object
 	Object runtime.Object
+	// Revision is the store's revision of the change, that of a deletion too; 0 if it is unknown.
+	Revision int64
 }
 
 // View is a live picture of one kind in one scope. Safe for concurrent use.

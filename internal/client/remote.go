@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/insight/because"
 )
 
 // remote is the Interface over HTTPS, to knarr's API server or to any other one of Kubernetes.
@@ -52,6 +53,7 @@ func Remote(config *rest.Config) (Interface, error) {
 	if config.WarningHandler == nil && config.WarningHandlerWithContext == nil {
 		config.WarningHandler = rest.NoWarnings{} // warnings are for users
 	}
+	config.Wrap(because.Transport)
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", config.Host, err)

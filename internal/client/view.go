@@ -339,7 +339,7 @@ func (v *view) deliver(ctx context.Context, cursor *cache.Cursor, fn func(Event)
 
 // event converts a change for a subscriber; false means that the objects cannot be shown.
 func (v *view) event(t cache.ChangeType, old, entry *cache.Entry) (Event, bool) {
-	e := Event{Type: Added}
+	e := Event{Type: Added, Revision: entry.Revision}
 	if t != cache.Added {
 		if obj, ok := v.shown(old); ok {
 			e.Type, e.Old = Modified, obj

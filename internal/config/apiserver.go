@@ -18,6 +18,8 @@ type APIServer struct {
 	// certificates are in the data folder.
 	CertDir string
 	Audit   Audit
+	// Causes configures the log of the causes of writes.
+	Causes CausalLog
 	// Tracing is a file with the collector of traces and the sampling rate.
 	Tracing string
 	// Egress is a file with the proxies for outgoing connections.
@@ -143,6 +145,7 @@ func defaultAPIServer() APIServer {
 	return APIServer{
 		Authentication: defaultAuthentication(), ServiceAccounts: defaultServiceAccounts(), TokenWebhookTTL: metav1.Duration{Duration: 2 * time.Minute},
 		AuthorizationAllowedTTL: metav1.Duration{Duration: 5 * time.Minute}, AuthorizationRefusedTTL: metav1.Duration{Duration: 30 * time.Second},
+		Causes:      defaultCausalLog(),
 		MaxRequests: 400, MaxMutatingRequests: 200, FlowControl: true,
 		RequestTimeout: metav1.Duration{Duration: time.Minute}, ShutdownIdle: metav1.Duration{Duration: time.Second},
 		Profiling: true, MinRequestTimeout: 1800, EventTTL: metav1.Duration{Duration: time.Hour}, LeaseReuse: 60, AllowPrivileged: true, HTTPTransport: transportFast, Endpoints: reconcileLease, NotReadyToleration: 300, UnreachableToleration: 300,
@@ -269,6 +272,7 @@ func (c *APIServer) addAPIs(f *pflag.FlagSet) {
 }
 
 func (c *APIServer) addDiagnostics(f *pflag.FlagSet) {
+	c.Causes.addFlags(f)
 	f.StringVar(&c.Tracing, "tracing-config-file", c.Tracing, "TracingConfiguration `FILE`: the OpenTelemetry collector and the share of requests traced\nWithout it requests are not traced.")
 	f.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve profiles at /debug/pprof/ and the log level at /debug/flags/v")
 	f.BoolVar(&c.ContentionProfiling, "contention-profiling", c.ContentionProfiling, "with --profiling, also profile where goroutines wait (/debug/pprof/block)")
@@ -353,6 +357,7 @@ func (c *APIServer) validate(bad func(field, value, allowed string)) {
 		bad("authorization-policy-file", c.AuthorizationPolicy, "a file of policies together with --authorization-mode=ABAC, and only then")
 	}
 	c.Audit.validate(bad)
+	c.Causes.validate(bad)
 }
 
 // authorizesByFlags reports whether a flag or a value other than the default configures an

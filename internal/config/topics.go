@@ -57,7 +57,7 @@ var Topics = []struct {
 	{KubeletAccess, "Connections to nodes"},
 	{Aggregating, "Extension API servers"},
 	{APIs, "APIs, features and events"},
-	{Diagnosing, "Tracing and profiling"},
+	{Diagnosing, "Causes, tracing and profiling"},
 	{ControllerWork, "Controllers"},
 	{Upstream, "Upstream's names and fixed values"},
 }

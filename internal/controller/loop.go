@@ -19,11 +19,12 @@ func (l *Loop) Run(ctx context.Context) error {
 		return fmt.Errorf("controller loop %s has no Reconcile", l.Name)
 	}
 	work := NewWorkOf(Env{Clock: l.Clock, Log: l.Log, Queues: l.Queues}, l.Name, l.Reconcile)
+	work.causes.track(ctx)
 	var ended, synced []<-chan struct{}
 	for _, in := range l.Inputs {
 		s, d := in.View.Subscribe(ctx, func(e client.Event) {
 			for _, k := range in.Keys(e) {
-				work.Add(k)
+				work.AddBecause(k, e.Revision)
 			}
 		})
 		synced, ended = append(synced, s), append(ended, d)

@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+
+	"github.com/knarr-project/knarr/internal/insight/because"
 )
 
 // Backoff of a key whose Reconcile fails, as in upstream's work queues.
@@ -39,6 +41,7 @@ func Terminal(err error) error {
 // key added again while it waits is reconciled once. Loop uses it; a controller with keys of
 // another type uses it directly.
 type Work[K comparable] struct {
+	causes    waitingCauses[K]
 	name      string
 	reconcile func(ctx context.Context, key K) (Result, error)
 	queue     workqueue.TypedRateLimitingInterface[K]
@@ -79,6 +82,13 @@ func (c calmClock) NewTicker(time.Duration) clock.Ticker { return c.WithTicker.N
 // Add queues a key.
 func (w *Work[K]) Add(key K) { w.queue.Add(key) }
 
+// AddBecause queues a key because of a change, which has the given revision. Reconcile's writes then
+// name that change as a cause, if causes are recorded.
+func (w *Work[K]) AddBecause(key K, revision int64) {
+	w.causes.add(key, because.Of(revision))
+	w.queue.Add(key)
+}
+
 // AddAfter queues a key after a delay. As upstream, the metrics count it as a retry.
 func (w *Work[K]) AddAfter(key K, after time.Duration) {
 	w.meter.retries.Inc()
@@ -87,6 +97,7 @@ func (w *Work[K]) AddAfter(key K, after time.Duration) {
 
 // Run reconciles keys until ctx ends, and returns when all workers have ended. Call it once.
 func (w *Work[K]) Run(ctx context.Context, workers int) {
+	w.causes.track(ctx)
 	defer w.meter.running.add(w.meter)()
 	var group sync.WaitGroup
 	for range max(1, workers) {
@@ -114,7 +125,11 @@ func (w *Work[K]) work(ctx context.Context) {
 
 // process reconciles a key and decides when to reconcile it again.
 func (w *Work[K]) process(ctx context.Context, key K) {
-	result, err := w.safely(ctx, key)
+	causes := w.causes.take(key)
+	result, err := w.safely(because.With(ctx, causes), key)
+	if err != nil || result.After > 0 {
+		w.causes.add(key, causes) // for the next attempt
+	}
 	var terminal terminalError
 	switch {
 	case err == nil:

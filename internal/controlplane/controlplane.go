@@ -286,6 +286,7 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
+	causalLog := s.openCauses()
 	s.policyStored, s.policyTried = make(chan struct{}), make(chan struct{})
 	s.api, err = apiserver.New(apiserver.Config{
 		Store:        s.db,
@@ -303,6 +304,7 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		Trust:              trust,
 		Egress:             s.egress,
 		Audit:              auditLog,
+		Causes:             causalLog,
 		Tracer:             s.tracer,
 		MaxRequests:        s.cfg.APIServer.Seats(),
 		RequestTimeout:     s.cfg.APIServer.RequestTimeout.Duration,
@@ -334,6 +336,9 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		ShutdownTimeout: s.shutdownTimeout,
 	})
 	if err != nil {
+		if causalLog != nil {
+			causalLog.Close()
+		}
 		return nil, err
 	}
 	// Authentication and authorization data must live until the last request is answered, which is

@@ -212,7 +212,7 @@ func (s *Server) led(ctx context.Context, name, user string, run func(ctx contex
 		err := process.Alongside(ctx,
 			func(ctx context.Context) error {
 				s.awaitPolicy(ctx)
-				err := run(ctx, t.Fence)
+				err := run(s.tracked(ctx), t.Fence)
 				if err == nil && ctx.Err() == nil {
 					err = errors.New("ended unexpectedly")
 				}

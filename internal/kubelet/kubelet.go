@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/insight/because"
 	"github.com/knarr-project/knarr/internal/kubelet/cgroup"
 	"github.com/knarr-project/knarr/internal/kubelet/eviction"
 	"github.com/knarr-project/knarr/internal/kubelet/images"
@@ -199,7 +200,8 @@ func pullLimit(s *settings.Settings) flowcontrol.RateLimiter {
 // running.
 func (k *Kubelet) Run(ctx context.Context) error {
 	// The CRI client logs each error that it also returns; returning is enough.
-	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
+	// The API server, which may be in another process, knows whether it records causes.
+	ctx, cancel := context.WithCancel(because.Track(klog.NewContext(ctx, klog.Logger{})))
 	defer cancel()
 	var wg sync.WaitGroup
 	start := func(run func(context.Context)) {

@@ -19,6 +19,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/controlplane"
 	"github.com/knarr-project/knarr/internal/doctor"
+	"github.com/knarr-project/knarr/internal/insight/because"
 	"github.com/knarr-project/knarr/internal/process"
 	"github.com/knarr-project/knarr/internal/scheduler"
 )
@@ -149,7 +150,9 @@ func Scheduler(ctx context.Context, p Params) error {
 		"profiles": []any{map[string]any{"schedulerName": corev1.DefaultSchedulerName}},
 	}}
 	return p.alone(ctx, "scheduler", served, func(ctx context.Context, c client.Interface, _ *rest.Config) error {
-		return lead(ctx, c, name, served.leading, func(ctx context.Context) error { return controlplane.RunScheduler(ctx, c, metrics, p.Log) })
+		return lead(ctx, c, name, served.leading, func(ctx context.Context) error {
+			return controlplane.RunScheduler(because.Track(ctx), c, metrics, p.Log)
+		})
 	})
 }
 

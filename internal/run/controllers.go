@@ -23,6 +23,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/controllers"
 	"github.com/knarr-project/knarr/internal/controlplane"
+	"github.com/knarr-project/knarr/internal/insight/because"
 )
 
 // Controllers runs the controllers alone, while their lease makes them the leader.
@@ -36,7 +37,7 @@ func Controllers(ctx context.Context, p Params) error {
 			return err
 		}
 		return lead(ctx, c, name, served.leading, func(ctx context.Context) error {
-			return controlplane.RunControllers(ctx, cfg, metrics, func(account string) (client.Interface, error) {
+			return controlplane.RunControllers(because.Track(ctx), cfg, metrics, func(account string) (client.Interface, error) {
 				if !p.Config.Controllers.OwnAccounts || strings.HasPrefix(account, "system:") {
 					return c, nil
 				}

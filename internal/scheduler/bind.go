@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/insight/because"
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
@@ -97,7 +98,7 @@ func (s *Scheduler) nominateWaiting(ctx context.Context, c *cycle) {
 	if c.pod.Status.NominatedNodeName == c.node {
 		return
 	}
-	if err := s.patchStatus(ctx, c.pod, map[string]any{"nominatedNodeName": c.node}); err != nil && ctx.Err() == nil {
+	if err := s.patchStatus(because.WithObjects(ctx, c.pod), c.pod, map[string]any{"nominatedNodeName": c.node}); err != nil && ctx.Err() == nil {
 		s.log.Warn("cannot write the nominated node of a waiting pod", "pod", c.pod.Namespace+"/"+c.pod.Name, "error", err)
 	}
 }
@@ -134,7 +135,7 @@ func (s *Scheduler) bind(ctx context.Context, pod *corev1.Pod, node string) erro
 		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
 	}
 	err := retryUntilAnswered(ctx, func() error {
-		_, err := s.client.CreateSub(ctx, podResource, pod.Namespace, pod.Name, "binding", binding, metav1.CreateOptions{})
+		_, err := s.client.CreateSub(because.WithObjects(ctx, pod), podResource, pod.Namespace, pod.Name, "binding", binding, metav1.CreateOptions{})
 		if !apierrors.IsConflict(err) {
 			return err
 		}
@@ -159,6 +160,7 @@ type nomination *string
 
 // report writes the condition PodScheduled and an event.
 func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, reason, message string, nominated nomination) {
+	ctx = because.WithObjects(ctx, pod)
 	s.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", message)
 	condition := corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message,
@@ -206,6 +208,7 @@ func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, status map
 // evict deletes the victims with their own grace periods. Each first gets a condition that says
 // why.
 func (s *Scheduler) evict(ctx context.Context, preemptor *corev1.Pod, v *victims) {
+	ctx = because.WithObjects(ctx, preemptor)
 	for _, pod := range v.pods {
 		if pod.DeletionTimestamp != nil {
 			continue

@@ -23,7 +23,9 @@ type Shared struct {
 	placesByPrefix map[string]*Place // by the kind's prefix
 	Store          *telemetry.StoreMetrics
 	Writes         *telemetry.WriteMetrics
-	Lanes          *taskpool.Lanes
+	// Causes records why each write was made; nil records nothing.
+	Causes Recorder
+	Lanes  *taskpool.Lanes
 	// Alone reports that no other server uses the stores now; nil means that none ever does.
 	Alone func() bool
 	// EventTTL is how long Events are kept; a negative one is for ever. Events that are written

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
+	"github.com/knarr-project/knarr/internal/insight/causes"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
@@ -28,6 +29,11 @@ type Transaction struct {
 	Guards []Guard
 	// object is the object that the last operation writes; nil if the transaction removes it.
 	object runtime.Object
+	// Author is the request of the write, for the causal log.
+	Author Author
+	// subject is the object that the log names, with what happens to it.
+	subject runtime.Object
+	effect  causes.Effect
 	// DryRunErr is an error that a dry run reports only if there is no other.
 	DryRunErr error
 }
@@ -60,6 +66,7 @@ func (t *Transaction) Commit(ctx context.Context) (res store.TxnResult, err erro
 			return res, wire.CommitError(err)
 		}
 		if res.Succeeded {
+			t.record(ctx, res.Revision)
 			return res, nil
 		}
 		again, err := t.checkGuards(&res)
@@ -120,6 +127,10 @@ func modRevision(kv *store.KeyValue) int64 {
 func (t *Transaction) Put(c store.Condition, obj runtime.Object, stored []byte, lease store.LeaseID) {
 	t.Add(c, store.Op{Key: c.Key, Value: stored, Lease: lease})
 	t.object = obj
+	if t.effect = causes.Changed; c.ModRevision == 0 {
+		t.effect = causes.Created
+	}
+	t.subject = obj
 }
 
 // dropManagedFields shrinks an object that is too large for the store by dropping its

@@ -20,6 +20,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/watch"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/insight/because"
 )
 
 // Call is one HTTP request for a resource.
@@ -65,6 +66,9 @@ func (rs *Handler) Serve(w *telemetry.ResponseRecorder, r *http.Request, info *w
 		Subresource: info.Subresource, GVK: e.GVK, Warn: c.warnHeader,
 	}
 	c.Stopwatch = w
+	if id := w.Header()["Audit-Id"]; len(id) > 0 {
+		c.Request = id[0]
+	}
 	if e.Custom != nil && !c.scopeMatches() {
 		wire.NotFoundPath(w)
 		return
@@ -164,8 +168,22 @@ var deprecated = map[schema.GroupVersionResource]string{
 	{Version: "v1", Resource: "componentstatuses"}: "v1 ComponentStatus is deprecated in v1.19+",
 }
 
+// withCauses adds the causes that the client names in a header. They are for display only, so
+// malformed ones are ignored. Anonymous clients have none.
+func (c *Call) withCauses(ctx context.Context) context.Context {
+	named := c.R.Header[because.Header]
+	if len(named) != 1 || c.Engine.Kinds.Shared.Causes == nil || c.User.Name == auth.UserAnonymous {
+		return ctx
+	}
+	revisions, err := because.Parse(named[0])
+	if err != nil {
+		return ctx
+	}
+	return because.With(ctx, revisions)
+}
+
 func (c *Call) serve(ctx context.Context) error {
-	ctx, span := c.span(ctx)
+	ctx, span := c.span(c.withCauses(ctx))
 	defer span.End()
 	switch c.Info.Verb {
 	case "get":

@@ -19,6 +19,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/failpoint"
+	"github.com/knarr-project/knarr/internal/insight/causes"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
@@ -297,6 +298,7 @@ func (op *Operation) commitMark(ctx context.Context, key string, c registry.Stor
 	}
 	t := op.newTxn()
 	t.Add(store.Condition{Key: key, ModRevision: c.Revision}, store.Op{Key: key, Value: stored})
+	t.Describe(obj, causes.Deleting)
 	res, err := t.Commit(ctx)
 	if err != nil {
 		return nil, err
@@ -319,6 +321,7 @@ func (op *Operation) remove(ctx context.Context, key string, c registry.StoredSt
 		}
 	}
 	t.Add(store.Condition{Key: key, ModRevision: c.Revision}, store.Op{Key: key, Delete: true})
+	t.Describe(c.Obj, causes.Removed)
 	if failpoint.Bug("delete-without-condition") {
 		t.Conditions = nil
 	}

@@ -93,6 +93,8 @@ type Operation struct {
 	namespaceVersion string
 	// charged are the quotas that have counted a create that is tried again.
 	charged map[types.UID]bool
+	// Request is the audit ID of the request; "" for a call in the process.
+	Request string
 }
 
 // Attributes describes the operation to admission.
@@ -208,5 +210,10 @@ func (op *Operation) asForbidden(err error) error {
 
 // newTxn begins the transaction of a write.
 func (op *Operation) newTxn() *registry.Transaction {
-	return &registry.Transaction{Registry: op.Endpoint.Registry, Place: op.Endpoint.Place, DryRun: op.DryRun, KeepsOwners: op.applies}
+	t := &registry.Transaction{Registry: op.Endpoint.Registry, Place: op.Endpoint.Place, DryRun: op.DryRun, KeepsOwners: op.applies}
+	t.Author = registry.Author{User: op.User.Name, Verb: op.Verb, Subresource: op.Subresource, Manager: op.FieldManager, Request: op.Request}
+	if op.applies {
+		t.Author.Verb = "apply"
+	}
+	return t
 }

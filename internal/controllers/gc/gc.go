@@ -229,28 +229,28 @@ func (c *collector) onEvent(k *watched, e client.Event) {
 	self := item{gvr: k.gvr, namespace: obj.GetNamespace(), name: obj.GetName(), uid: obj.GetUID()}
 	if e.Type == client.Deleted {
 		for _, d := range c.dependents(self.uid) {
-			c.work.Add(d.item())
+			c.work.AddBecause(d.item(), e.Revision)
 		}
-		c.addWaitingOwners(obj, obj.GetOwnerReferences())
+		c.addWaitingOwners(obj, obj.GetOwnerReferences(), e.Revision)
 		return
 	}
 	if obj.GetDeletionTimestamp() != nil {
 		if hasFinalizer(obj, metav1.FinalizerDeleteDependents) || hasFinalizer(obj, metav1.FinalizerOrphanDependents) {
-			c.work.Add(self)
+			c.work.AddBecause(self, e.Revision)
 		}
 	} else if len(obj.GetOwnerReferences()) > 0 && (e.Old == nil || !sameOwners(accessor(e.Old), obj)) {
-		c.work.Add(self)
+		c.work.AddBecause(self, e.Revision)
 	}
 	if e.Old != nil {
 		if old := accessor(e.Old); !sameOwners(old, obj) {
-			c.addWaitingOwners(old, old.GetOwnerReferences())
+			c.addWaitingOwners(old, old.GetOwnerReferences(), e.Revision)
 		}
 	}
 }
 
 // addWaitingOwners queues the owners in the foreground deletion that wait for this dependent, which
-// may have been the last one.
-func (c *collector) addWaitingOwners(obj metav1.Object, refs []metav1.OwnerReference) {
+// may have been the last one. revision is that of the change.
+func (c *collector) addWaitingOwners(obj metav1.Object, refs []metav1.OwnerReference, revision int64) {
 	for _, ref := range refs {
 		k, ok := c.kind(ref.APIVersion, ref.Kind)
 		if !ok {
@@ -261,7 +261,7 @@ func (c *collector) addWaitingOwners(obj metav1.Object, refs []metav1.OwnerRefer
 			namespace = obj.GetNamespace()
 		}
 		if owner, ok := k.find(namespace, ref.Name); ok && owner.GetUID() == ref.UID && waits(owner) {
-			c.work.Add(item{gvr: k.gvr, namespace: namespace, name: ref.Name, uid: ref.UID})
+			c.work.AddBecause(item{gvr: k.gvr, namespace: namespace, name: ref.Name, uid: ref.UID}, revision)
 		}
 	}
 }

@@ -188,7 +188,7 @@ func (c *quotas) follow(ctx context.Context, gvr schema.GroupVersionResource) *b
 		c.open(ctx, gvr, k)
 		close(k.opened)
 		if !late.Stop() {
-			c.recountIn(metav1.NamespaceAll)
+			c.recountIn(metav1.NamespaceAll, 0)
 		}
 	})
 	return k
@@ -207,15 +207,15 @@ func (c *quotas) open(ctx context.Context, gvr schema.GroupVersionResource, k *b
 	}
 	_, k.ended = k.view.Subscribe(ctx, func(e client.Event) {
 		if e.Type != client.Added && (e.Type != client.Modified || usageChanged(gr, e)) {
-			c.recountIn(controller.KeyOf(e.Object).Namespace)
+			c.recountIn(controller.KeyOf(e.Object).Namespace, e.Revision)
 		}
 	})
 }
 
-// recountIn queues the quotas of a namespace.
-func (c *quotas) recountIn(namespace string) {
+// recountIn queues the quotas of a namespace because of a change with the revision.
+func (c *quotas) recountIn(namespace string, revision int64) {
 	for _, q := range c.quotas.List(namespace, nil) {
-		c.work.Add(controller.KeyOf(q))
+		c.work.AddBecause(controller.KeyOf(q), revision)
 	}
 }
 

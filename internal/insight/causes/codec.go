@@ -13,7 +13,7 @@ import (
 )
 
 // The format of a Record: the revision and the time as differences to the Record before, the
-// effect, nine texts, the request, the number of causes and each cause as a difference to the
+// effect, ten texts, the request, the number of causes and each cause as a difference to the
 // revision. All numbers are varints. A text that was written before in the segment is its number.
 //
 // A text begins with one of these numbers; a higher one is the number of a known text plus

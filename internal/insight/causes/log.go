@@ -94,6 +94,7 @@ func Open(opts Options) (*Log, error) {
 
 // Append adds a Record. It never waits for the disk: if the buffer is full, the Record is dropped.
 func (l *Log) Append(r *Record) {
+	r.cut()
 	l.mu.Lock()
 	if l.closed || len(l.waiting) >= bufferRecords {
 		l.mu.Unlock()

@@ -2,6 +2,7 @@ package causes
 
 import (
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -19,7 +20,7 @@ func write(revision int64, name string, causes ...int64) *Record {
 	return &Record{
 		Revision: revision, Time: start.Add(time.Duration(revision) * time.Millisecond),
 		Object: Object{Resource: "pods", Namespace: "default", Name: name}, Verb: "update", Effect: Changed,
-		UID: "6f1c7bc8-8d9f-4d6c-9a39-0d5a4c1d3f10", Actor: "system:node:n1", Manager: "kubelet", Because: because.Of(causes...),
+		UID: fmt.Sprintf("6f1c7bc8-8d9f-4d6c-9a39-%012x", crc32.ChecksumIEEE([]byte(name))), Actor: "system:node:n1", Manager: "kubelet", Because: because.Of(causes...),
 	}
 }
 
@@ -60,6 +61,29 @@ func TestClosuresFollowCausesBothWays(t *testing.T) {
 	}
 	if few, err := l.Forward(t.Context(), []int64{10}, 2); err != nil || len(few) != 2 {
 		t.Errorf("%d records of a closure bounded to 2, %v", len(few), err)
+	}
+}
+
+func TestCausesOfOutsideControllersAreInferredAndMarked(t *testing.T) {
+	l := open(t, Options{})
+	root := write(10, "web")
+	root.UID, root.Actor, root.Request = "deployment", "kubernetes-admin", "r1"
+	child := write(12, "web-1")
+	child.UID, child.Owner, child.Actor = "set", "deployment", "system:serviceaccount:kube-system:deployment-controller"
+	user := write(13, "web-1")
+	user.UID, user.Owner, user.Actor = "set", "deployment", "kubernetes-admin"
+	late := write(14, "web-2")
+	late.Time = root.Time.Add(2 * Reaction)
+	late.UID, late.Owner, late.Actor = "later", "deployment", child.Actor
+	for _, r := range []*Record{root, child, user, late} {
+		l.Append(r)
+	}
+	got, err := l.Forward(t.Context(), []int64{10}, 0)
+	if err != nil || !slices.Equal(revisions(got), []int64{10, 12}) {
+		t.Fatalf("%v, %v", revisions(got), err)
+	}
+	if got[0].Inferred || !got[0].Begins() || !got[1].Inferred || !got[1].Because.Has(10) {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/knarr-project/knarr/internal/insight/because"
 )
 
 // Pause is how long after its last Record a closure still grows: a write that names a cause of
@@ -15,6 +18,15 @@ const Pause = time.Hour
 
 // MaxAnswer bounds the Records of one answer.
 const MaxAnswer = 5000
+
+// Answer is the answer of an API server about its own log.
+type Answer struct {
+	Records []Record `json:"records"`
+	// Hidden counts the Records of objects that the user may not get.
+	Hidden int `json:"hidden,omitempty"`
+	// Truncated says that there are more Records than an answer has.
+	Truncated bool `json:"truncated,omitempty"`
+}
 
 // snapshot returns the segments, oldest first, after writing what waits. ended says for each that
 // it is written no more.
@@ -119,7 +131,7 @@ func (l *Log) Forward(ctx context.Context, roots []int64, limit int) ([]Record, 
 	if len(roots) == 0 {
 		return nil, nil
 	}
-	c := closure{limit: bound(limit), members: map[int64]bool{}, kept: map[int64]bool{}}
+	c := closure{limit: bound(limit), members: map[int64]bool{}, kept: map[int64]bool{}, objects: map[string]causer{}}
 	for _, root := range roots {
 		c.members[root] = true
 	}
@@ -161,6 +173,32 @@ type closure struct {
 	kept    map[int64]bool // those of found
 	found   []Record
 	newest  time.Time
+	objects map[string]causer // by UID
+}
+
+// causer is the newest write of an object in a closure.
+type causer struct {
+	revision int64
+	at       time.Time
+}
+
+// Reaction is how soon after a write a component without causes must have written, so that its
+// write is inferred to come of the other one.
+const Reaction = 10 * time.Second
+
+// infer guesses the cause of a component that gives none, such as a controller or a node agent of
+// upstream: a recent write of the same object, or of the controller that owns it.
+func (c *closure) infer(r *Record) (cause int64, ok bool) {
+	if r.Because.Len() > 0 || !strings.HasPrefix(r.Actor, "system:") {
+		return 0, false
+	}
+	for _, uid := range []string{r.UID, r.Owner} {
+		from, known := c.objects[uid]
+		if wait := r.Time.Sub(from.at); known && uid != "" && from.revision < r.Revision && wait >= 0 && wait <= Reaction {
+			return from.revision, true
+		}
+	}
+	return 0, false
 }
 
 // take keeps a Record that belongs to the closure; false ends the pass.
@@ -169,6 +207,11 @@ func (c *closure) take(r *Record) bool {
 		return true
 	}
 	belongs := c.members[r.Revision]
+	if cause, ok := c.infer(r); ok && !belongs {
+		guess := *r
+		guess.Because, guess.Inferred = because.Of(cause), true
+		r, belongs = &guess, true
+	}
 	for _, cause := range r.Because.All() {
 		belongs = belongs || c.members[cause]
 	}
@@ -177,6 +220,9 @@ func (c *closure) take(r *Record) bool {
 	}
 	c.members[r.Revision], c.kept[r.Revision] = true, true
 	c.found = append(c.found, *r)
+	if have := c.objects[r.UID]; r.UID != "" && have.revision < r.Revision {
+		c.objects[r.UID] = causer{r.Revision, r.Time}
+	}
 	if r.Time.After(c.newest) {
 		c.newest = r.Time
 	}

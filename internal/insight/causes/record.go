@@ -1,6 +1,7 @@
 package causes
 
 import (
+	"strings"
 	"time"
 
 	"github.com/knarr-project/knarr/internal/insight/because"
@@ -37,6 +38,8 @@ type Record struct {
 	Object
 	Subresource string `json:"subresource,omitempty"`
 	UID         string `json:"uid,omitempty"`
+	// Owner is the UID of the object's controller, from its ownerReferences.
+	Owner string `json:"owner,omitempty"`
 	// Verb is the request's verb: create, update, patch, apply, delete or deletecollection.
 	Verb   string `json:"verb"`
 	Effect Effect `json:"effect"`
@@ -47,12 +50,52 @@ type Record struct {
 	Request string `json:"request,omitempty"`
 	// Because are the revisions that the writer gave as its causes.
 	Because because.Revisions `json:"because"`
+	// Inferred says that the writer gave no causes, and that Because is a guess. It is set in
+	// answers only.
+	Inferred bool `json:"inferred,omitempty"`
+}
+
+// components are the prefixes of users that write because of other writes. A write of another user
+// begins a story.
+var components = []string{
+	"system:node:", "system:kube-", "system:apiserver", "system:knarr", "system:serviceaccount:kube-system:",
+}
+
+// IsComponent reports whether the actor is a part of the cluster. Controllers that a user has
+// installed are not: their writes may begin a story.
+func IsComponent(actor string) bool {
+	for _, prefix := range components {
+		if strings.HasPrefix(actor, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// Begins reports whether the write begins a story: a request of a user, without causes.
+func (r *Record) Begins() bool {
+	return r.Because.Len() == 0 && r.Request != "" && !IsComponent(r.Actor)
 }
 
 // maxText bounds the strings of a Record, in bytes. Longer ones are cut.
 const maxText = 512
 
+// cut shortens long strings, so that a waiting Record's memory is bounded.
+func (r *Record) cut() {
+	r.Request = bounded(r.Request)
+	for _, text := range r.texts() {
+		*text = bounded(*text)
+	}
+}
+
+func bounded(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.Clone(text[:maxText])
+}
+
 // texts returns the strings of a Record that repeat in others, in the order of the format.
-func (r *Record) texts() [9]*string {
-	return [9]*string{&r.Group, &r.Resource, &r.Subresource, &r.Namespace, &r.Name, &r.UID, &r.Verb, &r.Actor, &r.Manager}
+func (r *Record) texts() [10]*string {
+	return [10]*string{&r.Group, &r.Resource, &r.Subresource, &r.Namespace, &r.Name, &r.UID, &r.Owner, &r.Verb, &r.Actor, &r.Manager}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/insight/because"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
 
@@ -185,7 +186,7 @@ func (m *Manager) write(ctx context.Context, pod *corev1.Pod, s corev1.PodStatus
 		}
 		update := now.DeepCopy()
 		update.Status = merged
-		_, err := client.UpdateStatus(ctx, m.client, update)
+		_, err := client.UpdateStatus(because.WithObjects(ctx, pod), m.client, update)
 		switch {
 		case err == nil, apierrors.IsNotFound(err):
 			return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/failpoint"
+	"github.com/knarr-project/knarr/internal/insight/because"
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
@@ -316,7 +317,7 @@ func (w *Worker) confirm(ctx context.Context) {
 		err := w.Status.Write(ctx, pod, last)
 		if err == nil {
 			zero := int64(0)
-			err = client.Delete[*corev1.Pod](ctx, w.Client, pod.Namespace, pod.Name, metav1.DeleteOptions{
+			err = client.Delete[*corev1.Pod](because.WithObjects(ctx, pod), w.Client, pod.Namespace, pod.Name, metav1.DeleteOptions{
 				GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &pod.UID},
 			})
 			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
