@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+const tracedDeployment = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: store
+        image: harbour/store:v1
+        env: [{name: DATA_DIR, value: /tmp}]
+        readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+`
+
+// hop is a hop of `knarr trace -o json`.
+type hop struct {
+	Group, Resource, Name, What, Maker, Actor, Request, Source string
+	Revision                                                   int64
+	Because                                                    []int64
+	Inferred                                                   bool
+	Hops                                                       []*hop
+}
+
+// find returns the first hop that matches, here or below.
+func (h *hop) find(match func(*hop) bool) *hop {
+	if match(h) {
+		return h
+	}
+	for _, below := range h.Hops {
+		if found := below.find(match); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+func (c *cluster) trace(args ...string) (root *hop, text string, err error) {
+	args = append([]string{"trace", "--data-dir", c.dir}, args...)
+	out, err := c.inside(binary, append(args, "-o", "json")...).CombinedOutput()
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: %s", err, out)
+	}
+	var tree struct{ Hops []*hop }
+	if err := json.Unmarshal(out, &tree); err != nil || len(tree.Hops) == 0 {
+		return nil, "", fmt.Errorf("%w: %s", err, out)
+	}
+	shown, err := c.inside(binary, args...).CombinedOutput()
+	return tree.Hops[0], string(shown), err
+}
+
+// A trace names each hop from the apply to the endpoint, with its maker and its cause, also after a
+// restart.
+func TestATraceNamesEachHopOfARollout(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.up()
+	c.loadProgram("harbour/store:v1", "../../examples/harbour/store")
+	service := strings.Split(tracedDeployment, "---")[1]
+	c.apply(service)
+	c.apply(tracedDeployment)
+	c.kubectl("wait", "--for=condition=Available", "deploy/web", "--timeout=60s")
+	var text string
+	c.eventually(20*time.Second, "each hop is in the trace", func() (err error) {
+		var root *hop
+		if root, text, err = c.trace("deploy/web"); err == nil {
+			err = wholeRollout(root)
+		}
+		return err
+	})
+	t.Log("\n" + text)
+	for line := range strings.Lines(text) {
+		if utf8.RuneCountInString(line) > 101 {
+			t.Errorf("a line of %d columns: %s", utf8.RuneCountInString(line), line)
+		}
+	}
+
+	pod := c.kubectl("get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].metadata.name}")
+	c.stop(syscall.SIGTERM)
+	c.up()
+	// The pod was changed by no user, so its story begins with the Deployment's.
+	root, _, err := c.trace("pod/" + pod)
+	if err == nil {
+		err = wholeRollout(root)
+	}
+	if err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+	if byID, _, err := c.trace("--change", root.Request); err != nil || byID.Revision != root.Revision {
+		t.Errorf("by the audit ID %q: %+v, %v", root.Request, byID, err)
+	}
+	out, err := c.inside(binary, "trace", "--data-dir", c.dir, "deploy/web", "-o", "chrome").CombinedOutput()
+	var chrome struct{ TraceEvents []any }
+	if err != nil || json.Unmarshal(out, &chrome) != nil || len(chrome.TraceEvents) < 10 {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// wholeRollout checks that the hops of a rollout are below each other, with the right makers and
+// causes.
+func wholeRollout(root *hop) error {
+	if root.Resource != "deployments" || root.What != "created" || root.Actor != "kubernetes-admin" || root.Request == "" || len(root.Because) > 0 {
+		return fmt.Errorf("it begins with %+v", root)
+	}
+	at := root
+	for _, want := range []struct{ resource, what, maker string }{
+		{"replicasets", "created", "deployment-controller"},
+		{"pods", "created", "replicaset-controller"},
+	} {
+		next := at.find(func(h *hop) bool { return h.Resource == want.resource })
+		if next == nil || next.What != want.what || next.Maker != want.maker || next.Inferred || !slices.Contains(next.Because, at.Revision) {
+			return fmt.Errorf("below %s #%d is %+v, not %+v", at.Resource, at.Revision, next, want)
+		}
+		at = next
+	}
+	pod := at
+	bound := pod.find(func(h *hop) bool { return strings.HasPrefix(h.What, "bound") })
+	if bound == nil || bound.What != "bound to one" || bound.Maker != "kube-scheduler" || !slices.Contains(bound.Because, pod.Revision) {
+		return fmt.Errorf("bound: %+v", bound)
+	}
+	status := pod.find(func(h *hop) bool { return h.Resource == "pods" && h.What == "status" && h.Maker == "node:one" })
+	if status == nil || len(status.Because) == 0 {
+		return fmt.Errorf("the node agent's status: %+v", status)
+	}
+	for _, step := range []string{"network and sandbox ready", "image store:v1 is present", "container store started", "ready"} {
+		if found := pod.find(func(h *hop) bool { return h.What == step }); found == nil || found.Maker != "node:one" || found.Source == "causal log" {
+			return fmt.Errorf("step %q: %+v", step, found)
+		}
+	}
+	slice := root.find(func(h *hop) bool { return h.Resource == "endpointslices" })
+	if slice == nil || slice.Maker != "endpointslice-controller" || len(slice.Because) == 0 || slice.Inferred {
+		return fmt.Errorf("the EndpointSlice: %+v", slice)
+	}
+	return nil
+}
