@@ -43,6 +43,9 @@ func (t *Tree) Chrome(out io.Writer) error {
 			Args: map[string]any{"maker": h.Maker, "actor": h.Actor, "revision": h.Revision, "because": h.Because, "inferred": h.Inferred, "request": h.Request, "writes": h.Times},
 		})
 		row[h.Revision], at[h.Revision] = thread, h.At
+		for _, other := range h.Others {
+			row[other], at[other] = thread, h.Last
+		}
 	})
 	arrows := int64(0)
 	t.walk(func(_ int, h *Hop) {

@@ -3,6 +3,8 @@ package trace
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,10 +13,11 @@ import (
 )
 
 const (
-	width    = 100
-	barWidth = 20
+	width     = 100
+	barWidth  = 12
+	timeWidth = 7
 	// The columns before the tree: START, TOOK, the bar.
-	treeAt = 9 + 9 + barWidth + 2
+	treeAt = 2*timeWidth + barWidth + 1
 )
 
 // Print writes the tree as text of at most 100 columns: when each hop happened, how long it took
@@ -24,8 +27,8 @@ func (t *Tree) Print(out io.Writer) error {
 	if len(t.Hops) == 0 {
 		b.WriteString("The causal log has nothing of this change.\n")
 	} else {
-		fmt.Fprintf(&b, "%s, %s in %s\n\n", t.Began.Local().Format("2006-01-02 15:04:05.000"), plural(t.Writes, "write"), short(t.Took))
-		fmt.Fprintf(&b, "%-9s%-9s%-*s%s\n", "START", "TOOK", barWidth+2, "TIME", "WHAT, MAKER, REVISION ← CAUSES")
+		t.head(&b)
+		fmt.Fprintf(&b, "%-*s%-*s%-*s%s\n", timeWidth, "START", timeWidth, "TOOK", barWidth+1, "TIME", "WHAT · MAKER #REVISION←CAUSE")
 		t.print(&b, t.Hops, "", true)
 	}
 	if t.Hidden > 0 {
@@ -34,8 +37,8 @@ func (t *Tree) Print(out io.Writer) error {
 	if t.Truncated {
 		b.WriteString("\nThere are more writes than an answer has.\n")
 	}
-	for server, why := range t.Missing {
-		fmt.Fprintf(&b, "\nWrites through %s are missing: %s\n", server, why)
+	for _, server := range slices.Sorted(maps.Keys(t.Missing)) {
+		fmt.Fprintf(&b, "\nWrites through %s are missing: %s\n", server, t.Missing[server])
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -50,10 +53,34 @@ func (t *Tree) print(b *strings.Builder, list []*Hop, indent string, top bool) {
 		if top {
 			branch, below = "", ""
 		}
-		fmt.Fprintf(b, "%-9s%-9s%s  ", short(h.At.Sub(t.Began)), short(h.Took()), t.bar(h))
+		fmt.Fprintf(b, "%-*s%-*s%s ", timeWidth, short(h.At.Sub(t.Began)), timeWidth, short(h.Took()), t.bar(h))
 		b.WriteString(cut(indent+branch+h.text(), width-treeAt) + "\n")
 		t.print(b, h.Hops, indent+below, false)
 	}
+}
+
+// head says which change it is, and how long all took.
+func (t *Tree) head(b *strings.Builder) {
+	for _, h := range t.Hops {
+		fmt.Fprintf(b, "%s %s by %s\n", singular(h.Resource)+"/"+h.Name, h.What, h.Maker)
+		if h.Request != "" {
+			fmt.Fprintf(b, "request %s\n", h.Request)
+		}
+	}
+	fmt.Fprintf(b, "at %s, %s in %s\n\n", t.Began.Local().Format("2006-01-02 15:04:05.000"), plural(t.Writes, "write"), short(t.Took))
+}
+
+// nicknames are kubectl's short names of long kinds.
+var nicknames = map[string]string{
+	"deployments": "deploy", "replicasets": "rs", "statefulsets": "sts", "daemonsets": "ds",
+	"persistentvolumeclaims": "pvc", "persistentvolumes": "pv", "horizontalpodautoscalers": "hpa", "poddisruptionbudgets": "pdb",
+}
+
+func nickname(resource string) string {
+	if short, ok := nicknames[resource]; ok {
+		return short
+	}
+	return singular(resource)
 }
 
 // text is what the tree says of a hop.
@@ -63,9 +90,10 @@ func (h *Hop) text() string {
 		text += " ×" + strconv.Itoa(h.Times)
 	}
 	if h.Revision != 0 && (h.What != whatStatus) && !strings.HasPrefix(h.What, "bound") {
-		text = singular(h.Resource) + "/" + h.Name + " " + text
+		text = nickname(h.Resource) + "/" + h.Name + " " + text
 	}
-	text += ", " + h.Maker
+	maker, _, _ := strings.Cut(h.Maker, " (") // the head shows the field manager
+	text += " · " + maker
 	if h.Revision != 0 {
 		text += " #" + strconv.FormatInt(h.Revision, 10)
 	}
@@ -101,6 +129,8 @@ func (t *Tree) bar(h *Hop) string {
 // singular is the short way to name an object's kind: its resource without the plural's s.
 func singular(resource string) string {
 	switch {
+	case resource == "endpoints":
+		return resource
 	case strings.HasSuffix(resource, "ies"):
 		return strings.TrimSuffix(resource, "ies") + "y"
 	case strings.HasSuffix(resource, "sses"):

@@ -47,6 +47,7 @@ type Hop struct {
 	// hop stands for, of which Revision is the first.
 	Revision int64   `json:"revision,omitempty"`
 	Times    int     `json:"times,omitempty"`
+	Others   []int64 `json:"otherRevisions,omitempty"` // the writes after the first one
 	Because  []int64 `json:"because,omitempty"`
 	Inferred bool    `json:"inferred,omitempty"`
 	Request  string  `json:"request,omitempty"`
@@ -137,6 +138,7 @@ func (b *builder) add(t *Tree, r *causes.Record, facts *Facts) {
 		if n := len(first.Hops); n > 0 && sameStep(first.Hops[n-1], h) {
 			last := first.Hops[n-1]
 			last.Times++
+			last.Others = append(last.Others, r.Revision)
 			last.Last = h.At
 			b.by[r.Revision] = last
 			return

@@ -1,0 +1,125 @@
+package trace
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knarr-project/knarr/internal/insight/because"
+	"github.com/knarr-project/knarr/internal/insight/causes"
+)
+
+var start = time.Date(2030, 1, 1, 12, 0, 0, 500_000_000, time.Local)
+
+func after(d time.Duration) time.Time { return start.Add(d) }
+
+// record is a write: "apps deployments web" as GROUP RESOURCE NAME, with - for no group.
+func record(revision int64, ms int, object, subresource string, effect causes.Effect, actor string, because_ ...int64) causes.Record {
+	parts := strings.Fields(object)
+	group := strings.TrimPrefix(parts[0], "-")
+	return causes.Record{
+		Revision: revision, Time: after(time.Duration(ms) * time.Millisecond), Subresource: subresource, Effect: effect, Actor: actor, Verb: "update",
+		Object: causes.Object{Group: group, Resource: parts[1], Namespace: "shop", Name: parts[2]}, UID: "uid-" + parts[2], Because: because.Of(because_...),
+	}
+}
+
+func rollout() causes.Answer {
+	account := "system:serviceaccount:kube-system:"
+	root := record(10, 0, "apps deployments web", "", causes.Changed, "jane")
+	root.Verb, root.Manager, root.Request = "apply", "kubectl", "5f0c"
+	guessed := record(19, 900, "apps replicasets web-1", "status", causes.Changed, "system:kube-controller-manager", 18)
+	guessed.Inferred = true
+	return causes.Answer{Hidden: 1, Records: []causes.Record{
+		root,
+		record(12, 8, "apps replicasets web-1", "", causes.Created, account+"deployment-controller", 10),
+		record(13, 10, "- pods web-1-abcde", "", causes.Created, account+"replicaset-controller", 12),
+		record(14, 14, "- pods web-1-abcde", "binding", causes.Changed, "system:kube-scheduler", 13),
+		record(15, 20, "- pods web-1-abcde", "status", causes.Changed, "system:node:n1", 14),
+		record(18, 860, "- pods web-1-abcde", "status", causes.Changed, "system:node:n1", 15),
+		guessed,
+		record(20, 870, "discovery.k8s.io endpointslices web-xyz", "", causes.Changed, account+"endpointslice-controller", 3, 18),
+	}}
+}
+
+// podOf is the pod as the API shows it: its times are cut to seconds.
+func podOf() *Facts {
+	second := func(ms int) metav1.Time {
+		return metav1.NewTime(after(time.Duration(ms) * time.Millisecond).Truncate(time.Second))
+	}
+	event := func(ms int, reason, message string) corev1.Event {
+		return corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("web-1-abcde.%x", after(time.Duration(ms)*time.Millisecond).UnixNano())},
+			Reason:     reason, Message: message, Type: corev1.EventTypeNormal, FirstTimestamp: second(ms),
+			InvolvedObject: corev1.ObjectReference{FieldPath: "spec.containers{web}"},
+		}
+	}
+	warning := event(500, "Unhealthy", "Readiness probe failed: \x1b[31mconnection refused\n")
+	warning.Type = corev1.EventTypeWarning
+	return &Facts{
+		Pods: map[string]*corev1.Pod{"uid-web-1-abcde": {
+			ObjectMeta: metav1.ObjectMeta{UID: types.UID("uid-web-1-abcde")}, Spec: corev1.PodSpec{NodeName: "n1"},
+			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
+				{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue, LastTransitionTime: second(30)},
+				{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: second(860)},
+			}},
+		}},
+		Events: map[string][]corev1.Event{"uid-web-1-abcde": {
+			event(320, "Started", "Started container web"), event(14, "Scheduled", "Successfully assigned"), event(40, "Pulling", `Pulling image "registry/web:v2"`),
+			event(240, "Pulled", `Successfully pulled image "registry/web:v2" in 200ms`), event(250, "Created", "Created container web"), warning,
+		}},
+	}
+}
+
+func TestATreeShowsEachHopWithMakerAndCause(t *testing.T) {
+	tree := Build(rollout(), podOf())
+	var out bytes.Buffer
+	if err := tree.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("testdata/rollout.txt")
+	if err != nil || out.String() != string(want) {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	for line := range strings.Lines(out.String()) {
+		if utf8.RuneCountInString(line) > width+1 {
+			t.Errorf("%d columns: %s", utf8.RuneCountInString(line), line)
+		}
+	}
+}
+
+func TestAnEmptyAnswerIsSaid(t *testing.T) {
+	var out bytes.Buffer
+	tree := Build(causes.Answer{}, nil)
+	tree.Missing = map[string]string{"https://b": "no answer"}
+	if err := tree.Print(&out); err != nil || !strings.Contains(out.String(), "nothing of this change") || !strings.Contains(out.String(), "https://b") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+func TestChromeGetsARowPerObjectAndAnArrowPerCause(t *testing.T) {
+	var out bytes.Buffer
+	if err := Build(rollout(), podOf()).Chrome(&out); err != nil {
+		t.Fatal(err)
+	}
+	var doc struct{ TraceEvents []chromeEvent }
+	if err := json.Unmarshal(out.Bytes(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, e := range doc.TraceEvents {
+		count[e.Phase]++
+	}
+	// Two of the writes are shown as one.
+	if count["M"] != 4 || count["X"] != 7+5 || count["s"] != 6 || count["f"] != 6 {
+		t.Errorf("%v\n%s", count, out.String())
+	}
+}
