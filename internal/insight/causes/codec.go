@@ -39,6 +39,11 @@ type state struct {
 type encoder struct {
 	state
 	known map[string]uint64
+	// before are the texts of the Record before and their codes, which most often repeat.
+	before [texts]struct {
+		text string
+		code uint64
+	}
 }
 
 // append encodes a Record to the end of buf.
@@ -48,8 +53,15 @@ func (e *encoder) append(buf []byte, r *Record) []byte {
 	buf = binary.AppendVarint(buf, micros-e.micros)
 	e.revision, e.micros = r.Revision, micros
 	buf = append(buf, byte(max(0, slices.Index(effects, r.Effect))))
-	for _, text := range r.texts() {
+	for i, text := range r.texts() {
+		if before := &e.before[i]; before.code != 0 && before.text == *text {
+			buf = binary.AppendUvarint(buf, before.code)
+			continue
+		}
 		buf = e.text(buf, *text, true)
+		if n, ok := e.known[*text]; ok {
+			e.before[i].text, e.before[i].code = *text, n+firstKnown
+		}
 	}
 	buf = e.text(buf, r.Request, false)
 	buf = append(buf, byte(r.Because.Len()))

@@ -200,7 +200,7 @@ func (l *Log) drain() {
 		l.fail(err, 0)
 	}
 	clear(batch)
-	if cap(batch) > 1024 { // a burst's memory is given back
+	if cap(batch) > 2048 { // a burst's memory is given back
 		batch = nil
 	}
 	l.mu.Lock()

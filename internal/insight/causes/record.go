@@ -77,6 +77,9 @@ func (r *Record) Begins() bool {
 	return r.Because.Len() == 0 && r.Request != "" && !IsComponent(r.Actor)
 }
 
+// texts is the number of strings of a Record that repeat in others.
+const texts = 10
+
 // maxText bounds the strings of a Record, in bytes. Longer ones are cut.
 const maxText = 512
 
@@ -96,6 +99,6 @@ func bounded(text string) string {
 }
 
 // texts returns the strings of a Record that repeat in others, in the order of the format.
-func (r *Record) texts() [10]*string {
-	return [10]*string{&r.Group, &r.Resource, &r.Subresource, &r.Namespace, &r.Name, &r.UID, &r.Owner, &r.Verb, &r.Actor, &r.Manager}
+func (r *Record) texts() [texts]*string {
+	return [texts]*string{&r.Group, &r.Resource, &r.Subresource, &r.Namespace, &r.Name, &r.UID, &r.Owner, &r.Verb, &r.Actor, &r.Manager}
 }
