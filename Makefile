@@ -17,7 +17,7 @@ export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0
 
 .PHONY: help build binary libraries runtime demo test quick docs lint unit e2e chaos soak bench compare plots compare-api compare-envtest interchange \
-	mixin field adopt-kubeadm upgrade-from critest s3 integration conformance kubectl-suite operators release vulncheck clean
+	why mixin field adopt-kubeadm upgrade-from critest s3 integration conformance kubectl-suite operators release vulncheck clean
 # A line of help is `target: ## text`. A group begins with `##@ title`; a target's settings follow it, `#  NAME=value text`.
 
 ##@ Start here
@@ -157,6 +157,9 @@ operators: build ## controller-runtime's own suite and the Gateway API's cases a
 #  ONLY=upstream   upstream's API server instead
 #  ONLY=knarrtest  controller-runtime's suites with knarrtest/envtest: nothing beside the tests' own process
 	./test/operators/run.sh
+
+why: ## broken situations with known causes: what knarr why and kubectl describe say; two minutes
+	$(GO) test -count=1 -v -run TestRootCausesAreNamed ./test/why -args -table $(CURDIR)/docs/insight/why-situations.md
 
 mixin: build ## the queries of kubernetes-mixin against a cluster, by Prometheus' engine; two minutes
 	cd test/mixin && $(GO) test -count=1 -v .

@@ -238,4 +238,3 @@ func (w *whyFlags) connection(args []string) (q why.Question, allowed func() str
 		return fmt.Sprintf("No NetworkPolicy denies %s to reach %s at %s port %d.", t.From, t.To, t.Protocol, t.Port)
 	}, nil
 }
-

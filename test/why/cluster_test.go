@@ -16,6 +16,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,7 +40,12 @@ type broken struct {
 }
 
 func startCluster(t *testing.T, nodes int) *broken {
-	c := knarrtest.Start(t, knarrtest.WithNodes(nodes), knarrtest.WithFate(fate))
+	t.Helper()
+	return brokenOf(t, knarrtest.Start(t, knarrtest.WithNodes(nodes), knarrtest.WithFate(fate), knarrtest.WithFlags("--node-monitor-grace-period=1h")))
+}
+
+func brokenOf(t *testing.T, c *knarrtest.Cluster) *broken {
+	t.Helper()
 	client, err := dynamic.NewForConfig(c.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -72,6 +78,9 @@ func (b *broken) build(ctx context.Context, s *situation, namespace string) {
 	b.t.Helper()
 	now := time.Now().UTC().Format(time.RFC3339)
 	fill := strings.NewReplacer("NS", namespace, "TIME", now)
+	for _, step := range s.first {
+		b.step(ctx, fill.Replace(step), namespace)
+	}
 	for _, object := range s.objects {
 		b.create(ctx, fill.Replace(object), namespace)
 	}
@@ -143,7 +152,13 @@ func (b *broken) step(ctx context.Context, text, namespace string) {
 		if words[0] == "delete" {
 			err = b.resource(kind, namespace).Delete(ctx, object, metav1.DeleteOptions{})
 		} else {
-			_, err = b.resource(kind, namespace).Patch(ctx, object, types.MergePatchType, []byte(words[2]), metav1.PatchOptions{})
+			// Controllers may not have made the object yet.
+			for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+				_, err = b.resource(kind, namespace).Patch(ctx, object, types.MergePatchType, []byte(words[2]), metav1.PatchOptions{})
+				if !apierrors.IsNotFound(err) || time.Now().After(end) {
+					break
+				}
+			}
 		}
 	default:
 		err = fmt.Errorf("unknown step")

@@ -7,6 +7,7 @@
 //	ask: KIND/NAME        the subject; or deny: POD POD PORT, or deny: USER VERB RESOURCE
 //	cause: NAME           the expected root cause
 //	nodes: N              a cluster of its own with N hollow nodes; otherwise a shared one
+//	first: patch          a step before the objects are created
 //	do: patch|delete|csr  a step after the objects are created
 //	later: DURATION       judge as if it were later
 //	---
@@ -28,6 +29,7 @@ type situation struct {
 	ask, deny   []string
 	cause       string
 	nodes       int // -1 for the shared cluster
+	first       []string
 	steps       []string
 	later       time.Duration
 	objects     []string // YAML
@@ -73,6 +75,8 @@ func parseSituation(text string) (situation, error) {
 			s.cause = value
 		case "nodes":
 			s.nodes, err = strconv.Atoi(value)
+		case "first":
+			s.first = append(s.first, value)
 		case "do":
 			s.steps = append(s.steps, value)
 		case "later":

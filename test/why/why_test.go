@@ -180,6 +180,8 @@ func (b *broken) describe(ref why.Ref) string {
 // markdown writes the table of all situations.
 func markdown(rows []row, named int) string {
 	var out strings.Builder
+	out.WriteString("<!-- `make why` writes this page. -->\n# Situations, and what is said about them\n\n" +
+		"Nodes run no containers here: events of a kubelet are missing, or a situation makes them.\n\n")
 	fmt.Fprintf(&out, "| situation | `knarr why`: root cause | `kubectl describe`: last event |\n|---|---|---|\n")
 	cell := func(text string) string {
 		if runes := []rune(text); len(runes) > 160 {
@@ -195,6 +197,6 @@ func markdown(rows []row, named int) string {
 		}
 		fmt.Fprintf(&out, "| %s | %s | %s |\n", cell(r.title), cell(said), cell(r.described))
 	}
-	fmt.Fprintf(&out, "\n%d of %d root causes are named.\n", named, len(rows))
+	fmt.Fprintf(&out, "\n`knarr why` names %d of %d root causes.\n", named, len(rows))
 	return out.String()
 }

@@ -35,7 +35,7 @@ type Link struct {
 
 // Finding is one thing that is wrong with an object.
 type Finding struct {
-	Cause    string `json:"cause"` // a name in Causes
+	Cause    string `json:"cause"` // a stable name, such as pod-cpu
 	Subject  Ref    `json:"subject"`
 	Problem  string `json:"problem"` // one sentence
 	Evidence []Fact `json:"evidence,omitempty"`
@@ -71,6 +71,8 @@ type Answer struct {
 	Unread []string `json:"unread,omitempty"`
 	// Looked is the number of objects that the rules examined.
 	Looked int `json:"looked"`
+	// denial marks the answer to a question about a request or a connection.
+	denial bool
 }
 
 // roots collects the root causes of findings.

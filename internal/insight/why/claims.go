@@ -41,6 +41,8 @@ func waitsForPod(s *Snapshot, claim *corev1.PersistentVolumeClaim) bool {
 // claimBinding explains a claim that is not bound.
 func claimBinding(s *Snapshot, c *corev1.PersistentVolumeClaim) []Finding {
 	switch {
+	case c.DeletionTimestamp != nil:
+		return nil
 	case c.Status.Phase == corev1.ClaimLost:
 		return one(causeClaimLost, "its volume "+c.Spec.VolumeName+" does not exist any more: the data is lost to it.", "Restore the PersistentVolume, or delete the claim and restore the data from a backup.")
 	case c.Status.Phase == corev1.ClaimBound:
@@ -96,7 +98,7 @@ func provisioning(s *Snapshot, c *corev1.PersistentVolumeClaim, class *storagev1
 }
 
 // builtIn reports whether a provisioner is part of knarr, which needs no CSIDriver.
-func builtIn(provisioner string) bool { return strings.HasPrefix(provisioner, "knarr.io/") }
+func builtIn(provisioner string) bool { return strings.HasSuffix(provisioner, ".knarr.dev") }
 
 func classless(s *Snapshot, c *corev1.PersistentVolumeClaim, given bool) []Finding {
 	if volumes, ok := list[*corev1.PersistentVolume](s, ""); !ok || slices.ContainsFunc(volumes, func(v *corev1.PersistentVolume) bool { return mismatch(v, c) == "" }) {

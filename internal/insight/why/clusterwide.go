@@ -202,7 +202,7 @@ func budget(s *Snapshot, b *policyv1.PodDisruptionBudget) []Finding {
 		f.Remedy = "Repair the pods, or set unhealthyPodEvictionPolicy: AlwaysAllow."
 		return []Finding{f}
 	}
-	return one(causePDBNone, fmt.Sprintf("it allows no eviction: %d of its %s must be healthy.", b.Status.DesiredHealthy, plural(len(selected), "pod")), "Add replicas, lower minAvailable, or raise maxUnavailable.")
+	return one(causePDBNone, fmt.Sprintf("it allows no eviction: %d of its pods must be healthy, and %d are.", b.Status.DesiredHealthy, b.Status.CurrentHealthy), "Add replicas, lower minAvailable, or raise maxUnavailable.")
 }
 
 // quota explains a quota that is used up.

@@ -34,7 +34,7 @@ func deletion(s *Snapshot, o runtime.Object) []Finding {
 	if at == nil || s.Now.Sub(at.Time) < stuckAfter && len(m.GetFinalizers()) == 0 {
 		return nil
 	}
-	since := "it is being deleted since " + age(s.Now.Sub(at.Time))
+	since := "it has been in deletion for " + age(s.Now.Sub(at.Time))
 	switch t := o.(type) {
 	case *corev1.Pod:
 		if len(m.GetFinalizers()) == 0 {

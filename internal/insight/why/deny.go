@@ -73,7 +73,9 @@ func Denied(s *Snapshot, r Request) (out []Finding, allowed string) {
 			})
 			continue
 		}
-		mine = append(mine, Fact{Text: b.ref.String() + " grants " + b.role.String() + " to the user or its groups", Object: &b.ref})
+		if !strings.HasPrefix(b.ref.Name, "system:") { // those of all users say nothing
+			mine = append(mine, Fact{Text: b.ref.String() + " grants " + b.role.String() + " to the user or its groups", Object: &b.ref})
+		}
 		for _, rule := range rules {
 			if !coversResource(rule, r) {
 				continue

@@ -4,7 +4,7 @@
 // Words:
 //   - subject: the object that a question is about.
 //   - finding: one thing that is wrong with one object, with evidence and a remedy. Its cause is a
-//     name of the list Causes.
+//     stable name, such as pod-cpu.
 //   - link: a finding's reference to another object that may be the reason.
 //   - root cause: a finding whose links lead to no further finding.
 //   - rule: a pure function from a Snapshot and an object to findings. All rules are in one list.

@@ -83,6 +83,7 @@ func Evaluate(s *Snapshot, q Question) (*Answer, error) {
 	a := &Answer{Subject: q.Subject, Roots: []Root{}, Findings: []*Finding{}}
 	switch {
 	case q.Ask != nil:
+		a.denial = true
 		for _, f := range q.Ask(s) {
 			a.Findings = append(a.Findings, e.finish(f, 0))
 		}

@@ -49,8 +49,10 @@ func podContainers(s *Snapshot, p *corev1.Pod) []Finding {
 	var out []Finding
 	for i := range p.Status.InitContainerStatuses {
 		c := &p.Status.InitContainerStatuses[i]
-		if f := containerState(s, p, c); f != nil {
-			return append(out, *f)
+		if sidecar := restartableInit(p, c.Name); c.State.Running == nil || sidecar {
+			if f := containerState(s, p, c); f != nil {
+				return append(out, *f)
+			}
 		}
 		if c.State.Running != nil && !restartableInit(p, c.Name) && s.Now.Sub(c.State.Running.StartedAt.Time) > time.Minute {
 			out = append(out, Finding{
@@ -204,6 +206,8 @@ func probeFinding(s *Snapshot, p *corev1.Pod, c *corev1.ContainerStatus, cause, 
 	switch cause {
 	case causeReadiness:
 		f.Problem = "container " + c.Name + " runs, and its readiness probe fails: it gets no traffic."
+	case causeStartup:
+		f.Problem = fmt.Sprintf("container %s runs, and its startup probe has not succeeded; restarted %s.", c.Name, plural(int(c.RestartCount), "time"))
 	default:
 		f.Problem = fmt.Sprintf("container %s is restarted because its %s probe fails; restarted %s.", c.Name, strings.ToLower(kind), plural(int(c.RestartCount), "time"))
 	}

@@ -195,13 +195,15 @@ func refused(s *Snapshot, p *corev1.Pod, nodes []NodeVerdict) Finding {
 		f.Problem = fmt.Sprintf("no node could ever take it, not even an empty one: %s.", refusalSummary(nodes))
 	}
 	best := bestOf(nodes, cause)
-	if best != nil {
+	if best != nil { // the node with the least to change: all of it must be changed
+		var remedies []string
 		for _, r := range best.Refusals {
-			if r.cause == cause {
-				f.Evidence = append(f.Evidence, nodeFact(best.Node, r.Reason))
-				f.Remedy = schedulingRemedy(p, cause, best.Node, r)
+			f.Evidence = append(f.Evidence, nodeFact(best.Node, r.Reason))
+			if remedy := schedulingRemedy(p, r.cause, best.Node, r); remedy != "" {
+				remedies = append(remedies, remedy)
 			}
 		}
+		f.Remedy = strings.Join(remedies, " And: ")
 	}
 	for _, v := range nodes {
 		for _, r := range v.Refusals {

@@ -106,6 +106,10 @@ func headline(a *Answer) string {
 		where = "namespace " + a.Scope
 	}
 	switch {
+	case a.denial && len(a.Findings) == 0:
+		return "No reason for a denial was found in what could be read."
+	case a.denial:
+		return "Denied: " + plural(len(a.Roots), "root cause") + "."
 	case a.Subject != nil && len(a.Findings) == 0 && len(a.Unread) > 0:
 		return a.Subject.String() + inNamespace(a.Subject.Namespace) + ": nothing wrong was found in what could be read."
 	case a.Subject != nil && len(a.Findings) == 0:
@@ -191,12 +195,18 @@ func (p *printer) chains(a *Answer, namespace string) {
 			head += "because "
 		}
 		p.text(head, inFull(f.Subject, namespace)+": "+f.Problem)
-		for i, b := range f.Because {
-			if i == most {
-				p.line(fmt.Sprintf("  %s... and %d more", strings.Repeat("  ", depth+1), len(f.Because)-most))
-				break
+		shown, left := map[string]bool{}, 0
+		for _, b := range f.Because {
+			key := likeness(b)
+			if shown[key] || len(shown) == most {
+				left++
+				continue
 			}
+			shown[key] = true
 			walk(b, depth+1)
+		}
+		if left > 0 {
+			p.line(fmt.Sprintf("  %s... and %d more", strings.Repeat("  ", depth+1), left))
 		}
 	}
 	for _, f := range a.Findings {
@@ -204,4 +214,17 @@ func (p *printer) chains(a *Answer, namespace string) {
 			walk(f, 0)
 		}
 	}
+}
+
+// likeness is equal for findings of one cause with the same root causes, such as those on the pods of
+// one workload.
+func likeness(f *Finding) string {
+	key := f.Cause + " " + f.Subject.Kind
+	for _, r := range roots([]*Finding{f}) {
+		if r.Finding != f {
+			key += " " + r.Subject.Kind + "/" + r.Subject.Namespace + "/" + r.Subject.Name
+		}
+		key += " " + r.Cause
+	}
+	return key
 }

@@ -224,7 +224,7 @@ func daemonSet(s *Snapshot, d *appsv1.DaemonSet) []Finding {
 		if !ok {
 			return nil
 		}
-		f := Finding{Cause: causeDaemonSetNoNodes, Problem: fmt.Sprintf("it runs on none of the %s: its selector, affinity or missing tolerations exclude them.", plural(len(nodes), "node")), Remedy: "Correct nodeSelector, affinity or tolerations of its template."}
+		f := Finding{Cause: causeDaemonSetNoNodes, Problem: fmt.Sprintf("it runs on no node: its selector, affinity or missing tolerations exclude all %d.", len(nodes)), Remedy: "Correct nodeSelector, affinity or tolerations of its template."}
 		pod := &corev1.Pod{Spec: d.Spec.Template.Spec}
 		for _, n := range nodes[:min(len(nodes), 5)] {
 			if taint := untolerated(pod, n); taint.Key != "" {
