@@ -70,7 +70,7 @@ func fate(pod *corev1.Pod) knarrtest.Fate {
 	return knarrtest.Fate{}
 }
 
-// manualNode is a Node without a node agent: pods there have the status that a situation gives them.
+// manualNode is a Node without a node agent: pods there keep the status of the situation.
 const manualNode = "kind: Node\nmetadata: {name: manual}\nspec: {unschedulable: true}\nstatus: {conditions: [{type: Ready, status: \"True\"}]}"
 
 // build makes a situation in a namespace.

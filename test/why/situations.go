@@ -1,5 +1,5 @@
-// Package why makes broken situations with known causes on a cluster, and judges whether `knarr why`
-// names them. The situations are in testdata, one file per area.
+// Package why makes broken situations with known causes on a cluster, and judges whether
+// `knarr why` names them. The situations are in testdata, one file per area.
 //
 // A file has situations, each with a title, a header and objects:
 //

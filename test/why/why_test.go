@@ -35,7 +35,8 @@ type row struct {
 	root           *why.Root
 }
 
-// TestRootCausesAreNamed makes every situation and compares the first root cause with the known one.
+// TestRootCausesAreNamed makes every situation and compares the first root cause with the known
+// one.
 func TestRootCausesAreNamed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts clusters")

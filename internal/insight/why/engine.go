@@ -61,6 +61,7 @@ func Explain(ctx context.Context, r Reader, q Question, now time.Time) (*Answer,
 		for i, reply := range r.read(ctx, needs) {
 			s.replies[needs[i]] = reply
 		}
+		s.scheduling = nil
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}

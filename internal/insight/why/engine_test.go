@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -142,4 +144,33 @@ func FuzzClean(f *testing.F) {
 			t.Errorf("%q became %q", text, out)
 		}
 	})
+}
+
+// BenchmarkCluster examines 5,000 pods, 100 of which fit on none of 500 nodes.
+func BenchmarkCluster(b *testing.B) {
+	var objects []runtime.Object
+	for i := range 500 {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110")}
+		objects = append(objects, n)
+	}
+	for i := range 5000 {
+		objects = append(objects, pod(fmt.Sprint("p", i), func(p *corev1.Pod) {
+			if i < 100 {
+				p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100")}
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse}}
+				return
+			}
+			p.Spec.NodeName, p.Status.Phase = fmt.Sprint("n", i%500), corev1.PodRunning
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+		}))
+	}
+	for b.Loop() {
+		a, err := Evaluate(SnapshotOf(now, nil, objects...), Question{})
+		if err != nil || len(a.Roots) != 100 {
+			b.Fatalf("%d root causes, %v", len(a.Roots), err)
+		}
+	}
 }

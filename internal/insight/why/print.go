@@ -216,8 +216,8 @@ func (p *printer) chains(a *Answer, namespace string) {
 	}
 }
 
-// likeness is equal for findings of one cause with the same root causes, such as those on the pods of
-// one workload.
+// likeness is equal for findings of one cause with the same root causes, such as those on the pods
+// of one workload.
 func likeness(f *Finding) string {
 	key := f.Cause + " " + f.Subject.Kind
 	for _, r := range roots([]*Finding{f}) {

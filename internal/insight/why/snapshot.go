@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
 // Presence is the result of a lookup.
@@ -82,6 +83,8 @@ type Snapshot struct {
 	failed  map[need]bool
 	// whole means that lists which were not read are empty: a Snapshot of given objects.
 	whole bool
+	// scheduling keeps the scheduler's view of the nodes, with and without their pods.
+	scheduling map[bool]*framework.Snapshot
 }
 
 func newSnapshot(now time.Time) *Snapshot {

@@ -240,8 +240,22 @@ func takenPort(pod *framework.PodInfo, node *framework.NodeInfo) (int32, Ref) {
 	return 0, Ref{}
 }
 
-// schedulingSnapshot makes the scheduler's snapshot. Without pods the nodes are empty.
+// schedulingSnapshot returns the scheduler's snapshot. Without pods the nodes are empty.
 func schedulingSnapshot(s *Snapshot, withPods bool) (*framework.Snapshot, bool) {
+	if s.scheduling[withPods] != nil {
+		return s.scheduling[withPods], true
+	}
+	made, ok := newSchedulingSnapshot(s, withPods)
+	if ok {
+		if s.scheduling == nil {
+			s.scheduling = map[bool]*framework.Snapshot{}
+		}
+		s.scheduling[withPods] = made
+	}
+	return made, ok
+}
+
+func newSchedulingSnapshot(s *Snapshot, withPods bool) (*framework.Snapshot, bool) {
 	nodes, ok := list[*corev1.Node](s, "")
 	pods, podsOK := list[*corev1.Pod](s, "")
 	if !ok || !podsOK {
