@@ -157,10 +157,10 @@ func shortages(pod *framework.PodInfo, node *framework.NodeInfo) []Refusal {
 		r := Refusal{Plugin: "NodeResourcesFit", cause: cause}
 		if want > have {
 			r.Reason = fmt.Sprintf("the pod asks for %s %s, the node has %s in all", show(want), name, show(have))
-			r.Change = fmt.Sprintf("ask for %s at most, or add a larger node", show(have))
+			r.Change = fmt.Sprintf("ask for %s %s at most, or add a larger node", show(have), name)
 		} else {
 			r.Reason = fmt.Sprintf("the pod asks for %s %s, %s of %s are free", show(want), name, show(have-used), show(have))
-			r.Change = fmt.Sprintf("ask for %s at most, or free %s", show(max(have-used, 0)), show(want-(have-used)))
+			r.Change = fmt.Sprintf("ask for %s %s at most, or free %s", show(max(have-used, 0)), name, show(want-(have-used)))
 		}
 		out = append(out, r)
 	}
