@@ -1,0 +1,85 @@
+package relations
+
+import (
+	"context"
+	"fmt"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
+)
+
+// pageSize is the number of objects of one answer.
+const pageSize = 500
+
+// Read lists the objects of a namespace, or of all if it is "". A kind that cannot be read is named in
+// unread; the error is that of the context.
+func Read(ctx context.Context, c kubernetes.Interface, namespace string) (o *Objects, unread []string, err error) {
+	o = &Objects{}
+	for _, kind := range []struct {
+		name string
+		read func() error
+	}{
+		{"Deployments", func() error { return list(ctx, c.AppsV1().Deployments(namespace).List, &o.Deployments) }},
+		{"StatefulSets", func() error { return list(ctx, c.AppsV1().StatefulSets(namespace).List, &o.StatefulSets) }},
+		{"DaemonSets", func() error { return list(ctx, c.AppsV1().DaemonSets(namespace).List, &o.DaemonSets) }},
+		{"CronJobs", func() error { return list(ctx, c.BatchV1().CronJobs(namespace).List, &o.CronJobs) }},
+		{"Jobs", func() error { return list(ctx, c.BatchV1().Jobs(namespace).List, &o.Jobs) }},
+		{"Pods", func() error { return list(ctx, c.CoreV1().Pods(namespace).List, &o.Pods) }},
+		{"Services", func() error { return list(ctx, c.CoreV1().Services("").List, &o.Services) }},
+		{"ConfigMaps", func() error { return list(ctx, c.CoreV1().ConfigMaps(namespace).List, &o.ConfigMaps) }},
+		{"Ingresses", func() error {
+			var all []networkingv1.Ingress
+			err := list(ctx, c.NetworkingV1().Ingresses(namespace).List, &all)
+			for i := range all {
+				o.Ingresses = append(o.Ingresses, entryOf(&all[i]))
+			}
+			return err
+		}},
+	} {
+		if err := kind.read(); err != nil {
+			unread = append(unread, fmt.Sprintf("%s: %v", kind.name, err))
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+	}
+	return o, unread, nil
+}
+
+// list appends all objects of a kind.
+func list[L runtime.Object, T any](ctx context.Context, read func(context.Context, metav1.ListOptions) (L, error), to *[]T) error {
+	p := pager.New(pager.SimplePageFunc(func(opts metav1.ListOptions) (runtime.Object, error) { return read(ctx, opts) }))
+	p.PageSize = pageSize
+	return p.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		item, ok := any(obj).(*T)
+		if !ok {
+			return fmt.Errorf("the list has a %T", obj)
+		}
+		*to = append(*to, *item)
+		return nil
+	})
+}
+
+func entryOf(in *networkingv1.Ingress) Entry {
+	e := Entry{Object: Object{"Ingress", in.Namespace, in.Name}}
+	backend := func(b *networkingv1.IngressBackend) {
+		if b != nil && b.Service != nil {
+			e.Backends = append(e.Backends, Object{"Service", in.Namespace, b.Service.Name})
+		}
+	}
+	backend(in.Spec.DefaultBackend)
+	for _, r := range in.Spec.Rules {
+		if r.Host != "" {
+			e.Hosts = append(e.Hosts, r.Host)
+		}
+		if r.HTTP != nil {
+			for i := range r.HTTP.Paths {
+				backend(&r.HTTP.Paths[i].Backend)
+			}
+		}
+	}
+	return e
+}
