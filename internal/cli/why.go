@@ -8,10 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/knarr-project/knarr/internal/clusters"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/insight/why"
 )
@@ -21,12 +18,13 @@ const notWell = ExitStatus(1)
 
 // whyFlags are the flags of `knarr why`.
 type whyFlags struct {
-	dataDir, kubeconfig, context, namespace, output string
-	all                                             bool
-	as                                              string
-	groups                                          []string
-	port                                            int32
-	protocol                                        string
+	accessFlags
+	output   string
+	all      bool
+	as       string
+	groups   []string
+	port     int32
+	protocol string
 }
 
 func whyCommand() *cobra.Command {
@@ -45,11 +43,8 @@ func whyCommand() *cobra.Command {
 			"knarr why deny pod/web-0 pod/db-0 --port 5432 -n shop",
 		RunE: func(cmd *cobra.Command, args []string) error { return w.run(cmd, args) },
 	}
-	addDataDir(cmd, &w.dataDir)
+	w.add(cmd)
 	f := cmd.Flags()
-	f.StringVar(&w.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` of the cluster (default: that of `knarr kubectl`)")
-	f.StringVar(&w.context, "context", "", "`NAME` of the kubeconfig's context (default: its current one)")
-	f.StringVarP(&w.namespace, "namespace", "n", "", "`NAMESPACE` of the object (default: that of the context)")
 	f.BoolVarP(&w.all, "all-namespaces", "A", false, "examine the whole cluster")
 	f.StringVarP(&w.output, "output", "o", "", "`FORMAT` of the output: json, instead of text")
 	f.StringVar(&w.as, "as", "", "`USER` whose request is denied")
@@ -65,7 +60,7 @@ func (w *whyFlags) run(cmd *cobra.Command, args []string) error {
 	if w.output != "" && w.output != "json" {
 		return outputError(w.output, "json")
 	}
-	c, stopped, err := w.connect(cmd)
+	c, stopped, err := w.connect(cmd, "why")
 	if err != nil {
 		return err
 	}
@@ -96,52 +91,6 @@ func (w *whyFlags) run(cmd *cobra.Command, args []string) error {
 		err = notWell
 	}
 	return err
-}
-
-// connect returns the cluster's configuration. stopped returns the explanation of a failed
-// connection that has to do with knarr.
-func (w *whyFlags) connect(cmd *cobra.Command) (c *rest.Config, stopped func() string, err error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	if w.kubeconfig != "" {
-		rules.ExplicitPath = w.kubeconfig
-	} else {
-		dataDir := ""
-		if cmd.Flags().Changed("data-dir") {
-			dataDir = w.dataDir
-		}
-		if err := useCluster(dataDir); err != nil {
-			return nil, nil, err
-		}
-		rules = clientcmd.NewDefaultClientConfigLoadingRules()
-	}
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: w.context})
-	if w.namespace == "" {
-		if w.namespace, _, err = loader.Namespace(); err != nil {
-			return nil, nil, err
-		}
-	}
-	explains := &explainer{here: clusters.Here(), command: "why"}
-	if c, err = loader.ClientConfig(); clientcmd.IsEmptyConfig(err) {
-		return nil, nil, errors.New(explains.noCluster())
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	messages := make(chan string, 1)
-	explains.stop = func(message string) {
-		select {
-		case messages <- message:
-		default:
-		}
-	}
-	return explains.wrap(c), func() string {
-		select {
-		case text := <-messages:
-			return text
-		default:
-			return ""
-		}
-	}, nil
 }
 
 // question reads the arguments. allowed returns the answer for a request or a connection without a
