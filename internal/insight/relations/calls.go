@@ -135,8 +135,8 @@ type host struct {
 // hostWords are parts of the names of settings whose value is a host.
 var hostWords = []string{"host", "addr", "url", "uri", "server", "endpoint", "service", "broker", "upstream"}
 
-// meansHost reports whether a setting's name says that its value is a host: by a usual word, or since
-// it has the host's own name.
+// meansHost reports whether a setting's name says that its value is a host: by a usual word, or
+// since it has the host's own name.
 func meansHost(setting, name string) bool {
 	setting = strings.ToLower(setting)
 	for _, word := range hostWords {
@@ -183,9 +183,9 @@ func nameByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.'
 }
 
-// find returns the Service that a host in a pod of the namespace means. A pod of a StatefulSet has a
-// label before the Service. A name without its namespace needs a sign: its place in the text, or a
-// port of the Service.
+// find returns the Service that a host in a pod of the namespace means. A pod of a StatefulSet has
+// a label before the Service. A name without its namespace needs a sign: its place in the text, or
+// a port of the Service.
 func (x *serviceIndex) find(h host, namespace string) (Object, bool) {
 	parts := strings.Split(h.name, ".")
 	n := len(parts)

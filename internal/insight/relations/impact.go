@@ -10,8 +10,8 @@ type Effect struct {
 	Component ID `json:"component"`
 	// Lost is the part of its ready pods, or of what it depends on, that is gone: 0 to 1.
 	Lost float64 `json:"lost"`
-	// Distance is the number of relations between the component and the lost thing: 0 for the thing's
-	// own component.
+	// Distance is the number of relations between the component and the lost thing: 0 for the
+	// thing's own component.
 	Distance int `json:"distance"`
 	// Because is the component through which the loss arrives, the zero ID at distance 0.
 	Because ID `json:"because,omitzero"`
@@ -52,8 +52,8 @@ func (g *Graph) Impact(first []Effect) []Effect {
 	return out
 }
 
-// LossOf returns the effects at distance 0 of the loss of a component, or of an object. found is false
-// if the graph does not know it.
+// LossOf returns the effects at distance 0 of the loss of a component, or of an object. found is
+// false if the graph does not know it.
 func (g *Graph) LossOf(what Object) (effects []Effect, found bool) {
 	for i := range g.Components {
 		c := &g.Components[i]

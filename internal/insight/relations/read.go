@@ -14,8 +14,8 @@ import (
 // pageSize is the number of objects of one answer.
 const pageSize = 500
 
-// Read lists the objects of a namespace, or of all if it is "". A kind that cannot be read is named in
-// unread; the error is that of the context.
+// Read lists the objects of a namespace, or of all if it is "". A kind that cannot be read is named
+// in unread; the error is that of the context.
 func Read(ctx context.Context, c kubernetes.Interface, namespace string) (o *Objects, unread []string, err error) {
 	o = &Objects{}
 	for _, kind := range []struct {

@@ -43,8 +43,8 @@ func (g *Graph) out(from ID) (all []Relation) {
 	return all
 }
 
-// Text writes the graph as a list: systems, their components, and below each its relations. evidence
-// adds the fields that relations were derived from.
+// Text writes the graph as a list: systems, their components, and below each its relations.
+// evidence adds the fields that relations were derived from.
 func (g *Graph) Text(to io.Writer, evidence bool) error {
 	var b strings.Builder
 	if entries := g.out(Outside); len(entries) > 0 {
