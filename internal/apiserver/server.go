@@ -24,6 +24,7 @@ import (
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/api/discovery"
+	"github.com/knarr-project/knarr/internal/api/openapi"
 	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/apiserver/definitions"
@@ -407,7 +408,7 @@ func (s *Server) startBackground() {
 	s.runInBackground(s.custom.Run)
 	s.runInBackground(s.followQuorum)
 	// In the background, so that the first write does not wait for the parser.
-	s.runInBackground(func(context.Context) { registry.TypeConverter() })
+	s.runInBackground(func(context.Context) { openapi.TypeConverter() })
 	s.runInBackground(func(ctx context.Context) {
 		for !s.createBootstrapObjects(ctx) {
 			select {

@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	"k8s.io/client-go/applyconfigurations"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/knarr-project/knarr/internal/api"
@@ -44,15 +42,9 @@ type managerKey struct {
 // FieldManager is apimachinery's field manager.
 type FieldManager = *managedfields.FieldManager
 
-// TypeConverter has the schemas of the built-in kinds. Parsing them takes a while, so it is done on
-// first use.
-var TypeConverter = sync.OnceValue(func() managedfields.TypeConverter {
-	return applyconfigurations.NewTypeConverter(api.Scheme)
-})
-
 // Prepare builds what a server's first write would otherwise wait for (about 0.1 s). It needs
 // neither keys nor store. Calling it is optional.
-func Prepare() { TypeConverter() }
+func Prepare() { openapi.TypeConverter() }
 
 // Manager returns the field manager of the kind's subresource, "" being the object itself.
 func (e *Endpoint) Manager(subresource string) (FieldManager, error) {
@@ -77,30 +69,8 @@ func (e *Endpoint) Manager(subresource string) (FieldManager, error) {
 // TypeConverter returns the converter for the endpoint's kind. Kinds without an apply configuration
 // (custom resource definitions, API services) get a converter from their published schema or,
 // failing that, one that deduces types from the values.
-func (e *Endpoint) TypeConverter() managedfields.TypeConverter { return TypeConverterFor(e.GVK) }
-
-// TypeConverterFor returns the type converter for a built-in kind.
-func TypeConverterFor(gvk schema.GroupVersionKind) managedfields.TypeConverter {
-	obj, err := api.Scheme.New(gvk)
-	if err != nil {
-		return managedfields.NewDeducedTypeConverter()
-	}
-	obj.GetObjectKind().SetGroupVersionKind(gvk)
-	if _, err := TypeConverter().ObjectToTyped(obj); err == nil {
-		return TypeConverter()
-	}
-	models, err := openapi.Models(obj)
-	if err != nil {
-		return managedfields.NewDeducedTypeConverter()
-	}
-	converter, err := managedfields.NewTypeConverter(models, false)
-	if err != nil {
-		return managedfields.NewDeducedTypeConverter()
-	}
-	if _, err := converter.ObjectToTyped(obj); err != nil {
-		return managedfields.NewDeducedTypeConverter()
-	}
-	return converter
+func (e *Endpoint) TypeConverter() managedfields.TypeConverter {
+	return openapi.TypeConverterFor(e.GVK)
 }
 
 // plans caches what the trackers know of Go types.
@@ -133,7 +103,7 @@ func (e *Endpoint) Tracker(subresource string) *ownership.Tracker {
 func (e *Endpoint) newTracker() *ownership.Tracker {
 	obj := e.NewObject()
 	obj.GetObjectKind().SetGroupVersionKind(e.GVK)
-	kind, err := TypeConverter().ObjectToTyped(obj)
+	kind, err := openapi.TypeConverter().ObjectToTyped(obj)
 	if err != nil {
 		return nil // a kind without a schema
 	}

@@ -10,9 +10,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver/audit"
 	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/telemetry"
@@ -140,7 +140,7 @@ func (c *Call) check() error {
 	if err := c.checkRoute(); err != nil {
 		return err
 	}
-	if text, ok := deprecated[e.GVR]; ok {
+	if text, ok := api.Deprecated(e.GVR); ok {
 		c.Warn(text)
 		c.recordDeprecated()
 	}
@@ -160,12 +160,6 @@ func (c *Call) transforms() wire.AllowedTransforms {
 	objects := c.Endpoint.Kind.Object != nil || c.Endpoint.Custom != nil
 	answered := c.Info.Verb == "create" && (c.Subresource != "" || c.Endpoint.Kind.Virtual)
 	return wire.AllowedTransforms{Metadata: objects, Table: objects && !answered}
-}
-
-// deprecated are the warnings for users of deprecated kinds.
-var deprecated = map[schema.GroupVersionResource]string{
-	{Version: "v1", Resource: "endpoints"}:         "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
-	{Version: "v1", Resource: "componentstatuses"}: "v1 ComponentStatus is deprecated in v1.19+",
 }
 
 // withCauses adds the causes that the client names in a header. They are for display only, so

@@ -18,6 +18,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/admission"
 	"github.com/knarr-project/knarr/internal/api"
+	"github.com/knarr-project/knarr/internal/api/openapi"
 	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 )
@@ -98,7 +99,7 @@ func (op *Operation) applyScale(old *autoscalingv1.Scale, p PatchRequest) (*auto
 // of the workload.
 var scaleManager = sync.OnceValues(func() (registry.FieldManager, error) {
 	gvk := autoscalingv1.SchemeGroupVersion.WithKind("Scale")
-	return managedfields.NewDefaultFieldManager(registry.TypeConverterFor(gvk), wire.ObjectConvertor{Hub: gvk, Served: gvk}, noopDefaulter{}, api.Scheme, gvk, gvk.GroupVersion(), "scale", nil)
+	return managedfields.NewDefaultFieldManager(openapi.TypeConverterFor(gvk), wire.ObjectConvertor{Hub: gvk, Served: gvk}, noopDefaulter{}, api.Scheme, gvk, gvk.GroupVersion(), "scale", nil)
 })
 
 type noopDefaulter struct{}
