@@ -60,7 +60,7 @@ func Root() *cobra.Command {
 	root.AddGroup(groups...)
 	root.AddCommand(inGroup(groupRun, upCommand(), statusCommand(), logsCommand(), stopCommand(), lsCommand(), serverCommand(), nodeCommand(), tokenCommand())...)
 	images := image.Command(func(dataDir string, given bool) (*clusters.Record, error) { return targetCluster(nil, dataDir, given) })
-	root.AddCommand(inGroup(groupUse, kubectlHelp(), whyCommand(), mapCommand(), impactCommand(), traceCommand(), proxyAPICommand(), images, checkCommand())...)
+	root.AddCommand(inGroup(groupUse, kubectlHelp(), whyCommand(), mapCommand(), impactCommand(), traceCommand(), proxyAPICommand(), images, checkCommand(), schemaCommand())...)
 	root.AddCommand(inGroup(groupCare, doctorCommand(), installCommand(), uninstallCommand(), memberCommand(), snapshotCommand(), upgradeCommand(), rollbackCommand(), certificatesCommand(), adoptCommand(), releaseCommand(), purgeCommand())...)
 	root.AddCommand(inGroup(groupComponent, componentCommands()...)...)
 	root.AddCommand(completionCommand(), versionCommand())

@@ -101,19 +101,33 @@ func CustomModels(k CustomKind) (map[string]*spec.Schema, error) {
 // metaModels returns ObjectMeta and the definitions it refers to; made once, shared.
 var metaModels = sync.OnceValues(func() (map[string]*spec.Schema, error) { return Models(metav1.ObjectMeta{}) })
 
-// Models returns the definitions of an API type and of every type it refers to, for server-side
-// apply.
-func Models(obj any) (map[string]*spec.Schema, error) {
+// Models returns the definitions of API types and of every type they refer to.
+func Models(objects ...any) (map[string]*spec.Schema, error) {
 	s, err := newSchemas(v3)
 	if err != nil {
 		return nil, err
 	}
-	s.addType(obj)
+	for _, obj := range objects {
+		s.addType(obj)
+	}
 	models := map[string]*spec.Schema{}
 	for name, value := range s.done {
 		models[name] = &value
 	}
 	return models, nil
+}
+
+// ModelKinds returns the kinds of a definition of Models or CustomModels.
+func ModelKinds(model *spec.Schema) (kinds []schema.GroupVersionKind) {
+	list, _ := model.Extensions[extensionGVK].([]any)
+	for _, item := range list {
+		of, _ := item.(map[string]any)
+		group, _ := of["group"].(string)
+		version, _ := of["version"].(string)
+		kind, _ := of["kind"].(string)
+		kinds = append(kinds, schema.GroupVersionKind{Group: group, Version: version, Kind: kind})
+	}
+	return kinds
 }
 
 // customName returns a custom kind's definition name: the reversed segments of the group, version,
