@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,8 +102,8 @@ func (r *run) cluster() *cluster {
 	return c
 }
 
-// admit sends each object through admission and validation, as a create does. Pods of a workload are
-// admitted as its controller will make them.
+// admit sends each object through admission and validation, as a create does. Pods of a workload
+// are admitted as its controller will make them.
 func (r *run) admit() {
 	chain, err := r.newChain()
 	if err != nil {
@@ -161,6 +162,7 @@ func (r *run) createPod(c *chain, o *object) {
 	k, _ := r.kinds.find(corev1.SchemeGroupVersion.WithKind("Pod"))
 	pod := &corev1.Pod{ObjectMeta: *t.ObjectMeta.DeepCopy(), Spec: *t.Spec.DeepCopy()}
 	pod.Name, pod.Namespace = o.accessor().GetName()+"-"+generatedSuffix, o.accessor().GetNamespace()
+	pod.Spec.Volumes = append(pod.Spec.Volumes, claimed(o.hub)...)
 	k.strategy.Default(pod)
 	a := o.attributes(k.gvk, k.gvr(), pod)
 	a.Name, a.User = pod.Name, auth.User{Name: "system:serviceaccount:kube-system:controller", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", auth.GroupAuthenticated}}
@@ -175,7 +177,7 @@ func (r *run) createPod(c *chain, o *object) {
 		k.strategy.PrepareCreate(pod)
 	}
 	for _, err := range k.strategy.ValidateNew(pod, true) {
-		o.note(Error, t.path, "its pods are refused: "+err.Error())
+		o.note(Error, join(t.path, err.Field), refusedPods+err.ErrorBody())
 	}
 	for _, step := range []admission.Chain{c.plugins, c.validating} {
 		if err := step.Validate(r.ctx, a); err != nil {
@@ -186,6 +188,27 @@ func (r *run) createPod(c *chain, o *object) {
 	if err := c.security.Validate(r.ctx, a); err != nil {
 		o.refused(t.path, err)
 	}
+}
+
+// refusedPods begins an error about the pods that a workload's controller would make.
+const refusedPods = "its pods are refused: "
+
+// claimed returns the volumes that the controller of a StatefulSet adds for its claims.
+func claimed(obj runtime.Object) (volumes []corev1.Volume) {
+	set, ok := obj.(*appsv1.StatefulSet)
+	if !ok {
+		return nil
+	}
+	for i := range set.Spec.VolumeClaimTemplates {
+		name := set.Spec.VolumeClaimTemplates[i].Name
+		if slices.ContainsFunc(set.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name }) {
+			continue
+		}
+		volumes = append(volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name + "-" + set.Name + "-0"},
+		}})
+	}
+	return volumes
 }
 
 // attributes describes the write of an object.
@@ -215,7 +238,7 @@ func (o *object) refused(path string, err error) {
 		text = rest
 	}
 	if path != "" {
-		text = "its pods are refused: " + text
+		text = refusedPods + text
 	}
 	o.note(Error, path, text)
 }

@@ -1,13 +1,13 @@
 // Package check finds errors in files with Kubernetes objects, without a cluster.
 //
 // It does to each object what the API server does on a create, with the API server's own code:
-// strict decoding (sigs.k8s.io/json), defaults and validation (internal/resource), schemas and rules
-// of custom resources (internal/apiserver/custom), admission plugins and policies
+// strict decoding (sigs.k8s.io/json), defaults and validation (internal/resource), schemas and
+// rules of custom resources (internal/apiserver/custom), admission plugins and policies
 // (internal/admission). The files are the cluster: admission looks up LimitRanges, namespaces,
 // policies and their parameters among them. Then check follows references between the files.
 //
-// Words. A document is one YAML or JSON document of a file. An object is a document, or an item of a
-// List. A finding is an error or a warning at a place in a file. A fix is the replacement of one
+// Words. A document is one YAML or JSON document of a file. An object is a document, or an item of
+// a List. A finding is an error or a warning at a place in a file. A fix is the replacement of one
 // word of a file.
 //
 // In: files, and Options. Out: a Report with findings in the order of the files. The package reads

@@ -17,8 +17,8 @@ type replacement struct {
 	old, new     string
 }
 
-// replace returns the fix that writes another word in place of a scalar. It returns nil for a scalar
-// that is not written in plain or quoted style in one line.
+// replace returns the fix that writes another word in place of a scalar. It returns nil for a
+// scalar that is not written in plain or quoted style in one line.
 func (o *object) replace(n *goyaml.Node, with string) *replacement {
 	const multiline = goyaml.LiteralStyle | goyaml.FoldedStyle
 	if n.Kind != goyaml.ScalarNode || n.Style&multiline != 0 || n.Value == "" || o.reference {

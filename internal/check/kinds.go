@@ -143,7 +143,9 @@ func (ks *kinds) explain(gvk schema.GroupVersionKind, closed bool) unknown {
 		return ks.otherVersion(gvk, sameKind)
 	case groupVersion:
 		return unknown{field: "kind", severity: Error, message: fmt.Sprintf("there is no kind %q in %s", gvk.Kind, gvk.GroupVersion()), nearest: nearKinds(gvk, all)}
-	case !group && foreign(gvk.Group):
+	case !group && ks.misspeltGroup(gvk, sameKind) != "":
+		return unknown{field: "apiVersion", severity: Error, message: fmt.Sprintf("there is no API %q", gvk.GroupVersion()), nearest: []string{ks.misspeltGroup(gvk, sameKind)}}
+	case !group && (foreign(gvk.Group) || strings.Contains(gvk.Group, ".") && nearest(gvk.GroupVersion().String(), groupVersions(all)) == nil):
 		severity := Warning
 		if closed {
 			severity = Error
@@ -151,7 +153,15 @@ func (ks *kinds) explain(gvk schema.GroupVersionKind, closed bool) unknown {
 		return unknown{field: "kind", severity: severity,
 			message: fmt.Sprintf("not checked: no file defines the kind %q of %s; name the file of its CustomResourceDefinition with --crds", gvk.Kind, gvk.Group)}
 	}
-	return unknown{field: "apiVersion", severity: Error, message: fmt.Sprintf("there is no API %q", gvk.GroupVersion()), nearest: config.Nearest(gvk.GroupVersion().String(), groupVersions(all))}
+	return unknown{field: "apiVersion", severity: Error, message: fmt.Sprintf("there is no API %q", gvk.GroupVersion()), nearest: nearest(gvk.GroupVersion().String(), groupVersions(all))}
+}
+
+// misspeltGroup returns a similar apiVersion that has the kind; "" if there is none.
+func (ks *kinds) misspeltGroup(gvk schema.GroupVersionKind, sameKind []schema.GroupVersionKind) string {
+	if near := nearest(gvk.GroupVersion().String(), groupVersions(sameKind)); len(near) > 0 {
+		return near[0]
+	}
+	return ""
 }
 
 // otherVersion explains a kind that exists in other versions or groups only.

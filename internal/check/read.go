@@ -134,8 +134,8 @@ type chunk struct {
 
 var errTooManyDocuments = fmt.Errorf("there are more than %d documents", maxDocuments)
 
-// split splits a file into documents as kubectl does: at lines that begin with ---, and between JSON
-// values. Documents without content are left out.
+// split splits a file into documents as kubectl does: at lines that begin with ---, and between
+// JSON values. Documents without content are left out.
 func split(data []byte) (list []chunk, err error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if chunks, ok := splitJSON(data); ok {

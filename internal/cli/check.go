@@ -34,12 +34,15 @@ func checkCommand() *cobra.Command {
 			if !slices.Contains(check.Formats, format) {
 				return usageError(cmd, fmt.Errorf("the output is %q; allowed are %s", format, strings.Join(check.Formats, ", ")))
 			}
+			if write && !fix {
+				return usageError(cmd, fmt.Errorf("--write is allowed with --fix only"))
+			}
 			opts.Files, opts.Stdin = args, cmd.InOrStdin()
 			report, err := check.Run(cmd.Context(), opts)
 			if err != nil {
 				return fmt.Errorf("check: %w", err)
 			}
-			if fix || write {
+			if fix {
 				return showFixes(cmd, report, write)
 			}
 			if err := report.Write(cmd.OutOrStdout(), check.Format(format), onTerminal(cmd)); err != nil {

@@ -18,7 +18,10 @@ func TestHelpFitsAScreen(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		const most = 50
+		most := 50
+		if !cmd.HasParent() {
+			most = 56 // the list of all commands
+		}
 		if lines := strings.Count(out, "\n"); lines > most {
 			t.Errorf("%s --help has %d lines, %d are most", cmd.CommandPath(), lines, most)
 		}

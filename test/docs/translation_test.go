@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-var updateTranslations = flag.Bool("update", false, "copy the blocks of the English pages into the Chinese ones")
+var update = flag.Bool("update", false, "copy blocks into the Chinese pages, and output into the guide to knarr check")
 
 // TestTranslationsHaveTheSameBlocks checks that a page in Chinese shows the same commands, output
 // and files as the one in English.
@@ -34,7 +34,7 @@ func TestTranslationsHaveTheSameBlocks(t *testing.T) {
 			t.Errorf("%s has %d blocks, the English page %d", p.Path, len(p.Blocks), len(original))
 			continue
 		}
-		if *updateTranslations {
+		if *update {
 			copyBlocks(t, p, original)
 			continue
 		}
