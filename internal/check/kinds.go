@@ -230,11 +230,15 @@ func nearest(name string, known []string) []string {
 	if len(name) > maxName {
 		return nil
 	}
-	return config.Nearest(name, known)
+	return config.Nearest(name, known[:min(len(known), maxKnown)])
 }
 
-// maxName is the length in bytes up to which misspelt names are compared with known ones.
-const maxName = 100
+const (
+	// maxName is the length in bytes up to which misspelt names are compared with known ones.
+	maxName = 100
+	// maxKnown is the number of known names that a misspelt one is compared with.
+	maxKnown = 2000
+)
 
 func noWebhooks(_ context.Context, _ *apiextensionsv1.WebhookClientConfig, _ []byte) ([]byte, error) {
 	return nil, errNoWebhooks

@@ -184,8 +184,7 @@ func blank(text []byte) bool {
 
 // Errors of documents.
 var (
-	errNoObject   = errors.New("the document is no object; a document with apiVersion and kind is allowed")
-	errTooLarge   = fmt.Errorf("the document is larger than %d bytes, the limit of the API server", maxDocument)
-	errTooDeep    = fmt.Errorf("the document is nested deeper than %d levels", maxDepth)
-	errManyFields = errors.New("the document has too many fields")
+	errNoObject = errors.New("the document is no object; a document with apiVersion and kind is allowed")
+	errTooLarge = fmt.Errorf("the document is larger than %d bytes, the limit of the API server", maxDocument)
+	errTooDeep  = fmt.Errorf("the document is nested deeper than %d levels", maxDepth)
 )

@@ -22,11 +22,10 @@ func (s servedKinds) Forms(res schema.GroupVersionResource, subresource string) 
 	if !ok || subresource != "" {
 		return nil
 	}
-	versions := k.Served
+	var versions []string
 	if k.custom == nil {
 		versions = served(k.Kind)
 	} else {
-		versions = nil
 		for _, v := range k.custom.Definition().Versions() {
 			versions = append(versions, v.GVK().Version)
 		}
