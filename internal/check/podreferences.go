@@ -116,20 +116,23 @@ func (f *follower) container(path string, c *corev1.Container) {
 	}
 }
 
-// selected returns the templates of a namespace that a selector selects, and how many there are.
-func (f *follower) selected(selector labels.Selector) (list []template, all int) {
-	for _, o := range f.objects {
-		if o.hub == nil || o.accessor().GetNamespace() != f.namespace {
-			continue
-		}
-		if t, ok := podsOf(o.hub); ok {
-			all++
-			if selector.Matches(t.labelSet(o)) {
-				list = append(list, t)
+// selected returns the templates of a namespace that a selector selects.
+func (f *follower) selected(selector labels.Selector) (list []template) {
+	candidates := f.index.pods[f.namespace]
+	if requirements, ok := selector.Requirements(); ok {
+		for _, r := range requirements {
+			if value, exact := selector.RequiresExactMatch(r.Key()); exact {
+				candidates = f.index.labeled[label{f.namespace, r.Key(), value}]
+				break
 			}
 		}
 	}
-	return list, all
+	for _, s := range candidates {
+		if selector.Matches(s.labels) {
+			list = append(list, s.template)
+		}
+	}
+	return list
 }
 
 // nothingSelected warns of a selector that selects no pod of the files, if these have pods in the
@@ -138,8 +141,7 @@ func (f *follower) nothingSelected(path string, selector labels.Selector) {
 	if selector.Empty() {
 		return
 	}
-	list, all := f.selected(selector)
-	if len(list) > 0 || all == 0 && !f.Closed {
+	if len(f.selected(selector)) > 0 || len(f.index.pods[f.namespace]) == 0 && !f.Closed {
 		return
 	}
 	severity := Warning
@@ -157,15 +159,11 @@ func (f *follower) nothingSelected(path string, selector labels.Selector) {
 func (f *follower) closest(selector labels.Selector) string {
 	requirements, _ := selector.Requirements()
 	best, found := -1, ""
-	for _, o := range f.objects {
-		if o.hub == nil || o.accessor().GetNamespace() != f.namespace {
-			continue
-		}
-		t, ok := podsOf(o.hub)
-		if !ok {
-			continue
-		}
-		set := t.labelSet(o)
+	if !f.index.spend(len(f.index.pods[f.namespace])) {
+		return ""
+	}
+	for _, pod := range f.index.pods[f.namespace] {
+		set := pod.labels
 		shared := labels.Set{}
 		score := 0
 		for _, r := range requirements {
@@ -207,7 +205,7 @@ func (f *follower) service(s *corev1.Service) {
 	}
 	selector := labels.SelectorFromSet(s.Spec.Selector)
 	f.nothingSelected("spec.selector", selector)
-	list, _ := f.selected(selector)
+	list := f.selected(selector)
 	if len(list) == 0 {
 		return
 	}

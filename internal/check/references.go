@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -44,10 +45,27 @@ func (t target) builtIn() bool {
 type index struct {
 	objects map[target]*object
 	names   map[target][]string // of a kind in a namespace, for a target without name
+	// pods are the pods of each namespace, and those with a label.
+	pods    map[string][]selectable
+	labeled map[label][]selectable
+	// budget is how many names and pods may be compared in search of what was meant. The cost of a
+	// set of files with many errors stays linear.
+	budget int
 }
 
+// selectable is a template with the labels of its pods.
+type selectable struct {
+	template
+	labels labels.Set
+}
+
+type label struct{ namespace, key, value string }
+
+// maxCompared takes some seconds.
+const maxCompared = 300_000
+
 func (r *run) index() *index {
-	x := &index{map[target]*object{}, map[target][]string{}}
+	x := &index{objects: map[target]*object{}, names: map[target][]string{}, pods: map[string][]selectable{}, labeled: map[label][]selectable{}, budget: maxCompared}
 	for _, o := range r.objects {
 		if o.kind == nil {
 			continue
@@ -62,8 +80,30 @@ func (r *run) index() *index {
 		place := t
 		place.name = ""
 		x.names[place] = append(x.names[place], t.name)
+		if o.hub != nil {
+			x.addPods(o)
+		}
 	}
 	return x
+}
+
+func (x *index) addPods(o *object) {
+	t, ok := podsOf(o.hub)
+	if !ok {
+		return
+	}
+	namespace, s := o.accessor().GetNamespace(), selectable{t, t.labelSet(o)}
+	x.pods[namespace] = append(x.pods[namespace], s)
+	for key, value := range s.labels {
+		at := label{namespace, key, value}
+		x.labeled[at] = append(x.labeled[at], s)
+	}
+}
+
+// spend reports whether n more comparisons are within the budget.
+func (x *index) spend(n int) bool {
+	x.budget -= n
+	return x.budget >= 0
 }
 
 // follow follows the references of all objects. Objects that cannot be decoded are known by their
@@ -111,7 +151,10 @@ func (f *follower) to(path string, t target) {
 		where = fmt.Sprintf(" in namespace %q", t.namespace)
 	}
 	at := find(f.object.node, path)
-	finding := Finding{Severity: severity, Path: path, Message: fmt.Sprintf("no file has the %s %q%s", t.Kind, t.name, where), Nearest: nearest(t.name, names)}
+	finding := Finding{Severity: severity, Path: path, Message: fmt.Sprintf("no file has the %s %q%s", t.Kind, t.name, where)}
+	if f.index.spend(len(names)) {
+		finding.Nearest = nearest(t.name, names)
+	}
 	if len(finding.Nearest) == 1 && at.whole {
 		finding.fix = f.object.replace(at.value, finding.Nearest[0])
 	}
