@@ -6,6 +6,7 @@ import "github.com/spf13/cobra"
 const (
 	groupRun       = "run"
 	groupUse       = "use"
+	groupAsk       = "ask"
 	groupCare      = "care"
 	groupComponent = "component"
 )
@@ -14,6 +15,7 @@ const (
 var groups = []*cobra.Group{
 	{ID: groupRun, Title: "Run a cluster"},
 	{ID: groupUse, Title: "Use it"},
+	{ID: groupAsk, Title: "Ask it"},
 	{ID: groupCare, Title: "Look after it"},
 	{ID: groupComponent, Title: "Run a single component, in place of upstream's"},
 }

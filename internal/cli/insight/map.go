@@ -1,4 +1,4 @@
-package cli
+package insight
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"github.com/knarr-project/knarr/internal/insight/relations"
 )
 
-func mapCommand() *cobra.Command {
-	var a accessFlags
+func (p *Program) graph() *cobra.Command {
+	var a Access
 	var all, evidence bool
 	var output string
 	cmd := &cobra.Command{
@@ -30,9 +30,9 @@ func mapCommand() *cobra.Command {
 				if all {
 					return ""
 				}
-				return a.namespace
+				return a.Namespace
 			}
-			g, err := readGraph(cmd, &a, "map", namespace)
+			g, err := p.read(cmd, &a, namespace)
 			if err != nil {
 				return err
 			}
@@ -81,9 +81,9 @@ func printGraph(to io.Writer, g *relations.Graph, format string, evidence bool) 
 	return nil
 }
 
-// readGraph derives the graph of a namespace, which is known once the kubeconfig is loaded.
-func readGraph(cmd *cobra.Command, a *accessFlags, command string, namespace func() string) (*relations.Graph, error) {
-	c, stopped, err := a.connect(cmd, command)
+// read derives the graph of a namespace, which is known once the kubeconfig is loaded.
+func (p *Program) read(cmd *cobra.Command, a *Access, namespace func() string) (*relations.Graph, error) {
+	c, stopped, err := p.Connect(cmd, a)
 	if err != nil {
 		return nil, err
 	}
@@ -96,15 +96,15 @@ func readGraph(cmd *cobra.Command, a *accessFlags, command string, namespace fun
 		return nil, errors.New(text)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", command, err)
+		return nil, fmt.Errorf("%s: %w", cmd.Name(), err)
 	}
 	g := relations.Derive(objects)
 	g.Unread = unread
 	return g, nil
 }
 
-func impactCommand() *cobra.Command {
-	var a accessFlags
+func (p *Program) impact() *cobra.Command {
+	var a Access
 	var output string
 	cmd := &cobra.Command{
 		Use: "impact KIND/NAME", Short: "List what suffers when something fails", Args: cobra.ExactArgs(1),
@@ -116,14 +116,14 @@ func impactCommand() *cobra.Command {
 			kind, name, ok := strings.Cut(args[0], "/")
 			what := relations.Object{Kind: impactKinds[strings.ToLower(kind)], Name: name}
 			if !ok || what.Kind == "" || name == "" {
-				return usageError(cmd, fmt.Errorf("%q is not KIND/NAME with a KIND of this command's help", args[0]))
+				return p.Usage(cmd, fmt.Errorf("%q is not KIND/NAME with a KIND of this command's help", args[0]))
 			}
-			g, err := readGraph(cmd, &a, "impact", func() string { return "" })
+			g, err := p.read(cmd, &a, func() string { return "" })
 			if err != nil {
 				return err
 			}
 			if what.Kind != "Node" && what.Kind != "Namespace" {
-				what.Namespace = a.namespace
+				what.Namespace = a.Namespace
 			}
 			first, found := g.LossOf(what)
 			if !found {

@@ -1,4 +1,4 @@
-package cli
+package insight
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-func checkCommand() *cobra.Command {
+func (p *Program) check() *cobra.Command {
 	var (
 		opts       check.Options
 		format     string
@@ -29,13 +29,13 @@ func checkCommand() *cobra.Command {
 		Example: "knarr check -R deploy/\nknarr check app.yaml --crds crds/ --pod-security restricted\nhelm template . | knarr check -\nknarr check app.yaml --fix | patch -p0",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError(cmd, fmt.Errorf("name files or folders, or - for standard input"))
+				return p.Usage(cmd, fmt.Errorf("name files or folders, or - for standard input"))
 			}
 			if !slices.Contains(check.Formats, format) {
-				return usageError(cmd, fmt.Errorf("the output is %q; allowed are %s", format, strings.Join(check.Formats, ", ")))
+				return p.Usage(cmd, fmt.Errorf("the output is %q; allowed are %s", format, strings.Join(check.Formats, ", ")))
 			}
 			if write && !fix {
-				return usageError(cmd, fmt.Errorf("--write is allowed with --fix only"))
+				return p.Usage(cmd, fmt.Errorf("--write is allowed with --fix only"))
 			}
 			opts.Files, opts.Stdin = args, cmd.InOrStdin()
 			report, err := check.Run(cmd.Context(), opts)
@@ -51,7 +51,7 @@ func checkCommand() *cobra.Command {
 			if format == string(check.Text) {
 				fmt.Fprintln(cmd.ErrOrStderr(), report.Summary())
 			}
-			return failed(report)
+			return p.failed(report)
 		},
 	}
 	f := cmd.Flags()
@@ -70,9 +70,9 @@ func checkCommand() *cobra.Command {
 }
 
 // failed returns the exit status of a check.
-func failed(report *check.Report) error {
+func (p *Program) failed(report *check.Report) error {
 	if report.Count(check.Error) > 0 {
-		return ExitStatus(1)
+		return p.Ended(1)
 	}
 	return nil
 }

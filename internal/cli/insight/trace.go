@@ -1,4 +1,4 @@
-package cli
+package insight
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
@@ -26,9 +25,12 @@ import (
 const maxTracedPods = 50
 
 // traceOptions are the flags of `knarr trace`.
-type traceOptions struct{ dataDir, kubeconfig, namespace, change, output string }
+type traceOptions struct {
+	Access
+	change, output string
+}
 
-func traceCommand() *cobra.Command {
+func (p *Program) trace() *cobra.Command {
 	var o traceOptions
 	cmd := &cobra.Command{
 		Use: "trace [KIND/NAME]", Short: "Show what came of a change, hop by hop",
@@ -44,9 +46,16 @@ func traceCommand() *cobra.Command {
 				return outputError(o.output, "json or chrome")
 			}
 			if (len(args) == 1) == (o.change != "") {
-				return errors.New("give either KIND/NAME or --change")
+				return p.Usage(cmd, errors.New("give either KIND/NAME or --change"))
 			}
-			tree, err := o.trace(cmd.Context(), args, cmd.Flags().Changed("data-dir"))
+			reach, stopped, err := p.Connect(cmd, &o.Access)
+			if err != nil {
+				return err
+			}
+			tree, err := o.trace(cmd.Context(), reach, args)
+			if text := stopped(); text != "" {
+				return errors.New(text)
+			}
 			switch {
 			case err != nil:
 				return err
@@ -58,10 +67,8 @@ func traceCommand() *cobra.Command {
 			return tree.Print(cmd.OutOrStdout())
 		},
 	}
-	addDataDir(cmd, &o.dataDir)
+	o.add(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` of another cluster, or of another user")
-	f.StringVarP(&o.namespace, "namespace", "n", metav1.NamespaceDefault, "`NAMESPACE` of the object")
 	f.StringVar(&o.change, "change", "", "the change's `ID`: a revision (a resourceVersion), or the audit ID of a request")
 	f.StringVarP(&o.output, "output", "o", "", "`FORMAT` of the output: json, or chrome for trace viewers, instead of text")
 	config.Enumerate(f.Lookup("output"), "json", "chrome")
@@ -69,19 +76,7 @@ func traceCommand() *cobra.Command {
 }
 
 // trace asks the servers and builds the tree.
-func (o *traceOptions) trace(ctx context.Context, args []string, given bool) (*trace.Tree, error) {
-	kubeconfig := o.kubeconfig
-	if kubeconfig == "" {
-		record, err := targetCluster(nil, o.dataDir, given)
-		if err != nil {
-			return nil, err
-		}
-		kubeconfig = record.Kubeconfig()
-	}
-	reach, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, err
-	}
+func (o *traceOptions) trace(ctx context.Context, reach *rest.Config, args []string) (*trace.Tree, error) {
 	c, err := client.Remote(reach)
 	if err != nil {
 		return nil, err
@@ -232,7 +227,7 @@ func (o *traceOptions) object(ctx context.Context, c client.Interface, arg strin
 			}
 			found := causes.Object{Group: of, Resource: r.Name, Name: name}
 			if r.Namespaced {
-				found.Namespace = o.namespace
+				found.Namespace = o.Namespace
 			}
 			return found, nil
 		}

@@ -1,4 +1,4 @@
-package cli
+package insight
 
 import (
 	"errors"
@@ -14,11 +14,11 @@ import (
 )
 
 // notWell is the exit status of `knarr why` if something is wrong.
-const notWell = ExitStatus(1)
+const notWell = 1
 
 // whyFlags are the flags of `knarr why`.
 type whyFlags struct {
-	accessFlags
+	Access
 	output   string
 	all      bool
 	as       string
@@ -27,7 +27,7 @@ type whyFlags struct {
 	protocol string
 }
 
-func whyCommand() *cobra.Command {
+func (p *Program) why() *cobra.Command {
 	w := &whyFlags{}
 	cmd := &cobra.Command{
 		Use: "why [KIND/NAME | KIND NAME | deny ...]", Short: "Explain what is not well, down to its root cause", Args: cobra.MaximumNArgs(3),
@@ -41,7 +41,7 @@ func whyCommand() *cobra.Command {
 			"Exit status: 0 nothing is wrong, 1 there are findings or an error, 2 the command line is wrong.",
 		Example: "knarr why pod/web-0 -n shop\nknarr why -A\nknarr why deny --as system:serviceaccount:shop:web list secrets -n shop\n" +
 			"knarr why deny pod/web-0 pod/db-0 --port 5432 -n shop",
-		RunE: func(cmd *cobra.Command, args []string) error { return w.run(cmd, args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return w.run(p, cmd, args) },
 	}
 	w.add(cmd)
 	f := cmd.Flags()
@@ -56,17 +56,17 @@ func whyCommand() *cobra.Command {
 	return cmd
 }
 
-func (w *whyFlags) run(cmd *cobra.Command, args []string) error {
+func (w *whyFlags) run(p *Program, cmd *cobra.Command, args []string) error {
 	if w.output != "" && w.output != "json" {
 		return outputError(w.output, "json")
 	}
-	c, stopped, err := w.connect(cmd, "why")
+	c, stopped, err := p.Connect(cmd, &w.Access)
 	if err != nil {
 		return err
 	}
 	question, allowed, err := w.question(args)
 	if err != nil {
-		return usageError(cmd, err)
+		return p.Usage(cmd, err)
 	}
 	reader, err := why.NewReader(c)
 	if err != nil {
@@ -88,7 +88,7 @@ func (w *whyFlags) run(cmd *cobra.Command, args []string) error {
 		err = why.Print(cmd.OutOrStdout(), answer)
 	}
 	if err == nil && len(answer.Findings) > 0 {
-		err = notWell
+		err = p.Ended(notWell)
 	}
 	return err
 }
@@ -106,9 +106,9 @@ func (w *whyFlags) question(args []string) (q why.Question, allowed func() strin
 	case len(args) == 0 && w.all:
 		return q, nil, nil
 	case len(args) == 0:
-		return why.Question{Namespace: w.namespace}, nil, nil
+		return why.Question{Namespace: w.Namespace}, nil, nil
 	}
-	ref, err := parseRef(args, w.namespace)
+	ref, err := parseRef(args, w.Namespace)
 	return why.Question{Subject: &ref}, nil, err
 }
 
@@ -138,7 +138,7 @@ func (w *whyFlags) request(args []string) (q why.Question, allowed func() string
 	}
 	resource, name, _ := strings.Cut(args[1], "/")
 	resource, sub, _ := strings.Cut(resource, ":")
-	r := why.Request{User: w.as, Groups: append([]string{"system:authenticated"}, w.groups...), Verb: strings.ToLower(args[0]), Resource: resource, Subresource: sub, Name: name, Namespace: w.namespace}
+	r := why.Request{User: w.as, Groups: append([]string{"system:authenticated"}, w.groups...), Verb: strings.ToLower(args[0]), Resource: resource, Subresource: sub, Name: name, Namespace: w.Namespace}
 	if kind, ok := why.ResolveKind(resource); ok {
 		r.Group, r.Resource = kind.Kind.Group, kind.Resource
 		if !kind.Namespaced {
@@ -171,7 +171,7 @@ func (w *whyFlags) connection(args []string) (q why.Question, allowed func() str
 	}
 	t := why.Traffic{Port: w.port, Protocol: corev1.Protocol(strings.ToUpper(w.protocol))}
 	for i, to := range []*why.Ref{&t.From, &t.To} {
-		namespace, arg := w.namespace, args[i]
+		namespace, arg := w.Namespace, args[i]
 		if strings.Count(arg, "/") == 2 {
 			namespace, arg, _ = strings.Cut(arg, "/")
 		}

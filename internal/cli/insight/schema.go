@@ -1,4 +1,4 @@
-package cli
+package insight
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 )
 
-func schemaCommand() *cobra.Command {
+func (p *Program) schema() *cobra.Command {
 	var (
 		crds []string
 		dir  string
