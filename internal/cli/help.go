@@ -161,11 +161,19 @@ func writeCommands(out io.Writer, cmd *cobra.Command) {
 	}
 	for _, section := range sections {
 		title := "\n" + section.Title + ":\n"
+		var names []string
 		for _, sub := range cmd.Commands() {
-			if sub.GroupID == section.ID && sub.IsAvailableCommand() {
+			switch {
+			case sub.GroupID != section.ID || !sub.IsAvailableCommand():
+			case section.ID == groupComponent:
+				names = append(names, sub.Name())
+			default:
 				fmt.Fprintf(out, "%s  %-*s  %s\n", title, longest, sub.Name(), sub.Short)
 				title = ""
 			}
+		}
+		if len(names) > 0 { // the title says all
+			fmt.Fprintf(out, "%s%s\n", title, wrap(strings.Join(names, ", "), 2))
 		}
 	}
 }
