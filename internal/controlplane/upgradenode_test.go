@@ -64,7 +64,8 @@ func TestANodeWatchesItsOwnTurnOnly(t *testing.T) {
 	if a := next(); a.Order == nil || len(a.Order.Turns) != 1 || a.Order.Turns[0] != own || a.Order.Program != p {
 		t.Fatalf("%+v at the node's turn", a)
 	}
-	s.orders.publish(&upgrade.Order{Program: p, Generation: 8, Turns: []upgrade.Turn{own}}) // the same for this node
+	// The next Order is the same for this node.
+	s.orders.publish(&upgrade.Order{Program: p, Generation: 8, Turns: []upgrade.Turn{own}})
 	s.orders.publish(nil)
 	if a := next(); a.Active || a.Order != nil {
 		t.Fatalf("%+v after the upgrade", a)

@@ -18,8 +18,8 @@ import (
 	"github.com/knarr-project/knarr/internal/upgrade"
 )
 
-// A joined node tells its version to a server, and watches for its turn in an upgrade. It asks again
-// when the watch ends, and instead of a watch if the server is too old for one.
+// A joined node tells its version to a server, and watches for its turn in an upgrade. It asks
+// again when the watch ends, and instead of a watch if the server is too old for one.
 const (
 	askForTurnEvery   = 30 * time.Second
 	askForTurnOften   = time.Second
@@ -55,7 +55,8 @@ func (w *worker) followUpgrades(ctx context.Context) {
 	u.run(ctx)
 }
 
-// run follows turns until ctx ends. A turn takes minutes; the agent gets the latest answer after it.
+// run follows turns until ctx ends. A turn takes minutes; the agent gets the latest answer after
+// it.
 func (u *upgrader) run(ctx context.Context) {
 	answers := make(chan *upgrade.NodeAnswer, 1)
 	_ = process.Alongside(ctx,

@@ -229,7 +229,8 @@ func (c *cluster) objects() map[string]object {
 			Status   json.RawMessage
 		}
 	}
-	out, err := c.tool(binary, "kubectl", "get", strings.Join(kinds, ","), "-A", "-o", "json").Output() // without warnings
+	// Only the standard output: there are warnings of deprecated kinds.
+	out, err := c.tool(binary, "kubectl", "get", strings.Join(kinds, ","), "-A", "-o", "json").Output()
 	if err == nil {
 		err = json.Unmarshal(out, &list)
 	}

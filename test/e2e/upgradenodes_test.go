@@ -80,7 +80,8 @@ func (m *machine) ownProgram() {
 	if err := os.Link(binary, m.knarrProgram); err == nil {
 		return
 	}
-	if out, err := exec.Command("cp", binary, m.knarrProgram).CombinedOutput(); err != nil { // another file system
+	// The folder is on another file system.
+	if out, err := exec.Command("cp", binary, m.knarrProgram).CombinedOutput(); err != nil {
 		m.t.Fatalf("copy knarr: %v\n%s", err, out)
 	}
 }
@@ -195,7 +196,9 @@ func (f *fleet) watchHealthy(least int) (end func()) {
 
 type healthyPod struct {
 	Metadata struct{ Name, DeletionTimestamp, ResourceVersion string }
-	Status   struct{ Conditions []struct{ Type, Status string } }
+	Status   struct {
+		Conditions []struct{ Type, Status string }
+	}
 }
 
 func (p healthyPod) healthy() bool {
