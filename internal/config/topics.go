@@ -57,7 +57,7 @@ var Topics = []struct {
 	{KubeletAccess, "Connections to nodes"},
 	{Aggregating, "Extension API servers"},
 	{APIs, "APIs, features and events"},
-	{Diagnosing, "Causes, tracing and profiling"},
+	{Diagnosing, "Tracing and profiling"},
 	{ControllerWork, "Controllers"},
 	{Upstream, "Upstream's names and fixed values"},
 }
