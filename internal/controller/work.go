@@ -82,8 +82,8 @@ func (c calmClock) NewTicker(time.Duration) clock.Ticker { return c.WithTicker.N
 // Add queues a key.
 func (w *Work[K]) Add(key K) { w.queue.Add(key) }
 
-// AddBecause queues a key because of a change, which has the given revision. Reconcile's writes then
-// name that change as a cause, if causes are recorded.
+// AddBecause queues a key because of a change, which has the given revision. Writes of Reconcile
+// then name that change as a cause, if causes are recorded.
 func (w *Work[K]) AddBecause(key K, revision int64) {
 	w.causes.add(key, because.Of(revision))
 	w.queue.Add(key)

@@ -157,8 +157,8 @@ func (f *Facts) addConditions(uid string, pod *Hop, bound, firstEvent time.Time,
 	}
 }
 
-// readyAt finds the write of the status that made the pod ready: the last one within the condition's
-// second. Without it, it is the condition's time.
+// readyAt finds the write of the status that made the pod ready: the last one within the second of
+// the condition. Without it, it is the condition's time.
 func (f *Facts) readyAt(pod *Hop, second time.Time) time.Time {
 	best := second
 	for _, h := range pod.Hops {
