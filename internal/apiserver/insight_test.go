@@ -79,7 +79,7 @@ func TestWritesAndTheirCausesAreRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A component of another process hands it on in a header, unless nobody knows who it is.
+	// A component of another process hands it on in a header; an anonymous one cannot.
 	for i, header := range [][]string{{"Test-User", "far"}, {}} {
 		body := strings.Replace(body, "root", []string{"far", "unknown"}[i], 1)
 		do(t, s, "POST", configMaps, body, append(header, because.Header, made.ResourceVersion)...)
