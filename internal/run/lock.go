@@ -57,6 +57,10 @@ func holder(dataDir string) string {
 	return strings.TrimSpace(string(data))
 }
 
+// holderPatience is how long a locked folder may seem to have no process. A process that ends by
+// itself, such as a removed server, cannot be seen a moment before its lock is free.
+var holderPatience = time.Second
+
 // stopHolder stops the knarr process that runs on the data folder, if any, and waits until it has
 // ended.
 func stopHolder(ctx context.Context, dataDir string) error {
@@ -70,19 +74,26 @@ func stopHolder(ctx context.Context, dataDir string) error {
 		return err
 	}
 	defer f.Close()
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-		return nil
+	free := func() bool { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil }
+	pid := 0
+	for seen := time.Now().Add(holderPatience); pid == 0; {
+		if free() {
+			return nil
+		}
+		if pid = doctor.Holder(dataDir); pid != 0 {
+			break
+		}
+		if time.Now().After(seen) { // perhaps in another PID namespace, where the pid means another process
+			return fmt.Errorf("%s is locked by a process that cannot be seen from here: stop it first", path)
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
-	pid := doctor.Holder(dataDir)
-	if pid == 0 { // perhaps in another PID namespace, where the pid means another process
-		return fmt.Errorf("%s is locked by a process that cannot be seen from here: stop it first", path)
-	}
-	if err := unix.Kill(pid, unix.SIGTERM); err != nil {
+	if err := unix.Kill(pid, unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("stop process %d: %w", pid, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	for unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	for !free() {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("process %d did not end within %s", pid, stopTimeout)
