@@ -306,8 +306,13 @@ func (s *Server) removeMember(ctx context.Context, r member.Request) (member.Lis
 	}
 	s.log.Info("a member is removed", "component", "apiserver", "server", m.Name, "member", member.FormatID(m.ID))
 	s.forgetServer(ctx, m.Name)
+	left := member.List{Members: slices.DeleteFunc(shownAll(all).Members, func(one member.Member) bool { return one.ID == member.FormatID(m.ID) })}
 	if m.Self {
-		return member.List{Members: slices.DeleteFunc(shownAll(all).Members, func(one member.Member) bool { return one.ID == member.FormatID(m.ID) })}, nil
+		return left, nil
 	}
-	return s.listMembers(ctx)
+	list, err := s.listMembers(ctx)
+	if err != nil { // the removed member led, and the others still elect a leader
+		return left, nil
+	}
+	return list, nil
 }

@@ -25,11 +25,12 @@ type fakeMembers struct {
 	steps  []string
 	quorum bool // refuse removals
 	lost   bool // no majority answers
+	led    bool // by a member that is removed: then the others cannot tell their list
 	next   uint64
 }
 
 func (f *fakeMembers) Members(context.Context) ([]etcd.Member, error) {
-	if f.lost {
+	if f.lost || f.led && len(f.steps) > 0 {
 		return nil, errors.New("list members: etcdserver: no leader")
 	}
 	return slices.Clone(f.all), nil
@@ -111,6 +112,7 @@ func TestMembersChangeOnlyWhereItIsSafe(t *testing.T) {
 		"no address":                  {member.AddPath, `{"name":"d"}`, nil, 400, "peerURL is missing", nil},
 		"the leader, which is itself": {member.RemovePath, `{"name":"a"}`, nil, 200, `"name":"b"`, []string{"hand over", "remove 1"}},
 		"by ID":                       {member.RemovePath, `{"name":"3"}`, nil, 200, `"name":"b"`, []string{"remove 3"}},
+		"the leader":                  {member.RemovePath, `{"name":"b"}`, func(f *fakeMembers) { f.led = true }, 200, `"name":"c"`, []string{"remove 2"}},
 		"without a majority":          {member.RemovePath, `{"name":"b"}`, func(f *fakeMembers) { f.quorum = true }, 409, "a majority must answer", nil},
 		"the last voter":              {member.RemovePath, `{"name":"a"}`, func(f *fakeMembers) { f.all = f.all[:1] }, 409, "the last voter", nil},
 		"an unknown member":           {member.RemovePath, `{"name":"x"}`, nil, 404, "the members are a, b, c", nil},
