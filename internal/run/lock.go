@@ -83,7 +83,8 @@ func stopHolder(ctx context.Context, dataDir string) error {
 		if pid = doctor.Holder(dataDir); pid != 0 {
 			break
 		}
-		if time.Now().After(seen) { // perhaps in another PID namespace, where the pid means another process
+		if time.Now().After(seen) {
+			// It may be in another PID namespace, where the pid means another process.
 			return fmt.Errorf("%s is locked by a process that cannot be seen from here: stop it first", path)
 		}
 		time.Sleep(20 * time.Millisecond)

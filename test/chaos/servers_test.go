@@ -24,7 +24,7 @@ import (
 func serverHistories(t *testing.T) (n int, enough time.Duration) {
 	chooseFaults(t)
 	if os.Getenv("KNARR_CHAOS_HISTORIES") == "" {
-		lengths = lengths[:min(len(lengths), 10)] // a cut of many seconds, and what follows, take long
+		lengths = lengths[:min(len(lengths), 10)] // longer ones take too long
 		return 24, 2 * time.Minute
 	}
 	n, _ = histories(t)
