@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // PreAuth holds settings that apply to every request, before authentication. The zero value does
@@ -17,6 +18,9 @@ type PreAuth struct {
 	// GoAway is the fraction of HTTP/2 requests after which the client is told to open a new
 	// connection.
 	GoAway float64
+	// Page serves the files of the page in the browser, which are the same for everybody, at /ui and
+	// below; nil serves none.
+	Page http.Handler
 }
 
 // handle sets the headers. It returns true if it has answered the request.
@@ -27,6 +31,10 @@ func (f *PreAuth) handle(w http.ResponseWriter, r *http.Request, goAway func(htt
 	}
 	if f.GoAway > 0 && r.ProtoMajor == 2 && rand.Float64() < f.GoAway {
 		goAway(w, r)
+	}
+	if f.Page != nil && (r.URL.Path == "/ui" || strings.HasPrefix(r.URL.Path, "/ui/")) {
+		f.Page.ServeHTTP(w, r)
+		return true
 	}
 	origin := r.Header.Get("Origin")
 	if origin == "" || !slices.ContainsFunc(f.Origins, func(allowed *regexp.Regexp) bool { return allowed.MatchString(origin) }) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -36,6 +37,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/auth/rbac"
 	"github.com/knarr-project/knarr/internal/auth/rotation"
+	"github.com/knarr-project/knarr/internal/auth/session"
 	"github.com/knarr-project/knarr/internal/auth/signer"
 	"github.com/knarr-project/knarr/internal/auth/token"
 	authwebhook "github.com/knarr-project/knarr/internal/auth/webhook"
@@ -53,6 +55,7 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/etcd"
 	"github.com/knarr-project/knarr/internal/trace"
+	"github.com/knarr-project/knarr/internal/ui"
 	"github.com/knarr-project/knarr/internal/upgrade"
 	"github.com/knarr-project/knarr/internal/version"
 )
@@ -310,7 +313,7 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		RequestTimeout:     s.cfg.APIServer.RequestTimeout.Duration,
 		Switches:           switches,
 		MinWatch:           time.Duration(s.cfg.APIServer.MinRequestTimeout) * time.Second,
-		Front:              apiserver.PreAuth{Origins: origins, StrictTransport: strings.Join(front.StrictTransport, "; "), GoAway: front.GoAway},
+		Front:              apiserver.PreAuth{Origins: origins, StrictTransport: strings.Join(front.StrictTransport, "; "), GoAway: front.GoAway, Page: ui.Handler()},
 		Transport:          transport.Kind(s.cfg.APIServer.HTTPTransport),
 		ShutdownDelay:      s.cfg.APIServer.ShutdownDelay.Duration,
 		ShutdownRetryAfter: s.cfg.APIServer.ShutdownRetryAfter,
@@ -431,9 +434,12 @@ func (s *Server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 		}
 		all = append(all, asked)
 	}
+	pages := session.New(s.clock.Now)
+	paths := s.paths()
+	maps.Copy(paths, pages.Paths())
 	s.api.Use(apiserver.Security{
 		Authenticator: auth.Requests{
-			Authenticators: append(slices.Clip(s.frontProxies),
+			Authenticators: append(append(auth.Authenticators{pages}, s.frontProxies...),
 				s.clients.certificates,
 				auth.Bearer{Tokens: all, Audiences: tokens.Audiences},
 			),
@@ -441,7 +447,7 @@ func (s *Server) secure(ctx context.Context) (*rbac.Authorizer, error) {
 			ProxyHeaders: s.proxyHeaders,
 		},
 		Authorizer: authorizer, Admission: chain, TokenIssuer: tokens, Tokens: all, Audiences: tokens.Audiences, Rules: policy,
-		Paths: s.paths(),
+		Paths: paths,
 	})
 	return policy, nil
 }

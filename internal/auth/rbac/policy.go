@@ -47,6 +47,7 @@ func Bootstrap() *Policy {
 	p.addNamespacedRoles()
 	p.addMembership()
 	p.addMetrics()
+	p.addPage()
 	p.aggregate()
 	return p
 }

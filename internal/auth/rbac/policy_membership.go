@@ -87,6 +87,13 @@ func (p *Policy) addMembership() {
 	}
 }
 
+// addPage lets all users open the page in the browser. It gives them no other rights: the page acts
+// with their own.
+func (p *Policy) addPage() {
+	p.clusterRole("knarr:page", paths("post", "/knarr/v1/ui/links"), paths("post delete", "/knarr/v1/ui/session"))
+	p.bindCluster("knarr:page", group(auth.GroupAuthenticated))
+}
+
 // addMetrics lets viewers of a namespace read the usage of its pods, and viewers of the cluster the
 // usage of nodes. metrics-server brings such a role with it.
 func (p *Policy) addMetrics() {
