@@ -62,6 +62,7 @@ func Root() *cobra.Command {
 	images := image.Command(func(dataDir string, given bool) (*clusters.Record, error) { return targetCluster(nil, dataDir, given) })
 	root.AddCommand(inGroup(groupUse, kubectlHelp(), proxyAPICommand(), images)...)
 	root.AddCommand(inGroup(groupAsk, insightCommands()...)...)
+	root.AddCommand(inGroup(groupUse, kubectlHelp(), uiCommand(), proxyAPICommand(), images)...)
 	root.AddCommand(inGroup(groupCare, doctorCommand(), installCommand(), uninstallCommand(), memberCommand(), snapshotCommand(), upgradeCommand(), rollbackCommand(), certificatesCommand(), adoptCommand(), releaseCommand(), purgeCommand())...)
 	root.AddCommand(inGroup(groupComponent, componentCommands()...)...)
 	root.AddCommand(completionCommand(), versionCommand())
