@@ -17,7 +17,7 @@ export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0
 
 .PHONY: help build binary libraries runtime demo test quick docs lint unit e2e chaos soak bench compare plots compare-api compare-envtest interchange \
-	why mixin field adopt-kubeadm upgrade-from critest s3 integration conformance kubectl-suite operators release vulncheck clean
+	why ui mixin field adopt-kubeadm upgrade-from critest s3 integration conformance kubectl-suite operators release vulncheck clean
 # A line of help is `target: ## text`. A group begins with `##@ title`; a target's settings follow it, `#  NAME=value text`.
 
 ##@ Start here
@@ -160,6 +160,12 @@ operators: build ## controller-runtime's own suite and the Gateway API's cases a
 
 why: ## broken situations with known causes: what knarr why and kubectl describe say; two minutes
 	$(GO) test -count=1 -v -run TestRootCausesAreNamed ./test/why -args -table $(CURDIR)/docs/insight/why-situations.md
+
+ui: ## the page in a real browser, Debian's Chromium: logs in, reads, changes; a minute
+#  IMAGES=1     writes its pictures to docs/images
+#  PODS=10000   instead, measures it with so many pods on hollow nodes
+	./hack/prerequisites.sh ui
+	cd test/ui && $(if $(IMAGES),KNARR_UI_IMAGES=$(CURDIR)/docs/images) $(if $(PODS),KNARR_UI_MEASURE=$(PODS)) $(GO) test -count=1 -v $(if $(PODS),-run Measure) .
 
 mixin: build ## the queries of kubernetes-mixin against a cluster, by Prometheus' engine; two minutes
 	cd test/mixin && $(GO) test -count=1 -v .

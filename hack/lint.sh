@@ -29,6 +29,7 @@ beside test/operators ./withserver
 beside test/field . ./writer
 beside test/envtest .
 beside test/csi ./...
+beside test/ui .
 beside examples/operator-test .
 beside runtime ./cni ./containerd ./pack
 beside hack/release .

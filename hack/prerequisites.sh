@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # prerequisites.sh WHAT: installs what is missing on a Debian-like machine for WHAT: build, test,
-# conformance, field, release or kubectl.
+# conformance, field, release, kubectl or ui.
 set -euo pipefail
 case "${1:-}" in
 build) packages=(make gperf zstd dpkg-dev) ;;
@@ -9,7 +9,8 @@ conformance) packages=(make gperf zstd dpkg-dev curl iproute2 debootstrap bzip2 
 field) packages=(iproute2 debootstrap e2fsprogs) ;;
 release) packages=(make gperf zstd dpkg-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross) ;;
 kubectl) packages=(curl iproute2 jq openssl) ;;
-*) echo "usage: prerequisites.sh build|test|conformance|field|release|kubectl" >&2; exit 2 ;;
+ui) packages=(chromium fonts-noto-cjk) ;;
+*) echo "usage: prerequisites.sh build|test|conformance|field|release|kubectl|ui" >&2; exit 2 ;;
 esac
 command -v "${GO:-go}" >/dev/null || { echo "prerequisites.sh: Go is missing: install Go 1.26 or newer and put it on the PATH" >&2; exit 1; }
 command -v cc >/dev/null || packages+=(gcc libc6-dev)

@@ -95,6 +95,8 @@ var bans = []struct{ from, to, reason string }{
 	{"internal/loadbalancer/...", module + "internal/apiserver/...",
 		"components meet only in the store"},
 	{"internal/dns/...", module + "internal/kubelet/...", "DNS is a component of its own"},
+	{"internal/ui", module + "internal/...",
+		"the page is files: all it shows comes from the API"},
 	{"internal/volume/...", module + "internal/kubelet/...",
 		"the kubelet consumes volumes through its own interface"},
 }

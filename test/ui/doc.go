@@ -1,0 +1,8 @@
+// Package ui holds tests of the page in the browser (internal/ui), in Debian's Chromium without a
+// window. Each test has a cluster of knarrtest with hollow nodes, and a fresh profile. Chromium
+// reaches loopback addresses only.
+//
+// It is a module of its own, because only tests drive a browser. `make ui` installs Chromium and
+// runs it. With KNARR_UI_IMAGES=FOLDER the tests write the pictures of docs/images; with
+// KNARR_UI_MEASURE=PODS a measurement prints how fast the page is with so many pods.
+package ui
