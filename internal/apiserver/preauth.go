@@ -18,8 +18,8 @@ type PreAuth struct {
 	// GoAway is the fraction of HTTP/2 requests after which the client is told to open a new
 	// connection.
 	GoAway float64
-	// Page serves the files of the page in the browser, which are the same for everybody, at /ui and
-	// below; nil serves none.
+	// Page serves the files of the page in the browser, at /ui and below, to everybody; nil serves
+	// none.
 	Page http.Handler
 }
 

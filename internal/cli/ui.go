@@ -97,8 +97,8 @@ func (p *page) access() (*rest.Config, error) {
 	return access, err
 }
 
-// makeLink asks the kubeconfig's server for a link. The session lives in that server, so the page is
-// opened there. fingerprint is that of the server's certificate.
+// makeLink asks the kubeconfig's server for a link. The session lives in that server, so the page
+// is opened there. fingerprint is that of the server's certificate.
 func makeLink(ctx context.Context, access *rest.Config) (server string, link session.Link, fingerprint string, err error) {
 	u, err := url.Parse(access.Host)
 	if err != nil || u.Scheme != "https" || strings.Trim(u.Path, "/") != "" {
