@@ -20,8 +20,8 @@ import (
 // podsPerNode is the number of pods that a hollow node of the measurement runs.
 const podsPerNode = 100
 
-// TestMeasure prints figures; it asserts none, since they depend on the machine. KNARR_UI_MEASURE is
-// the number of pods.
+// TestMeasure prints figures; it asserts none, since they depend on the machine. KNARR_UI_MEASURE
+// is the number of pods.
 func TestMeasure(t *testing.T) {
 	total, _ := strconv.Atoi(os.Getenv("KNARR_UI_MEASURE"))
 	if total == 0 {
