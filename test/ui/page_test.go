@@ -133,7 +133,7 @@ func TestThePageShowsAndChangesTheCluster(t *testing.T) {
 	edit("replicas: -1", "replica: 2")
 	b.until("an unknown field", `document.querySelector('.verdict.bad')?.textContent.includes('unknown field')`)
 	edit("replica: 2", "replicas: 2")
-	b.until("the difference", `document.querySelector('ins.line')?.textContent.includes('replicas: 2') && document.querySelector('del.line')`)
+	b.until("the difference", `[...document.querySelectorAll('ins.line')].some((l) => l.textContent.includes('replicas: 2')) && document.querySelector('del.line')`)
 	eval[any](b, `document.querySelector('button.main').click()`)
 	b.shows("Applied.")
 	got, err := k.AppsV1().Deployments("default").Get(t.Context(), "web", metav1.GetOptions{})
