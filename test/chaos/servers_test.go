@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -269,7 +270,7 @@ func (c *cluster) sameLists(ctx context.Context, path string, revision int64) er
 		raw, err := client.Discovery().RESTClient().Get().AbsPath(path).Param("resourceVersion", fmt.Sprint(revision)).
 			Param("resourceVersionMatch", "Exact").Do(ctx).Raw()
 		if err != nil {
-			if strings.Contains(err.Error(), "too old") && i == 0 {
+			if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code == http.StatusGone {
 				return nil // compacted already: the histories have later lists
 			}
 			return fmt.Errorf("%s gives no list at %d: %w", m.host.name, revision, err)
