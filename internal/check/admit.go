@@ -21,8 +21,8 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 )
 
-// unused are plugins that decide by what is in a cluster, not by the object. Missing objects are
-// reported by follow.
+// unused are plugins that decide by other objects of a cluster, not by the object itself. follow
+// reports missing objects.
 var unused = []string{
 	"NamespaceLifecycle", "ServiceAccount", "NodeRestriction", "Priority", "RuntimeClass", "StorageObjectInUseProtection",
 	"CertificateApproval", "CertificateSigning", "ClusterTrustBundleAttest", "ResourceQuota", "PodTopologyLabels",

@@ -61,7 +61,7 @@ func splitJSON(data []byte) (list []chunk, ok bool) {
 	}
 }
 
-// parse parses a document. The error says what is wrong with it; the line is that of the file.
+// parse parses a document. The Finding describes a syntax error, with its line in the file.
 func parse(f *file, c chunk) (*document, *Finding) {
 	d := &document{file: f, line: c.line}
 	fail := func(line int, err error) *Finding {

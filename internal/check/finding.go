@@ -12,7 +12,7 @@ type Severity string
 const (
 	// Error marks an object that the API server refuses, or that cannot work.
 	Error Severity = "error"
-	// Warning marks what the API server warns of, and what is probably wrong.
+	// Warning marks a warning of the API server, or a probable error.
 	Warning Severity = "warning"
 )
 
@@ -26,7 +26,7 @@ type Finding struct {
 	Object string `json:"object,omitempty"`
 	// Path is the field's path, such as "spec.replicas"; "" for the whole object.
 	Path string `json:"path,omitempty"`
-	// Message says what was found and what is allowed.
+	// Message has the found value and the allowed ones.
 	Message string `json:"message"`
 	// Nearest are the names that were probably meant, the likeliest first.
 	Nearest []string `json:"nearest,omitempty"`

@@ -77,7 +77,7 @@ func step(n *goyaml.Node, path string) (to place, rest string, ok bool) {
 	return to, rest, ok
 }
 
-// inMerged looks for a key among those that << takes from other mappings.
+// inMerged looks for a key in the mappings that << merges.
 func inMerged(n *goyaml.Node, path string) (to place, rest string, ok bool) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Tag != "!!merge" {

@@ -48,8 +48,8 @@ type index struct {
 	// pods are the pods of each namespace, and those with a label.
 	pods    map[string][]selectable
 	labeled map[label][]selectable
-	// budget is how many names and pods may be compared in search of what was meant. The cost of a
-	// set of files with many errors stays linear.
+	// budget bounds the comparisons of names and pods for suggestions. So the cost of many errors
+	// stays linear.
 	budget int
 }
 

@@ -91,7 +91,7 @@ func (r *Report) excerpt(f *Finding) string {
 	return fmt.Sprintf(" %s | %s\n %s | %s%s\n", number, string(line), strings.Repeat(" ", len(number)), strings.Repeat(" ", f.Column-1), mark)
 }
 
-// Summary says what was checked, and how many findings there are.
+// Summary counts the objects, the files and the findings.
 func (r *Report) Summary() string {
 	checked := fmt.Sprintf("%s in %s", count(r.Objects, "object"), count(r.Files, "file"))
 	errors, warnings := r.Count(Error), r.Count(Warning)

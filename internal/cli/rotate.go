@@ -164,7 +164,8 @@ func (r *rotating) proceed(ctx context.Context) error {
 }
 
 // untilDone takes steps until one is the last. A server that is restarted meanwhile delays it. A
-// step with more to do is followed at once by the next one. parties are those that may lag.
+// step that reports more to do is repeated at once. parties names the servers and nodes that it
+// waits for.
 func (r *rotating) untilDone(ctx context.Context, parties string, step func(context.Context) (done, more bool, err error)) error {
 	for {
 		done, more, err := step(ctx)

@@ -181,7 +181,7 @@ func (b *broken) describe(ref why.Ref) string {
 // markdown writes the table of all situations.
 func markdown(rows []row, named int) string {
 	var out strings.Builder
-	out.WriteString("<!-- `make why` writes this page. -->\n# Situations, and what is said about them\n\n" +
+	out.WriteString("<!-- `make why` writes this page. -->\n# Broken situations, and the answers of both commands\n\n" +
 		"Nodes run no containers here: events of a kubelet are missing, or a situation makes them.\n\n")
 	fmt.Fprintf(&out, "| situation | `knarr why`: root cause | `kubectl describe`: last event |\n|---|---|---|\n")
 	cell := func(text string) string {

@@ -142,7 +142,7 @@ func admit(to map[hash]*grant, at hash, g *grant) error {
 	return nil
 }
 
-// sweep removes what has ended.
+// sweep removes ended links and sessions.
 func (s *Sessions) sweep(now time.Time) {
 	maps.DeleteFunc(s.links, func(_ hash, g *grant) bool { return !now.Before(g.until) })
 	maps.DeleteFunc(s.opening, func(_ string, g *grant) bool { return !now.Before(g.until) })

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,6 +27,9 @@ func (p *Program) graph() *cobra.Command {
 			"app.kubernetes.io/part-of, or of one namespace. Circles are named below the map.",
 		Example: "knarr map -A\nknarr map -n shop --evidence\nknarr map -n shop -o svg > shop.svg",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains([]string{"text", "svg", "mermaid", "json"}, output) {
+				return outputError(output, "text, svg, mermaid or json")
+			}
 			namespace := func() string {
 				if all {
 					return ""
@@ -62,9 +66,6 @@ func printGraph(to io.Writer, g *relations.Graph, format string, evidence bool) 
 		return g.Mermaid(to)
 	case "json":
 		return printJSON(to, g)
-	case "text":
-	default:
-		return outputError(format, "text, svg, mermaid or json")
 	}
 	if err := g.Text(to, evidence); err != nil {
 		return err
@@ -113,6 +114,9 @@ func (p *Program) impact() *cobra.Command {
 			"job or pod. Dependencies are those of `knarr map`, over all namespaces.",
 		Example: "knarr impact node/worker-1\nknarr impact statefulset/db -n shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if output != "text" && output != "json" {
+				return outputError(output, "text or json")
+			}
 			kind, name, ok := strings.Cut(args[0], "/")
 			what := relations.Object{Kind: impactKinds[strings.ToLower(kind)], Name: name}
 			if !ok || what.Kind == "" || name == "" {
@@ -132,9 +136,6 @@ func (p *Program) impact() *cobra.Command {
 			effects := g.Impact(first)
 			if output == "json" {
 				return printJSON(cmd.OutOrStdout(), effects)
-			}
-			if output != "text" {
-				return outputError(output, "text or json")
 			}
 			return printEffects(cmd.OutOrStdout(), effects, g.Unread)
 		},

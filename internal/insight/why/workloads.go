@@ -21,7 +21,6 @@ const (
 	causeDeploymentReplicas    = "deployment-replicas"
 	causeReplicaSet            = "replicaset-unavailable"
 	causeOrdinal               = "statefulset-ordinal"
-	causeStatefulSetService    = "statefulset-service"
 	causeStatefulSet           = "statefulset-unavailable"
 	causeDaemonSetNoNodes      = "daemonset-no-nodes"
 	causeDaemonSet             = "daemonset-unavailable"
