@@ -16,7 +16,7 @@ LDFLAGS = -s -w -X $(OURS).release=$(VERSION) -X $(OURS).commit=$(COMMIT) -X $(O
 export GOFLAGS := -buildvcs=false -trimpath
 export CGO_ENABLED := 0
 
-.PHONY: help build binary libraries runtime demo test quick docs lint unit e2e chaos soak bench compare plots compare-api compare-envtest interchange \
+.PHONY: help build binary libraries runtime demo test quick docs lint unit e2e chaos soak bench compare compare-scheduler plots decisions compare-api compare-envtest interchange \
 	why ui mixin field adopt-kubeadm upgrade-from critest s3 integration conformance kubectl-suite operators release vulncheck clean
 # A line of help is `target: ## text`. A group begins with `##@ title`; a target's settings follow it, `#  NAME=value text`.
 
@@ -126,6 +126,13 @@ bench: build ## the table of budgets, knarr's side
 compare: build ## the same load against upstream and knarr in turn; an hour
 	./test/compare/run.sh
 
+compare-scheduler: build ## the workloads of upstream's scheduler_perf on upstream and knarr; half an hour
+#  WORKLOADS=names    only these, with commas between them
+#  NODES=100,1000     instead, plain pods on so many nodes
+#  SCALE=0.2          part of the usual size
+#  ONLY=knarr         one side
+	./test/compare/run.sh --scheduler --workloads '$(WORKLOADS)' --nodes '$(NODES)' --scale $(or $(SCALE),1) $(if $(ONLY),--only $(ONLY))
+
 plots: ## the table and plots of docs/internals/performance.md, from measurements/last.json beside it
 	cd test/compare && $(GO) run ./plots $(CURDIR)/docs/internals
 
@@ -133,6 +140,11 @@ compare-api: build ## the same requests to upstream's API server and ours: how a
 #  N=20000  how many
 #  SEED=1   the same requests as in another run
 	./test/compare/apidiff/run.sh --n $(or $(N),20000) --seed $(or $(SEED),1)
+
+decisions: ## the same clusters and pods to upstream's scheduler and ours: how decisions differ
+#  N=10000  how many
+#  SEED=1   the same cases as in another run
+	cd test/scheduler && $(GO) test -count=1 -timeout 4h -v -run Decide . -args -n $(or $(N),10000) -seed $(or $(SEED),1)
 
 compare-envtest: ## knarrtest/envtest beside controller-runtime's envtest: start, memory, a suite's time
 #  TESTS=30  tests of the suite
@@ -161,10 +173,11 @@ operators: build ## controller-runtime's own suite and the Gateway API's cases a
 why: ## broken situations with known causes: what knarr why and kubectl describe say; two minutes
 	$(GO) test -count=1 -v -run TestRootCausesAreNamed ./test/why -args -table $(CURDIR)/docs/insight/why-situations.md
 
-ui: ## the page in a real browser, Debian's Chromium: logs in, reads, changes; a minute
+ui: build ## the page in a real browser, Debian's Chromium, with real containers, and by axe; two minutes
 #  IMAGES=1     writes its pictures to docs/images
 #  PODS=10000   instead, measures it with so many pods on hollow nodes
 	./hack/prerequisites.sh ui
+	npm ci --prefix test/ui/axe --ignore-scripts --no-audit --no-fund
 	cd test/ui && $(if $(IMAGES),KNARR_UI_IMAGES=$(CURDIR)/docs/images) $(if $(PODS),KNARR_UI_MEASURE=$(PODS)) $(GO) test -count=1 -v $(if $(PODS),-run Measure) .
 
 mixin: build ## the queries of kubernetes-mixin against a cluster, by Prometheus' engine; two minutes

@@ -159,6 +159,11 @@ await "reading it back" read_back "http://$address"
 await "asking the node port, http://localhost:30080/" front_page "http://localhost:30080/"
 await "asking the node port, http://$node:30080/" front_page "http://$node:30080/"
 
+# The declared architecture: clusters of other versions may not have its kinds.
+if kubectl apply -f examples/harbour/architecture.yaml >"$cache/step.log" 2>&1; then
+  echo "declared the harbour's architecture: bin/knarr map -n harbour shows it"
+fi
+
 cat <<END
 
 The sample application answers: http://localhost:30080/ (node port), http://$address/ (its Service's address).
@@ -166,6 +171,7 @@ The sample application answers: http://localhost:30080/ (node port), http://$add
 How to go on:
   bin/knarr kubectl get pods -A -o wide          what runs
   bin/knarr status                               how the cluster is, and what to type next
+  bin/knarr map -n harbour                       which part needs which, as declared, derived and seen
   bin/knarr purge                                stops the cluster and removes everything it left
 For your own kubectl, helm and client-go: export KUBECONFIG=$KUBECONFIG
 END

@@ -11,7 +11,7 @@ go list -C test/conformance -deps k8s.io/kubernetes/test/e2e k8s.io/kubernetes/t
 go list -C test/interop -deps helm.sh/helm/v4/cmd/helm ./controller >/dev/null
 go list -C test/csi -deps -test ./... >/dev/null
 go list -deps -test ./... >/dev/null
-for module in test/{compare,envtest,integration,operators} examples/operator-test hack/release; do
+for module in test/{compare,envtest,integration,operators,scheduler} examples/operator-test hack/release; do
   go list -C "$module" -deps -test ./... >/dev/null
 done
 test/conformance/images/roots.sh "${CONFORMANCE_IMAGES:-$PWD/.cache/conformance/images}/roots"

@@ -30,6 +30,7 @@ beside test/field . ./writer
 beside test/envtest .
 beside test/csi ./...
 beside test/ui .
+beside test/scheduler .
 beside examples/operator-test .
 beside runtime ./cni ./containerd ./pack
 beside hack/release .

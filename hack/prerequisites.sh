@@ -9,7 +9,10 @@ conformance) packages=(make gperf zstd dpkg-dev curl iproute2 debootstrap bzip2 
 field) packages=(iproute2 debootstrap e2fsprogs) ;;
 release) packages=(make gperf zstd dpkg-dev gcc-aarch64-linux-gnu libc6-dev-arm64-cross) ;;
 kubectl) packages=(curl iproute2 jq openssl) ;;
-ui) packages=(chromium fonts-noto-cjk) ;;
+ui)
+  packages=(chromium fonts-noto-cjk iproute2)
+  command -v npm >/dev/null || packages+=(npm) # fetches the rules of axe
+  ;;
 *) echo "usage: prerequisites.sh build|test|conformance|field|release|kubectl|ui" >&2; exit 2 ;;
 esac
 command -v "${GO:-go}" >/dev/null || { echo "prerequisites.sh: Go is missing: install Go 1.26 or newer and put it on the PATH" >&2; exit 1; }

@@ -9,7 +9,7 @@ make --no-print-directory runtime
 packages=(./internal/... ./cmd/... ./knarrtest/... ./hack/... ./examples/...)
 count() { "$@" | wc -l; }
 echo "progress: packages $(count go list "${packages[@]}")"
-echo "progress: packages 6" # runtime's, test/arch, test/docs, test/csi, examples/operator-test
+echo "progress: packages 8" # runtime's, test/arch, test/docs, test/check, test/csi, test/scheduler, examples/operator-test
 echo "progress: packages $(count go list -C test/compare . ./apidiff ./report)"
 
 echo "progress: compiling for the race detector"
@@ -24,8 +24,9 @@ go test -race -vet=off -json -timeout 25m -p 3 -parallel 4 "${packages[@]}" || s
 export CGO_ENABLED=0
 # These tests run the go command and read files of the whole tree, so Go must not cache their
 # results.
-go test -vet=off -json -count=1 ./test/arch ./test/docs || status=1
+go test -vet=off -json -count=1 ./test/arch ./test/docs ./test/check || status=1
 go test -C test/compare -vet=off -json -timeout 10m . ./apidiff ./report || status=1
 go test -C test/csi -vet=off -json -timeout 10m ./driver || status=1
+go test -C test/scheduler -vet=off -json -timeout 10m . || status=1
 go test -C examples/operator-test -vet=off -json -timeout 10m . || status=1
 exit $status

@@ -8,6 +8,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -56,6 +57,9 @@ type Attributes struct {
 	// Stopwatch receives the time that the write waits for other servers; may be nil.
 	Stopwatch Stopwatch
 
+	// Instant is set for a write that must not wait. A plugin that would call another server, or
+	// write an object, returns ErrNotInstant.
+	Instant bool
 	// NamespaceVersion is the resourceVersion of the namespace in which a new object was admitted.
 	// The write is refused if the namespace is deleted before the object is stored. "" if no plugin
 	// checked the namespace.
@@ -80,6 +84,9 @@ func (a *Attributes) Webhooks(mutating bool, took time.Duration) {
 		a.Stopwatch.Webhooks(mutating, took)
 	}
 }
+
+// ErrNotInstant refuses an Instant write that a plugin could not judge at once.
+var ErrNotInstant = errors.New("admission needs another server or another write")
 
 // Plugin is one step of the chain. It implements Mutator, Validator or both.
 type Plugin interface {

@@ -8,10 +8,12 @@ import (
 	"strings"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	storagev1 "k8s.io/api/storage/v1"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 
@@ -39,6 +41,8 @@ type Config struct {
 	Roles *rbac.Authorizer
 	// The plugins for webhooks and policies; nil leaves one out.
 	MutatingPolicy, MutatingWebhook, ValidatingPolicy, ValidatingWebhook Plugin
+	// Architecture compares writes with declared Components and Systems.
+	Architecture bool
 	// Suffix makes the endings of generated names; nil means random ones.
 	Suffix func(n int) string
 	// Now returns the time; nil means time.Now.
@@ -62,6 +66,9 @@ type kinds struct {
 	csiDrivers      *client.Lazy[*storagev1.CSIDriver]
 	ingressClasses  *client.Lazy[*networkingv1.IngressClass]
 	runtimeClasses  *client.Lazy[*nodev1.RuntimeClass]
+	services        *client.Lazy[*corev1.Service]
+	jobs            *client.Lazy[*batchv1.Job]
+	workloads       *client.Lazy[*schedulingv1alpha2.Workload]
 }
 
 // Default returns upstream's default plugins in upstream's order. The plugins use the client until
@@ -93,6 +100,9 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		csiDrivers:      client.NewLazy[*storagev1.CSIDriver](ctx, c, nil),
 		ingressClasses:  client.NewLazy[*networkingv1.IngressClass](ctx, c, nil),
 		runtimeClasses:  client.NewLazy[*nodev1.RuntimeClass](ctx, c, nil),
+		services:        client.NewLazy[*corev1.Service](ctx, c, nil),
+		jobs:            client.NewLazy[*batchv1.Job](ctx, c, nil),
+		workloads:       client.NewLazy[*schedulingv1alpha2.Workload](ctx, c, nil),
 	}
 	security, err := newPodSecurity(config.Metrics, k, config.Files.PodSecurity)
 	if err != nil {
@@ -120,7 +130,7 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		newLimitAntiAffinity(),
 		newLimitRanger(k.limitRanges),
 		newServiceAccount(k.accounts, config.Suffix),
-		newNodeRestriction(k, config.Authorizer),
+		newNodeRestriction(k, config.Authorizer, config.Now),
 		newTaintNodesByCondition(),
 		newAlwaysPullImages(),
 		images,
@@ -133,7 +143,7 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		newExtendedResourceToleration(),
 		newDefaultStorageClass(k.storageClasses),
 		newStorageInUse(),
-		newIdle("PodGroupProtection"),
+		newGroupProtection(),
 		newOwnerReferences(config.Authorizer, config.Served),
 		newClaimResize(k.storageClasses),
 		newRuntimeClass(k.runtimeClasses),
@@ -144,7 +154,7 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		newDefaultIngressClass(k.ingressClasses),
 		newDenyExternalIPs(),
 		newPodTopologyLabels(k.nodes),
-		newIdle("PodGroupWorkloadExists"),
+		newWorkloadExists(k.workloads),
 		newNodeFeatures(k.nodes),
 		newIdle("JobValidation"),
 		newPodResize(k.nodes),
@@ -152,6 +162,7 @@ func Default(ctx context.Context, c client.Interface, config Config) (Chain, err
 		config.MutatingWebhook,
 		config.ValidatingPolicy,
 		config.ValidatingWebhook,
+		newArchitectural(ctx, c, config.Architecture),
 		newGrants(config.Roles, config.Authorizer),
 		newAdminAccess(k.namespaces),
 		newClaimStatus(config.Authorizer),

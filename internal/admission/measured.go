@@ -12,7 +12,14 @@ type measured struct {
 	Plugin
 	mutator         Mutator   // nil if the plugin does not mutate
 	validator       Validator // nil if the plugin does not validate
+	confined        confined  // nil if the plugin may concern any write
 	admit, validate *measure.Timer
+}
+
+// confined is a validator that concerns writes of some kinds only. Others are neither given to it
+// nor timed.
+type confined interface {
+	concerns(a *Attributes) bool
 }
 
 func newMeasured(p Plugin, metrics *measure.Metrics) Plugin {
@@ -20,6 +27,7 @@ func newMeasured(p Plugin, metrics *measure.Metrics) Plugin {
 		return p // counted as part of its kind's validation
 	}
 	m := &measured{Plugin: p}
+	m.confined, _ = p.(confined)
 	if mutator, ok := p.(Mutator); ok {
 		m.mutator, m.admit = mutator, metrics.Plugin(p.Name(), measure.Admit)
 	}
@@ -42,7 +50,7 @@ func (m *measured) Admit(ctx context.Context, a *Attributes) error {
 
 // Validate implements Validator.
 func (m *measured) Validate(ctx context.Context, a *Attributes) error {
-	if m.validator == nil {
+	if m.validator == nil || m.confined != nil && !m.confined.concerns(a) {
 		return nil
 	}
 	since := time.Now()

@@ -9,8 +9,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +30,7 @@ import (
 
 // nodeRestriction limits a kubelet to its own Node, Lease, CSINode and ResourceSlices, and to the
 // pods bound to it. It limits the node's other parts (auth.NodeAccount) to the node's part of
-// cluster DNS.
+// cluster DNS, and to the node's Traffic.
 type nodeRestriction struct {
 	base
 	pods       *client.Lazy[*corev1.Pod]
@@ -36,11 +38,14 @@ type nodeRestriction struct {
 	claims     *client.Lazy[*corev1.PersistentVolumeClaim]
 	volumes    *client.Lazy[*corev1.PersistentVolume]
 	drivers    *client.Lazy[*storagev1.CSIDriver]
+	services   *client.Lazy[*corev1.Service]
+	jobs       *client.Lazy[*batchv1.Job]
 	authorizer auth.Authorizer
+	now        func() time.Time
 }
 
-func newNodeRestriction(k kinds, z auth.Authorizer) Plugin {
-	return nodeRestriction{base{"NodeRestriction", []Operation{Create, Update, Delete}}, k.pods, k.nodes, k.claims, k.volumes, k.csiDrivers, z}
+func newNodeRestriction(k kinds, z auth.Authorizer, now func() time.Time) Plugin {
+	return nodeRestriction{base{"NodeRestriction", []Operation{Create, Update, Delete}}, k.pods, k.nodes, k.claims, k.volumes, k.csiDrivers, k.services, k.jobs, z, now}
 }
 
 // Admit implements Mutator. As upstream, it runs as a mutator so that it decides before other
@@ -94,6 +99,8 @@ func (p nodeRestriction) part(ctx context.Context, node string, a *Attributes) (
 		err = service(node, a)
 	case "discovery.k8s.io/endpointslices":
 		err = p.endpointSlice(ctx, node, a)
+	case "architecture.knarr.io/traffics":
+		err = p.traffic(ctx, node, a)
 	default:
 		return nil
 	}

@@ -37,9 +37,8 @@ func (p always) Validate(_ context.Context, a *Attributes) error {
 	return nil
 }
 
-// newIdle returns a plugin without effect. It stands for plugins whose kinds and fields are behind
-// feature gates that are off by default (PodGroups and Workloads, and gang scheduling of Jobs).
-// Their names can still be enabled and disabled.
+// newIdle returns a plugin without effect. It stands for JobValidation, whose field is behind a
+// feature gate that is off. Its name can still be enabled and disabled.
 func newIdle(name string) Plugin { return base{name: name} }
 
 // denyExternalIPs refuses new external IPs of Services, which can redirect others' traffic.

@@ -126,6 +126,9 @@ func (p resourceQuota) charge(ctx context.Context, a *Attributes, quota *corev1.
 	if next, err := p.next(a, quota, delta); next == nil && err == nil || a.DryRun {
 		return err
 	}
+	if a.Instant {
+		return ErrNotInstant
+	}
 	done, err := p.turns.wait(ctx, quota)
 	if err != nil {
 		return err

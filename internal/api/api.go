@@ -43,6 +43,9 @@ type Kind struct {
 	// watch).
 	Verbs        []string
 	Subresources []Subresource
+	// Gate is the feature gate of a kind that is off by default. Clients can use the kind if the
+	// gate and its version are turned on; see ParseSwitches.
+	Gate string
 	// Object is a zero value of the hub type.
 	Object runtime.Object
 }

@@ -12,14 +12,21 @@ import (
 )
 
 // Switches selects the resources of the table that clients can use. Disabled resources still exist:
-// they are stored, and components of this process use them. nil enables everything.
+// they are stored, and components of this process use them. nil enables the kinds without a feature
+// gate.
 type Switches struct {
 	text string
 	off  map[schema.GroupVersionResource]bool
 }
 
 // Serves reports whether clients can use the resource.
-func (s *Switches) Serves(gvr schema.GroupVersionResource) bool { return s == nil || !s.off[gvr] }
+func (s *Switches) Serves(gvr schema.GroupVersionResource) bool {
+	if s == nil {
+		kind, ok := ByResource(gvr.GroupResource())
+		return !ok || kind.Gate == ""
+	}
+	return !s.off[gvr]
+}
 
 // String returns the text that the switches were parsed from.
 func (s *Switches) String() string {
@@ -31,9 +38,6 @@ func (s *Switches) String() string {
 
 // Versions returns the kind's versions that clients can use.
 func (s *Switches) Versions(k *Kind) []string {
-	if s == nil {
-		return k.Served
-	}
 	return slices.DeleteFunc(slices.Clone(k.Served), func(version string) bool {
 		return !s.Serves(k.GroupResource().WithVersion(version))
 	})
@@ -52,8 +56,9 @@ var preRelease = regexp.MustCompile(`^v[0-9]+(alpha|beta)[0-9]+$`)
 
 // ParseSwitches parses KEY=true and KEY=false in the form of kube-apiserver's --runtime-config. KEY
 // alone means true. A key is api/all, api/ga, api/beta, api/alpha, GROUP/VERSION (v1 for the core
-// group) or GROUP/VERSION/RESOURCE. A more specific key wins, in any order.
-func ParseSwitches(list []string) (*Switches, error) {
+// group) or GROUP/VERSION/RESOURCE. A more specific key wins, in any order. gates are the feature
+// gates that are on besides the defaults.
+func ParseSwitches(list []string, gates ...string) (*Switches, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -78,7 +83,14 @@ func ParseSwitches(list []string) (*Switches, error) {
 		k := &kinds[i]
 		for _, version := range k.Served {
 			gvr := k.GroupResource().WithVersion(version)
-			if !serves(wanted, gvr) {
+			on := serves(wanted, gvr)
+			if k.Gate != "" {
+				key := namedBy(wanted, gvr)
+				if on = wanted[key]; on && !slices.Contains(gates, k.Gate) {
+					return nil, fmt.Errorf("%s=true: %s needs the feature gate %s=true", key, k.Resource, k.Gate)
+				}
+			}
+			if !on {
 				s.off[gvr] = true
 			}
 		}
@@ -101,6 +113,17 @@ func serves(wanted map[string]bool, gvr schema.GroupVersionResource) bool {
 		}
 	}
 	return true
+}
+
+// namedBy returns the key that names the resource or its version; "" if none does.
+func namedBy(wanted map[string]bool, gvr schema.GroupVersionResource) string {
+	version := gvr.GroupVersion().String()
+	for _, key := range []string{version + "/" + gvr.Resource, version} {
+		if _, ok := wanted[key]; ok {
+			return key
+		}
+	}
+	return ""
 }
 
 // checkSwitch refuses unknown keys, and keys that enable APIs this server does not have.

@@ -68,3 +68,35 @@ func TestUnknownSwitchesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestKindsOfAFeatureGateAreServedIfBothAreOn(t *testing.T) {
+	groups := schema.GroupVersionResource{Group: "scheduling.k8s.io", Version: "v1alpha2", Resource: "podgroups"}
+	kind, _ := ByResource(groups.GroupResource())
+	parse := func(gates []string, list ...string) *Switches {
+		s, err := ParseSwitches(list, gates...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	on := []string{"GenericWorkload"}
+	for name, c := range map[string]struct {
+		s    *Switches
+		want bool
+	}{
+		"by default":           {nil, false},
+		"with the gate alone":  {parse(on), false},
+		"with other versions":  {parse(on, "api/ga=true", "apps/v1=true"), false},
+		"with the version":     {parse(on, "scheduling.k8s.io/v1alpha2=true"), true},
+		"with the resource":    {parse(on, "scheduling.k8s.io/v1alpha2/podgroups"), true},
+		"with the other one":   {parse(on, "scheduling.k8s.io/v1alpha2/workloads"), false},
+		"without the resource": {parse(on, "scheduling.k8s.io/v1alpha2=true", "scheduling.k8s.io/v1alpha2/podgroups=false"), false},
+	} {
+		if got := c.s.Serves(groups); got != c.want || (len(c.s.Versions(kind)) > 0) != c.want {
+			t.Errorf("%s: PodGroups are served: %v, versions %v", name, got, c.s.Versions(kind))
+		}
+	}
+	if _, err := ParseSwitches([]string{"scheduling.k8s.io/v1alpha2=true"}); err == nil || !strings.Contains(err.Error(), "needs the feature gate GenericWorkload=true") {
+		t.Errorf("without the gate: %v", err)
+	}
+}

@@ -36,12 +36,13 @@ type flowControl struct {
 	metrics *telemetry.Metrics
 	log     *slog.Logger
 	clock   func() time.Time
+	exempt  func(path string) bool // paths whose requests take no seats
 }
 
 // enter waits for the request's seats. Streams other than watches need none: they live as long
 // as client and server want.
 func (fc *flowControl) enter(ctx context.Context, w *telemetry.ResponseRecorder, info *wire.RequestInfo, user auth.User) bool {
-	if fc.gate == nil || info.LongRunning() && info.Verb != "watch" {
+	if fc.gate == nil || info.LongRunning() && info.Verb != "watch" || fc.exempt(info.Path) {
 		return true
 	}
 	a := wire.RequestAttributes(user, info)

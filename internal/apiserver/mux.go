@@ -14,6 +14,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/aggregation"
 	"github.com/knarr-project/knarr/internal/apiserver/rest"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
+	"github.com/knarr-project/knarr/internal/insight/ask"
 	"github.com/knarr-project/knarr/internal/version"
 	"github.com/knarr-project/knarr/internal/zpages"
 )
@@ -37,7 +38,7 @@ func (s *Server) newMux() *http.ServeMux {
 	}
 	mux.HandleFunc("/statusz", zpages.Statusz("apiserver", time.Now(), time.Now, about...))
 	mux.HandleFunc(flowControlPath, s.flow.serve)
-	mux.HandleFunc(insightPath, s.serveInsight)
+	mux.HandleFunc(ask.Path, s.insight.serve)
 	mux.Handle("/metrics", s.metrics.Handler())
 	mux.Handle("/metrics/slis", s.metrics.Health.Handler())
 	documents := openapi.New(openapi.Providers{s.customDocs, aggregation.OpenAPI{Aggregator: s.remotes}}, s.cfg.Switches)

@@ -31,6 +31,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/flow"
 	"github.com/knarr-project/knarr/internal/apiserver/local"
 	"github.com/knarr-project/knarr/internal/apiserver/node"
+	"github.com/knarr-project/knarr/internal/apiserver/past"
 	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/rest"
 	"github.com/knarr-project/knarr/internal/apiserver/service"
@@ -43,6 +44,8 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/egress"
 	"github.com/knarr-project/knarr/internal/insight/causes"
+	"github.com/knarr-project/knarr/internal/insight/history"
+	"github.com/knarr-project/knarr/internal/insight/otlp"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/trace"
 	"github.com/knarr-project/knarr/internal/zpages"
@@ -88,6 +91,20 @@ type Config struct {
 	Audit *audit.Log
 	// Causes is the causal log; nil records nothing and answers no questions. The server closes it.
 	Causes *causes.Log
+	// Changes exports the writes of the causal log as OpenTelemetry traces; nil exports none. The
+	// server starts and closes it.
+	Changes *otlp.Exporter
+	// Peers returns the other servers of the cluster, whose causal logs have their writes; nil has
+	// none. PeerHTTP returns a client for one question: the others take the user from the headers
+	// X-Remote-User and so on of its requests.
+	Peers    func(context.Context) ([]Peer, error)
+	PeerHTTP func() *http.Client
+	// Answerers answer questions about objects below /insight/v1/, by name. They read as their
+	// caller, with a limit of bytes; a question takes no seat of flow control, its reads do.
+	Answerers map[string]Answerer
+	// History is the history of objects, which New starts; nil records nothing and answers no
+	// questions. The server closes it.
+	History *history.Log
 
 	// Tracer records spans of requests; nil records none.
 	Tracer *trace.Tracer
@@ -109,8 +126,10 @@ type Config struct {
 	MinWatch time.Duration
 	// Transport is how HTTP is served; "" is transport.Fast.
 	Transport transport.Kind
-	// Switches select the resources that clients are served; nil serves all.
+	// Switches select the resources that clients are served; nil serves the usual ones.
 	Switches *api.Switches
+	// Gates are the feature gates that are on besides the defaults.
+	Gates []string
 	// Front holds the settings that apply to every request, such as CORS.
 	Front PreAuth
 	// ShutdownDelay is how long the server keeps serving after it has reported that it is not
@@ -180,6 +199,7 @@ type Server struct {
 	remotes      *aggregation.Aggregator
 	routes       *client.Routes // to the Services of conversion webhooks
 	flow         *flowControl
+	insight      *insight
 	boot         *bootstrapper
 	living       *endpointKeeper
 	identity     *identity
@@ -267,13 +287,14 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
-	s.shared = &registry.Shared{Log: cfg.Logger, Clock: cfg.Clock, Store: m.Store, Writes: m.Writes, Lanes: s.transport.Lanes(), Alone: cfg.Alone, EventTTL: cfg.EventTTL, LeaseReuse: cfg.LeaseReuse}
+	s.shared = &registry.Shared{Log: cfg.Logger, Clock: cfg.Clock, Store: m.Store, Writes: m.Writes, Lanes: s.transport.Lanes(), Alone: cfg.Alone, EventTTL: cfg.EventTTL, LeaseReuse: cfg.LeaseReuse, Gates: cfg.Gates}
 	if err := s.shared.Open(cfg.Store, cfg.Places); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
 	if cfg.Causes != nil {
 		s.shared.Causes = cfg.Causes
 		m.Registry.MustRegister(cfg.Causes.Collectors()...)
+		s.exportChanges()
 	}
 	s.impersonator = &impersonator{access: &s.access, metrics: m.Security, clock: cfg.Clock, lastModes: auth.Memo[string, impersonationMode]{Size: 1024}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -283,13 +304,23 @@ func New(cfg Config) (*Server, error) {
 	s.customDocs = &definitions.Documents{Kinds: s.custom}
 	s.endpoints = registry.NewKinds(s.shared, cfg.Switches)
 	s.endpoints.Join(s.custom)
+	s.insight = &insight{cfg: &s.cfg, access: &s.access, endpoints: s.endpoints, client: s.Client, handler: func() http.Handler { return s.handler }}
+	if cfg.History != nil {
+		s.insight.past = &past.Past{Log: cfg.History, Kinds: s.endpoints, Place: s.shared.Home, Clock: cfg.Clock}
+		s.insight.past.Open()
+		m.Registry.MustRegister(cfg.History.Collectors()...)
+	}
 	s.engine = &verb.Engine{Kinds: s.endpoints, Access: &s.access, Components: s.componentStatuses}
+	if s.insight.past != nil {
+		s.engine.Past = s.insight.past
+	}
 	s.custom.Engine, s.custom.Client, s.custom.Metrics = s.engine, s.webhookClient, m.Conversions
 	s.services = &service.Allocator{Kinds: s.endpoints, Metrics: service.NewAllocationMetrics(), CIDRs: cfg.ServiceCIDRs, Ports: cfg.NodePorts, Owned: s.owned}
 	m.Registry.MustRegister(s.services.Metrics.Collectors()...)
 	s.hookKinds()
 	s.watches = &watch.Server{Log: s.log, Timeout: cfg.RequestTimeout, MinDuration: cfg.MinWatch, Transport: s.transport, Pace: taskpool.NewPace(), Pool: pool, WaitGroup: &s.wg, Leaving: &s.leaving, Lost: &s.lost}
 	s.nodes = &node.Connector{Engine: s.engine, Metrics: m.Writes, Log: s.log, Egress: cfg.Egress, TLS: cfg.KubeletTLS, Roots: cfg.KubeletRoots, Addresses: cfg.KubeletAddresses}
+	s.insight.nodes = s.nodes
 	s.engine.Meter = node.NewMeter(s.nodes, cfg.Clock)
 	s.resources = &rest.Handler{Engine: s.engine, Metrics: m, Watches: s.watches, Connect: s.nodes.Connect}
 	if cfg.Audit != nil {
@@ -307,7 +338,7 @@ func New(cfg Config) (*Server, error) {
 		trustPublished: newMilestone(), tokensTracked: newMilestone()}
 	s.living = &endpointKeeper{boot: s.boot, place: s.shared.Home, self: cfg.Advertise, alone: cfg.Alone, log: s.log, kept: newMilestone()}
 	s.identity = newIdentity(s.boot, cfg.Identity, cfg.Advertise, s.log)
-	s.flow = &flowControl{kinds: s.endpoints, client: s.ownClient(), metrics: m, log: s.log, clock: s.clock}
+	s.flow = &flowControl{kinds: s.endpoints, client: s.ownClient(), metrics: m, log: s.log, clock: s.clock, exempt: s.insight.asksItself}
 	if cfg.MaxRequests >= 0 {
 		s.flow.gate = flow.New(flow.Config{Seats: cfg.MaxRequests, MaxWait: cfg.RequestTimeout / 4, Logger: cfg.Logger})
 		s.metrics.Registry.MustRegister(s.flow.gate)
@@ -405,6 +436,9 @@ func (s *Server) startBackground() {
 	for _, at := range s.shared.Places {
 		s.runInBackground(func(ctx context.Context) { s.compact(ctx, at) })
 	}
+	if s.insight.past != nil {
+		s.runInBackground(s.insight.past.Run)
+	}
 	s.runInBackground(s.custom.Run)
 	s.runInBackground(s.followQuorum)
 	// In the background, so that the first write does not wait for the parser.
@@ -473,6 +507,12 @@ func (s *Server) Close() {
 	}
 	s.cfg.Audit.Close()
 	if s.cfg.Causes != nil {
+		if s.cfg.Changes != nil {
+			s.cfg.Changes.Close() // it asks the log
+		}
 		s.cfg.Causes.Close()
+	}
+	if s.cfg.History != nil {
+		s.cfg.History.Close()
 	}
 }

@@ -407,6 +407,24 @@ func (k *Kind) close(err error) {
 	}
 }
 
+// Rewind returns the newest state with other states of some keys, as the snapshot of an earlier
+// revision. A nil state means that the object did not exist. It has no indexes.
+func (k *Kind) Rewind(newest *Snapshot, revision int64, states map[string]*store.KeyValue) *Snapshot {
+	k.exact.mu.Lock() // so no other goroutine copies a published tree
+	entries := newest.entries.Copy()
+	k.exact.mu.Unlock()
+	for key, kv := range states {
+		if kv == nil {
+			entries.Delete(&Entry{Key: key})
+			continue
+		}
+		e := newEntry(&k.schema, kv)
+		e.release()
+		entries.Set(e)
+	}
+	return &Snapshot{revision: revision, entries: entries}
+}
+
 // exactSnapshots caches the last requested snapshots at exact revisions, since the pages of a list
 // share one.
 type exactSnapshots struct {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ type Cache struct {
 	started bool
 	kinds   map[string]*Kind
 	stream  store.Stream
+	tap     Tap
 }
 
 // New returns a cache of the store. It starts to watch when the first kind is opened. Close stops
@@ -151,7 +153,14 @@ func (c *Cache) begin(ctx context.Context) error {
 	if c.started {
 		return nil
 	}
-	stream, err := c.store.Watch(ctx, Root, 0)
+	after := int64(0)
+	if c.tap != nil {
+		var err error
+		if after, err = c.tap.Begin(ctx); err != nil {
+			return fmt.Errorf("start the cache: %w", err)
+		}
+	}
+	stream, err := c.store.Watch(ctx, Root, after)
 	if err != nil {
 		return fmt.Errorf("start the cache: %w", err)
 	}
@@ -171,6 +180,9 @@ func (c *Cache) write() {
 				c.restart(err)
 			}
 			continue
+		}
+		if c.tap != nil {
+			c.tap.Changes(c.tapped(b.Events), b.Revision)
 		}
 		c.dispatch(b.Events)
 		c.clock.reach(b.Revision)
@@ -198,7 +210,8 @@ func (c *Cache) dispatch(events []store.Event) {
 	}
 	now := time.Now()
 	// Pass runs of events of one kind together. A revision's events of one kind are adjacent, since
-	// a transaction of the API server writes one object.
+	// a transaction of the API server writes one object of a kind, or adds others after it.
+	events, last := lastOnes(events)
 	var run *Kind
 	begin := 0
 	for i := range events {
@@ -212,6 +225,33 @@ func (c *Cache) dispatch(events []store.Event) {
 	if run != nil {
 		run.deliver(events[begin:], now)
 	}
+	if len(last) == 0 {
+		return
+	}
+	if k := c.kindOf(last[0].KV.Key); k != nil {
+		k.deliver(last, now)
+	}
+}
+
+// reports is the prefix of the API's Events. No component decides by them, so they may be shown
+// after later changes of other kinds.
+const reports = Root + "events/"
+
+// lastOnes splits off the Events of a batch with other changes. Bindings come with their Events
+// (ADR 0105), which would otherwise divide the bindings into runs of one.
+func lastOnes(events []store.Event) (others, last []store.Event) {
+	if len(events) <= 2 {
+		return events, nil
+	}
+	others = make([]store.Event, 0, len(events))
+	for _, e := range events {
+		if strings.HasPrefix(e.KV.Key, reports) {
+			last = append(last, e)
+		} else {
+			others = append(others, e)
+		}
+	}
+	return others, last
 }
 
 // kindOf returns the kind of a key: "/registry/pods/ns/name" belongs to "/registry/pods".
@@ -277,6 +317,9 @@ func (c *Cache) reset() error {
 		if err := k.reset(c.ctx); err != nil {
 			return err
 		}
+	}
+	if c.tap != nil {
+		c.tap.Missed(revision)
 	}
 	c.clock.reach(revision)
 	return nil

@@ -9,6 +9,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,23 +38,31 @@ var author = auth.User{Name: "kubernetes-admin", Groups: []string{auth.GroupMast
 // LimitRange does not hide what Pod Security and policies refuse.
 type chain struct {
 	plugins, mutating, security, validating admission.Chain
+	// runtime and priority judge pods whose class is among the files.
+	runtime, priority admission.Chain
 }
 
 // newChain makes the API server's plugins over the objects of the files.
 func (r *run) newChain() (*chain, error) {
 	c := r.cluster()
+	r.files = c
 	config := policy.Config{Client: c, Served: servedKinds{r.kinds}, Authorizer: auth.Authorizers{}}
-	plugins, err := r.plugins(c, append(slices.Clone(unused), podSecurity))
+	plugins, err := r.plugins(c, append(slices.Clone(unused), podSecurity), true)
 	if err != nil {
 		return nil, err
 	}
-	security, err := r.plugins(c, slices.DeleteFunc(slices.Clone(admission.Names), func(name string) bool { return name == podSecurity }))
-	if err != nil {
-		return nil, err
+	only := map[string]admission.Chain{}
+	for _, name := range []string{podSecurity, "RuntimeClass", "Priority"} {
+		others := slices.DeleteFunc(slices.Clone(admission.Names), func(other string) bool { return other == name })
+		if only[name], err = r.plugins(c, others, false); err != nil {
+			return nil, err
+		}
 	}
 	return &chain{
 		plugins:    plugins,
-		security:   security,
+		security:   only[podSecurity],
+		runtime:    only["RuntimeClass"],
+		priority:   only["Priority"],
 		mutating:   admission.NewChain(nil, policy.NewMutating(r.ctx, config)),
 		validating: admission.NewChain(nil, policy.NewValidating(r.ctx, config)),
 	}, nil
@@ -60,12 +70,13 @@ func (r *run) newChain() (*chain, error) {
 
 const podSecurity = "PodSecurity"
 
-// plugins returns the API server's plugins without those with the given names.
-func (r *run) plugins(c *cluster, without []string) (admission.Chain, error) {
+// plugins returns the API server's plugins without the given names. declared adds the comparison
+// with Components and Systems, which has no name.
+func (r *run) plugins(c *cluster, without []string, declared bool) (admission.Chain, error) {
 	privileged := string(psapi.LevelPrivileged)
 	return admission.Default(r.ctx, c, admission.Config{
-		Disable: without,
-		Served:  servedKinds{r.kinds},
+		Disable: without, Architecture: declared,
+		Served: servedKinds{r.kinds},
 		Files: admission.Files{PodSecurity: &psconfig.PodSecurityConfiguration{Defaults: psconfig.PodSecurityDefaults{
 			Enforce: r.PodSecurity, EnforceVersion: psapi.VersionLatest,
 			Audit: privileged, AuditVersion: psapi.VersionLatest, Warn: privileged, WarnVersion: psapi.VersionLatest,
@@ -121,10 +132,31 @@ func (r *run) admit() {
 	}
 }
 
+// mutators returns the steps that change an object. Classes of pods count if they are among the
+// files.
+func (r *run) mutators(c *chain, obj runtime.Object) []admission.Chain {
+	steps := []admission.Chain{c.plugins}
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return append(steps, c.mutating)
+	}
+	known := func(gr schema.GroupResource, name string) bool {
+		_, found := r.files.find(gr, "", name)
+		return found
+	}
+	if name := pod.Spec.RuntimeClassName; name == nil || known(nodev1.Resource("runtimeclasses"), *name) {
+		steps = append(steps, c.runtime)
+	}
+	if name := pod.Spec.PriorityClassName; known(schedulingv1.Resource("priorityclasses"), name) || name == "" && pod.Spec.Priority != nil {
+		steps = append(steps, c.priority)
+	}
+	return append(steps, c.mutating)
+}
+
 // create is a create of the object.
 func (r *run) create(c *chain, o *object) {
 	a := o.attributes(o.kind.gvk, o.kind.gvr(), o.hub)
-	for _, step := range []admission.Chain{c.plugins, c.mutating} {
+	for _, step := range r.mutators(c, o.hub) {
 		if err := step.Admit(r.ctx, a); err != nil {
 			o.refused("", err)
 			return
@@ -142,6 +174,9 @@ func (r *run) create(c *chain, o *object) {
 		return
 	}
 	steps := []admission.Chain{c.plugins, c.validating}
+	if pod, ok := o.hub.(*corev1.Pod); ok && pod.Spec.RuntimeClassName == nil {
+		steps = append(steps, c.runtime)
+	}
 	if _, makesPods := templateOf(o.hub); !makesPods { // its pods are checked
 		steps = append(steps, c.security)
 	}
@@ -167,7 +202,7 @@ func (r *run) createPod(c *chain, o *object) {
 	a := o.attributes(k.gvk, k.gvr(), pod)
 	a.Name, a.User = pod.Name, auth.User{Name: "system:serviceaccount:kube-system:controller", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", auth.GroupAuthenticated}}
 	a.Warn = func(string) {} // the workload has the same warnings
-	for _, step := range []admission.Chain{c.plugins, c.mutating} {
+	for _, step := range r.mutators(c, pod) {
 		if err := step.Admit(r.ctx, a); err != nil {
 			o.refused(t.path, err)
 			return
@@ -227,7 +262,15 @@ func (o *object) attributes(gvk schema.GroupVersionKind, gvr schema.GroupVersion
 func (o *object) refused(path string, err error) {
 	text := err.Error()
 	var status *apierrors.StatusError
-	if errors.As(err, &status) && status.ErrStatus.Details != nil && status.ErrStatus.Reason == metav1.StatusReasonForbidden {
+	if errors.As(err, &status) && status.ErrStatus.Reason == metav1.StatusReasonInvalid && path == "" {
+		if problems := problemsOf(&status.ErrStatus); len(problems) > 0 {
+			for _, p := range problems {
+				o.note(Error, p.path, p.message)
+			}
+			return
+		}
+	}
+	if status != nil && status.ErrStatus.Details != nil && status.ErrStatus.Reason == metav1.StatusReasonForbidden {
 		d := status.ErrStatus.Details
 		kind := d.Kind
 		if d.Group != "" {

@@ -19,6 +19,8 @@ type Options struct {
 	Files     []string
 	Recursive bool
 	Stdin     io.Reader
+	// Kustomize are folders with a kustomization; the objects that it makes are checked.
+	Kustomize []string
 	// CRDs are files and folders with definitions, policies and other objects that the checked ones
 	// refer to. They are not checked themselves.
 	CRDs []string
@@ -40,42 +42,14 @@ type run struct {
 	objects []*object
 	report  *Report
 	order   map[string]int
+	files   *cluster // what admission looks up
 }
 
 // Run checks the files. The error is about files that cannot be read, and wrong options.
 func Run(ctx context.Context, opts Options) (*Report, error) {
-	if opts.Namespace == "" {
-		opts.Namespace = "default"
-	}
-	if opts.PodSecurity == "" {
-		opts.PodSecurity = string(psapi.LevelPrivileged)
-	}
-	if _, err := psapi.ParseLevel(opts.PodSecurity); err != nil {
-		return nil, fmt.Errorf("the Pod Security level is %q; allowed are privileged, baseline and restricted", opts.PodSecurity)
-	}
-	if len(opts.Files) == 0 {
-		return nil, fmt.Errorf("no file is given; name files or folders, or - for standard input")
-	}
-	files, err := readAll(opts.Files, opts.Stdin, opts.Recursive)
+	r, err := load(ctx, opts)
 	if err != nil {
 		return nil, err
-	}
-	known, err := readAll(opts.CRDs, opts.Stdin, true)
-	if err != nil {
-		return nil, err
-	}
-	r := &run{Options: opts, ctx: ctx, kinds: newKinds(), report: &Report{Findings: []Finding{}, Files: len(files), contents: map[string][]byte{}}, order: map[string]int{}}
-	for i := range files {
-		r.order[files[i].name] = i
-		r.report.contents[files[i].name] = files[i].data
-		if err := r.parse(&files[i], false); err != nil {
-			return nil, err
-		}
-	}
-	for i := range known {
-		if err := r.parse(&known[i], true); err != nil {
-			return nil, err
-		}
 	}
 	r.check()
 	if err := ctx.Err(); err != nil {
@@ -88,6 +62,65 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	}
 	r.report.sort(r.order)
 	return r.report, nil
+}
+
+// load reads and parses the files.
+func load(ctx context.Context, opts Options) (*run, error) {
+	if opts.Namespace == "" {
+		opts.Namespace = "default"
+	}
+	if opts.PodSecurity == "" {
+		opts.PodSecurity = string(psapi.LevelPrivileged)
+	}
+	if _, err := psapi.ParseLevel(opts.PodSecurity); err != nil {
+		return nil, fmt.Errorf("the Pod Security level is %q; allowed are privileged, baseline and restricted", opts.PodSecurity)
+	}
+	if len(opts.Files)+len(opts.Kustomize) == 0 {
+		return nil, fmt.Errorf("no file is given; name files or folders, or - for standard input")
+	}
+	files, err := readAll(opts.Files, opts.Stdin, opts.Recursive)
+	if err != nil {
+		return nil, err
+	}
+	known, err := readAll(opts.CRDs, opts.Stdin, true)
+	if err != nil {
+		return nil, err
+	}
+	r := newRun(ctx, opts)
+	if err := r.kinds.declare(); err != nil {
+		return nil, err
+	}
+	r.report.Files = len(files)
+	for i := range files {
+		if err := r.take(&files[i]); err != nil {
+			return nil, err
+		}
+	}
+	for _, folder := range opts.Kustomize {
+		if err := r.kustomize(folder); err != nil {
+			return nil, err
+		}
+	}
+	for i := range known {
+		if err := r.parse(&known[i], true); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func newRun(ctx context.Context, opts Options) *run {
+	return &run{
+		Options: opts, ctx: ctx, kinds: newKinds(), order: map[string]int{},
+		report: &Report{Findings: []Finding{}, contents: map[string][]byte{}},
+	}
+}
+
+// take adds a file whose objects are checked.
+func (r *run) take(f *file) error {
+	r.order[f.name] = len(r.order)
+	r.report.contents[f.name] = f.data
+	return r.parse(f, false)
 }
 
 func (r *run) add(f Finding) { r.report.Findings = append(r.report.Findings, f) }
@@ -178,8 +211,16 @@ func (r *run) addObject(o *object) {
 	r.objects = append(r.objects, o)
 }
 
-// check decodes all objects, definitions first, validates them, and follows references.
+// check decodes all objects, validates them, and follows references.
 func (r *run) check() {
+	r.decodeAll()
+	r.reportRepeated()
+	r.admit()
+	r.follow()
+}
+
+// decodeAll decodes all objects, definitions first.
+func (r *run) decodeAll() {
 	for _, definitions := range []bool{true, false} {
 		for _, o := range r.objects {
 			if isDefinition(o) == definitions && r.ctx.Err() == nil {
@@ -190,9 +231,6 @@ func (r *run) check() {
 			}
 		}
 	}
-	r.reportRepeated()
-	r.admit()
-	r.follow()
 }
 
 func isDefinition(o *object) bool {

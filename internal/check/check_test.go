@@ -130,7 +130,7 @@ func FuzzCheck(f *testing.F) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		for _, format := range []check.Format{check.Text, check.JSON, check.GitHub} {
+		for _, format := range []check.Format{check.Text, check.JSON, check.GitHub, check.SARIF} {
 			if err := report.Write(&out, format, true); err != nil {
 				t.Fatal(err)
 			}

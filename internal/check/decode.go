@@ -71,7 +71,7 @@ func (o *object) reportDuplicates() {
 
 // shape returns what the object's kind allows.
 func (o *object) shape() shape {
-	if o.kind.custom != nil {
+	if o.kind.schema != nil {
 		return shape{schema: o.kind.schema}
 	}
 	obj, err := api.Scheme.New(o.kind.gvk)
@@ -142,7 +142,7 @@ func (o *object) reportUnknown(path string) {
 // shapeAt returns the shape at a path; metadata of custom resources is ObjectMeta.
 func (o *object) shapeAt(path string) (shape, bool) {
 	s := o.shape()
-	if o.kind.custom == nil {
+	if o.kind.custom == nil && o.kind.schema == nil {
 		return s.at(path)
 	}
 	if path == "metadata" || strings.HasPrefix(path, "metadata.") {
@@ -196,7 +196,11 @@ func (o *object) reportTypes(t reflect.Type, err error) {
 	if kjson.UnmarshalCaseSensitivePreserveInts(o.json, &content) == nil {
 		wrong := mismatches(content, t, "")
 		for _, w := range wrong {
-			o.fail(w.path, fmt.Sprintf("found %s; allowed is %s", w.found, w.want))
+			found := w.found
+			if o.secretAt(w.path) {
+				found = "a value of another type"
+			}
+			o.fail(w.path, fmt.Sprintf("found %s; allowed is %s", found, w.want))
 		}
 		if len(wrong) > 0 {
 			// Misspelt fields are reported as well.

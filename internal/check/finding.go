@@ -33,6 +33,7 @@ type Finding struct {
 
 	width int // characters to mark
 	fix   *replacement
+	of    *object // nil for a broken document
 }
 
 // Text returns the message with the suggestion.

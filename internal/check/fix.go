@@ -56,7 +56,7 @@ func (r *Report) Fixes() (list []Fixed) {
 	var names []string
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		if f.fix == nil || f.File == stdinName {
+		if f.fix == nil || strings.HasPrefix(f.File, "<") {
 			continue
 		}
 		if byFile[f.File] == nil {

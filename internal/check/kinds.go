@@ -13,6 +13,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver/custom"
+	"github.com/knarr-project/knarr/internal/architecture"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/resource"
 	"github.com/knarr-project/knarr/internal/resource/strategy"
@@ -53,6 +54,18 @@ type kinds struct {
 
 func newKinds() *kinds {
 	return &kinds{custom: map[schema.GroupVersionKind]*kind{}, broken: map[schema.GroupKind]bool{}}
+}
+
+// declare adds the kinds that a control plane of knarr defines: Components and Systems.
+func (ks *kinds) declare() error {
+	definitions, err := architecture.Definitions()
+	if err != nil {
+		return err
+	}
+	for _, d := range definitions {
+		ks.define(d)
+	}
+	return nil
 }
 
 // find returns a served kind.

@@ -28,6 +28,10 @@ type object struct {
 	head       head
 	kind       *kind
 	reference  bool // known to other objects, not checked itself (--crds)
+	placeless  bool // not in a file that can be shown
+	// source is the document of the base from which kustomize has made the object; nil if there is
+	// none.
+	source *document
 
 	sent  runtime.Object // in the file's version, without defaults
 	hub   runtime.Object // in the version in memory, with defaults
@@ -118,6 +122,13 @@ func (o *object) add(f Finding, n *goyaml.Node) {
 		}
 		return
 	}
-	f.File, f.Line, f.Column, f.Object, f.width = o.file.name, n.Line, n.Column, o.title(), width(n)
+	f.File, f.Object, f.of = o.file.name, o.title(), o
+	if o.source != nil {
+		o.atSource(&f)
+	} else if o.placeless {
+		f.fix = nil
+	} else {
+		f.Line, f.Column, f.width = n.Line, n.Column, width(n)
+	}
 	o.run.add(f)
 }

@@ -22,6 +22,15 @@ func (f *follower) pods(t template) {
 	for i, s := range t.Spec.ImagePullSecrets {
 		f.core(fmt.Sprintf("%s.imagePullSecrets[%d].name", spec, i), "Secret", s.Name)
 	}
+	for i, c := range t.Spec.ResourceClaims {
+		at := fmt.Sprintf("%s.resourceClaims[%d]", spec, i)
+		if c.ResourceClaimName != nil {
+			f.to(at+".resourceClaimName", target{GroupKind: kindOf("resource.k8s.io", "ResourceClaim"), namespace: f.namespace, name: *c.ResourceClaimName})
+		}
+		if c.ResourceClaimTemplateName != nil {
+			f.to(at+".resourceClaimTemplateName", target{GroupKind: kindOf("resource.k8s.io", "ResourceClaimTemplate"), namespace: f.namespace, name: *c.ResourceClaimTemplateName})
+		}
+	}
 	for i := range t.Spec.Volumes {
 		f.volume(fmt.Sprintf("%s.volumes[%d]", spec, i), &t.Spec.Volumes[i])
 	}

@@ -186,6 +186,7 @@ func (f *follower) others() {
 		f.ingress(o)
 	case *corev1.PersistentVolumeClaim:
 		f.claim("spec", &o.Spec)
+		f.claimBinding(o)
 	case *appsv1.StatefulSet:
 		f.core("spec.serviceName", "Service", o.Spec.ServiceName)
 		for i := range o.Spec.VolumeClaimTemplates {
@@ -213,6 +214,9 @@ func (f *follower) others() {
 		}
 	}
 	f.selectors()
+	f.owners()
+	f.bindings()
+	f.gateway()
 }
 
 func (f *follower) claim(path string, spec *corev1.PersistentVolumeClaimSpec) {

@@ -83,6 +83,8 @@ func runScenario(t *testing.T, name string) {
 			opts.Closed = true
 		case "files":
 			opts.Files = strings.Fields(value)
+		case "kustomize":
+			opts.Files, opts.Kustomize = nil, append(opts.Kustomize, value)
 		case "crds":
 			opts.CRDs = append(opts.CRDs, value)
 		case "pod-security":

@@ -27,6 +27,11 @@ const DefinitionsFile = "_definitions.json"
 type SchemaSet struct {
 	definitions map[string]any
 	kinds       map[schema.GroupVersionKind]string // names of definitions
+	// names are the kinds by their names on the command line, in lower case.
+	names  map[string][]schema.GroupVersionKind
+	custom map[schema.GroupVersionKind]*kind
+	// fields are the examples by type and field; made on first use.
+	fields map[typedField]exampleAt
 }
 
 // Schemas makes a SchemaSet. crds are files and folders with definitions of custom kinds.
@@ -53,7 +58,10 @@ func Schemas(ctx context.Context, crds []string) (*SchemaSet, error) {
 	if err != nil {
 		return nil, err
 	}
+	s := &SchemaSet{definitions: map[string]any{}, kinds: map[schema.GroupVersionKind]string{}, names: kindNames(), custom: map[schema.GroupVersionKind]*kind{}}
 	for _, k := range custom {
+		s.custom[k.gvk] = k
+		addNames(s.names, k.Kind, k.gvk)
 		of, err := openapi.CustomModels(k.custom.OpenAPI())
 		if err != nil {
 			return nil, err
@@ -61,7 +69,6 @@ func Schemas(ctx context.Context, crds []string) (*SchemaSet, error) {
 		maps.Copy(models, of)
 		wanted[k.gvk] = true
 	}
-	s := &SchemaSet{map[string]any{}, map[schema.GroupVersionKind]string{}}
 	for name, model := range models {
 		if err := s.add(name, model, wanted); err != nil {
 			return nil, err

@@ -1,15 +1,15 @@
 package check_test
 
 import (
-	"encoding/json"
+	"bytes"
+	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"sigs.k8s.io/yaml"
 
 	"github.com/knarr-project/knarr/internal/check"
@@ -51,38 +51,27 @@ func TestSchemasValidateObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	schemas := map[string]any{}
-	for name, data := range files {
-		var s any
-		if err := json.Unmarshal(data, &s); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		schemas[name] = s
-	}
+	compiler := compilerOf(t, files)
 	for _, c := range []struct{ name, file, object, want string }{
 		{"a Deployment", "deployment-apps-v1.json", "{apiVersion: apps/v1, kind: Deployment, metadata: {creationTimestamp: null, labels: {a: b}}, spec: {selector: {}, template: {spec: {containers: [{name: a, ports: [{containerPort: 80}], resources: {limits: {cpu: 1, memory: 1Gi}}}]}}}}", ""},
-		{"a misspelt field", "deployment-apps-v1.json", "{apiVersion: apps/v1, kind: Deployment, spec: {replica: 1, selector: {}, template: {}}}", "spec.replica: not allowed"},
-		{"a wrong type", "deployment-apps-v1.json", "{apiVersion: apps/v1, kind: Deployment, spec: {replicas: a, selector: {}, template: {}}}", "spec.replicas: string"},
-		{"another kind", "deployment-apps-v1.json", "{apiVersion: apps/v1, kind: DaemonSet}", "kind: enum"},
+		{"a misspelt field", "deployment-apps-v1.json", "{apiVersion: apps/v1, kind: Deployment, spec: {replica: 1, selector: {}, template: {}}}", "spec: {[replica]}"},
+		{"a wrong type", "deployment-apps-v1.json", "{apiVersion: apps/v1, kind: Deployment, spec: {replicas: a, selector: {}, template: {}}}", "spec.replicas: {string [null integer]}"},
+		{"another kind", "deployment-apps-v1.json", "{apiVersion: apps/v1, kind: DaemonSet}", "kind: {DaemonSet [Deployment]}"},
 		{"a Service by its port's name", "service-v1.json", "{apiVersion: v1, kind: Service, spec: {ports: [{port: 80, targetPort: http}]}}", ""},
 		{"an old version", "horizontalpodautoscaler-autoscaling-v1.json", "{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, spec: {maxReplicas: 1, scaleTargetRef: {kind: a, name: b}}}", ""},
 		{"a definition", "customresourcedefinition-apiextensions-v1.json", boats, ""},
 		{"a custom resource", "boat-example-v1.json", "{apiVersion: example.com/v1, kind: Boat, metadata: {name: a}, spec: {seats: 1, size: 2m}}", ""},
-		{"a custom resource with a misspelt field", "boat-example-v1.json", "{apiVersion: example.com/v1, kind: Boat, spec: {seat: 1}}", "spec.seat: not allowed"},
+		{"a custom resource with a misspelt field", "boat-example-v1.json", "{apiVersion: example.com/v1, kind: Boat, spec: {seat: 1}}", "spec: {[seat]}"},
 		{"any kind", "all.json", "{apiVersion: v1, kind: ConfigMap, data: {a: b}}", ""},
-		{"any kind with a misspelt field", "all.json", "{apiVersion: v1, kind: ConfigMap, dta: {a: b}}", "dta: not allowed"},
-		{"no kind", "all.json", "{apiVersion: v1}", "kind: required"},
+		{"any kind with a misspelt field", "all.json", "{apiVersion: v1, kind: ConfigMap, dta: {a: b}}", ": {[dta]}"},
+		{"no kind", "all.json", "{apiVersion: v1}", ": {[kind]}"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var object any
 			if err := yaml.Unmarshal([]byte(c.object), &object); err != nil {
 				t.Fatal(err)
 			}
-			v := validator{schemas: schemas, file: c.file}
-			got := ""
-			if problems := v.validate(schemas[c.file], object, ""); len(problems) > 0 {
-				got = problems[0]
-			}
+			got := problem(compiler.MustCompile(base + c.file).Validate(object))
 			if got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
@@ -93,95 +82,68 @@ func TestSchemasValidateObjects(t *testing.T) {
 	}
 }
 
-// validator is as much of JSON Schema as the schemas use.
-type validator struct {
-	schemas map[string]any
-	file    string
+// base is where the schemas of a test lie.
+const base = "https://example.com/schemas/"
+
+func compilerOf(t *testing.T, files map[string][]byte) *jsonschema.Compiler {
+	t.Helper()
+	compiler := jsonschema.NewCompiler()
+	for name, data := range files {
+		schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+		if err == nil {
+			err = compiler.AddResource(base+name, schema)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	return compiler
 }
 
-func (v validator) validate(schema, value any, path string) (problems []string) {
-	s, ok := schema.(map[string]any)
-	if !ok {
-		if schema == false {
-			return []string{path + ": not allowed"}
-		}
-		return nil
+// problem returns the deepest error of a validation; "" if there is none.
+func problem(err error) string {
+	var invalid *jsonschema.ValidationError
+	if !errors.As(err, &invalid) {
+		return ""
 	}
-	if ref, ok := s["$ref"].(string); ok {
-		file, name, _ := strings.Cut(ref, "#/definitions/")
-		if file != "" {
-			v.file = file
-		}
-		target := v.schemas[v.file].(map[string]any)["definitions"].(map[string]any)[name]
-		if target == nil {
-			return []string{"no definition " + ref}
-		}
-		return v.validate(target, value, path)
+	for len(invalid.Causes) > 0 {
+		invalid = invalid.Causes[0]
 	}
-	if types := s["type"]; types != nil && !hasType(types, value) {
-		return []string{fmt.Sprintf("%s: %T", path, value)}
-	}
-	if enum, ok := s["enum"].([]any); ok && !slices.Contains(enum, value) {
-		return []string{path + ": enum"}
-	}
-	if want, ok := s["const"]; ok && want != value {
-		return []string{path + ": const"}
-	}
-	for _, sub := range list(s["allOf"]) {
-		problems = append(problems, v.validate(sub, value, path)...)
-	}
-	if one := list(s["oneOf"]); one != nil && !slices.ContainsFunc(one, func(sub any) bool { return len(v.validate(sub, value, path)) == 0 }) {
-		problems = append(problems, path+": oneOf")
-	}
-	if s["if"] != nil && len(v.validate(s["if"], value, path)) == 0 {
-		problems = append(problems, v.validate(s["then"], value, path)...)
-	}
-	for i, item := range list(value) {
-		problems = append(problems, v.validate(s["items"], item, fmt.Sprintf("%s[%d]", path, i))...)
-	}
-	if m, ok := value.(map[string]any); ok {
-		problems = append(problems, v.fields(s, m, path)...)
-	}
-	return problems
+	return fmt.Sprintf("%s: %s", strings.Join(invalid.InstanceLocation, "."), strings.TrimPrefix(fmt.Sprint(invalid.ErrorKind), "&"))
 }
 
-func (v validator) fields(s, m map[string]any, path string) (problems []string) {
-	properties, _ := s["properties"].(map[string]any)
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		sub, ok := properties[name]
-		if !ok {
-			sub = s["additionalProperties"]
+// Each example is valid by the schema of its kind and by that of all kinds, as editors load it.
+func TestSchemasValidateExamples(t *testing.T) {
+	set, err := check.Schemas(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := set.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := compilerOf(t, files).MustCompile(base + "all.json")
+	checked := 0
+	for name, data := range check.Examples() {
+		for text := range strings.SplitSeq(string(data), "\n---\n") {
+			var object map[string]any
+			if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+				t.Fatal(err)
+			}
+			if object == nil {
+				continue
+			}
+			checked++
+			if text := problem(all.Validate(object)); text != "" {
+				t.Errorf("%s: %v: %s", name, object["kind"], text)
+			}
+			object["speck"] = true
+			if problem(all.Validate(object)) == "" {
+				t.Errorf("%s: %v: an unknown field is allowed", name, object["kind"])
+			}
 		}
-		problems = append(problems, v.validate(sub, m[name], strings.TrimPrefix(path+"."+name, "."))...)
 	}
-	for _, name := range list(s["required"]) {
-		if _, ok := m[name.(string)]; !ok {
-			problems = append(problems, strings.TrimPrefix(path+"."+name.(string), ".")+": required")
-		}
+	if checked < 90 {
+		t.Errorf("%d examples", checked)
 	}
-	return problems
-}
-
-func list(value any) []any {
-	l, _ := value.([]any)
-	return l
-}
-
-func hasType(types, value any) bool {
-	if all, ok := types.([]any); ok {
-		return slices.ContainsFunc(all, func(one any) bool { return hasType(one, value) })
-	}
-	switch v := value.(type) {
-	case nil:
-		return types == "null"
-	case string:
-		return types == "string"
-	case bool:
-		return types == "boolean"
-	case float64:
-		return types == "number" || types == "integer" && v == float64(int64(v))
-	case []any:
-		return types == "array"
-	}
-	return types == "object"
 }

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -46,6 +47,23 @@ func (o *object) toHub() {
 	}
 	m.SetDeletionTimestamp(nil)
 	m.SetDeletionGracePeriodSeconds(nil)
+	o.dropRepeatedOwners(m)
+}
+
+// dropRepeatedOwners drops equal owner references, with a warning, as the API server does.
+func (o *object) dropRepeatedOwners(m metav1.Object) {
+	seen := map[string]bool{}
+	var once []metav1.OwnerReference
+	for i, owner := range m.GetOwnerReferences() {
+		key := owner.String() // the message's text has the values of pointers
+		if seen[key] {
+			o.note(Warning, fmt.Sprintf("metadata.ownerReferences[%d]", i), "the owner stands twice; the API server drops the second one")
+			continue
+		}
+		seen[key] = true
+		once = append(once, owner)
+	}
+	m.SetOwnerReferences(once)
 }
 
 // generatedSuffix stands for the random end of a generated name.
@@ -110,10 +128,15 @@ func (o *object) fieldOf(err *field.Error) string {
 	if err.Field == "<nil>" {
 		return ""
 	}
-	if rest, ok := strings.CutPrefix(err.Field, schemaOfAll); ok && isDefinition(o) {
+	return o.ownPath(err.Field)
+}
+
+// ownPath returns the path in the object that an error's path stands for.
+func (o *object) ownPath(path string) string {
+	if rest, ok := strings.CutPrefix(path, schemaOfAll); ok && isDefinition(o) {
 		return schemaOfOne + rest
 	}
-	return err.Field
+	return path
 }
 
 // supported finds the allowed values in the error of an unsupported one.
@@ -125,13 +148,25 @@ func (o *object) reportField(err *field.Error) {
 	if o.misspelt[path] && err.Type == field.ErrorTypeRequired || strings.HasPrefix(err.Detail, rulesSkipped) {
 		return // another finding says why
 	}
-	f := Finding{Severity: Error, Path: path, Message: err.ErrorBody()}
+	if err.Type == field.ErrorTypeNotSupported {
+		o.reportUnsupported(path, err.ErrorBody(), err.Detail)
+		return
+	}
+	o.note(Error, path, err.ErrorBody())
+}
+
+// reportUnsupported reports a value that is none of the allowed ones, which the detail quotes.
+func (o *object) reportUnsupported(path, message, detail string) {
+	f := Finding{Severity: Error, Path: path, Message: message}
 	at := find(o.node, path)
+	if member := find(o.node, join(path, "type")); member.whole {
+		at = member // the rule is about the kind of a strategy
+	}
 	node := at.mark()
-	if err.Type == field.ErrorTypeNotSupported && at.whole {
+	if at.whole {
 		var allowed []string
-		for _, quoted := range supported.FindAllString(err.Detail, -1) {
-			if value, unquoteErr := strconv.Unquote(quoted); unquoteErr == nil {
+		for _, quoted := range supported.FindAllString(detail, -1) {
+			if value, err := strconv.Unquote(quoted); err == nil && value != at.value.Value {
 				allowed = append(allowed, value)
 			}
 		}

@@ -18,15 +18,23 @@ const (
 	JSON Format = "json"
 	// GitHub are workflow commands, which GitHub shows beside the lines of a pull request.
 	GitHub Format = "github"
+	// SARIF is the format of static analysis that code hosts read, version 2.1.0.
+	SARIF Format = "sarif"
 )
 
 // Formats are all formats.
-var Formats = []string{string(Text), string(JSON), string(GitHub)}
+var Formats = []string{string(Text), string(JSON), string(GitHub), string(SARIF)}
 
 // Write writes the findings. excerpts adds the line of the file to each one, in the text format.
 func (r *Report) Write(out io.Writer, format Format, excerpts bool) error {
 	var buf bytes.Buffer
 	switch format {
+	case SARIF:
+		data, err := r.sarif()
+		if err != nil {
+			return err
+		}
+		buf.Write(data)
 	case JSON:
 		encoder := json.NewEncoder(&buf)
 		encoder.SetIndent("", "  ")
@@ -42,7 +50,7 @@ func (r *Report) Write(out io.Writer, format Format, excerpts bool) error {
 	default:
 		for i := range r.Findings {
 			f := &r.Findings[i]
-			fmt.Fprintf(&buf, "%s:%d:%d: %s: %s\n", f.File, f.Line, f.Column, f.Severity, oneLine(f.Text()))
+			buf.WriteString(f.line() + "\n")
 			if excerpts {
 				buf.WriteString(r.excerpt(f))
 			}
@@ -50,6 +58,14 @@ func (r *Report) Write(out io.Writer, format Format, excerpts bool) error {
 	}
 	_, err := out.Write(buf.Bytes())
 	return err
+}
+
+// line is the finding as compilers write it. Without a place in a file, the object is named.
+func (f *Finding) line() string {
+	if f.Line == 0 {
+		return oneLine(fmt.Sprintf("%s: %s: %s: %s", f.File, f.Severity, f.Object, f.Text()))
+	}
+	return oneLine(fmt.Sprintf("%s:%d:%d: %s: %s", f.File, f.Line, f.Column, f.Severity, f.Text()))
 }
 
 // data and property escape values of workflow commands.
@@ -74,6 +90,9 @@ func oneLine(text string) string {
 // excerpt shows the line of a finding with its place marked.
 func (r *Report) excerpt(f *Finding) string {
 	const longest = 160
+	if f.Line == 0 || f.secret() {
+		return ""
+	}
 	rest := r.contents[f.File]
 	for range f.Line - 1 {
 		_, rest, _ = bytes.Cut(rest, []byte("\n"))
@@ -89,6 +108,14 @@ func (r *Report) excerpt(f *Finding) string {
 	number := fmt.Sprint(f.Line)
 	mark := "^" + strings.Repeat("~", max(0, min(f.width, len(line)-f.Column+1)-1))
 	return fmt.Sprintf(" %s | %s\n %s | %s%s\n", number, string(line), strings.Repeat(" ", len(number)), strings.Repeat(" ", f.Column-1), mark)
+}
+
+// secret reports whether the line of the finding may show the content of a Secret.
+func (f *Finding) secret() bool { return f.of != nil && f.of.secretAt(f.Path) }
+
+// secretAt reports whether a field can have the content of a Secret.
+func (o *object) secretAt(path string) bool {
+	return o.head.Kind == "Secret" && !strings.HasPrefix(path, "metadata") && path != "apiVersion" && path != "kind" && path != "type"
 }
 
 // Summary counts the objects, the files and the findings.

@@ -52,7 +52,7 @@ func Root() *cobra.Command {
 		Use:           "knarr",
 		Short:         "A whole Kubernetes in one binary",
 		Long:          "knarr is a whole Kubernetes (" + version.Kubernetes + ") in one binary.",
-		Example:       "sudo knarr up --detach          # a cluster on this machine\nsudo knarr kubectl get pods -A  # use it\nsudo knarr stop                 # stop it",
+		Example:       "sudo knarr up --detach          # a cluster on this machine\nsudo knarr kubectl get pods -A  # use it",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -110,7 +110,7 @@ func onlyOnCommandLine(cmd *cobra.Command, names ...string) {
 // complete reads the file; flags take precedence. An invalid setting is a usage error.
 func (s *settings) complete(cmd *cobra.Command) (*slog.Logger, error) {
 	if s.File != "" {
-		if err := s.TakeKubeletConfig(cmd.Flags().Lookup("config-dir") != nil); err != nil {
+		if err := s.TakeUpstreamConfig(cmd.Flags()); err != nil {
 			return nil, usageError(cmd, err)
 		}
 	}

@@ -17,22 +17,29 @@ func insightCommands() []*cobra.Command {
 	return p.Commands()
 }
 
+// kubeconfig returns the kubeconfig of a file, or finds one as `knarr kubectl` does. Each argument
+// may be "".
+func kubeconfig(dataDir, file, context string) (clientcmd.ClientConfig, error) {
+	if file == "" {
+		if err := useCluster(dataDir); err != nil {
+			return nil, err
+		}
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules() // useCluster has set KUBECONFIG
+	rules.ExplicitPath = file
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}), nil
+}
+
 // connect finds the cluster as `knarr kubectl` does.
 func connect(cmd *cobra.Command, a *insight.Access) (c *rest.Config, stopped func() string, err error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	if a.Kubeconfig != "" {
-		rules.ExplicitPath = a.Kubeconfig
-	} else {
-		dataDir := ""
-		if cmd.Flags().Changed("data-dir") {
-			dataDir = a.DataDir
-		}
-		if err := useCluster(dataDir); err != nil {
-			return nil, nil, err
-		}
-		rules = clientcmd.NewDefaultClientConfigLoadingRules()
+	dataDir := ""
+	if cmd.Flags().Changed("data-dir") {
+		dataDir = a.DataDir
 	}
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.Context})
+	loader, err := kubeconfig(dataDir, a.Kubeconfig, a.Context)
+	if err != nil {
+		return nil, nil, err
+	}
 	if a.Namespace == "" {
 		if a.Namespace, _, err = loader.Namespace(); err != nil {
 			return nil, nil, err

@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -14,6 +16,8 @@ import (
 	"k8s.io/kubectl/pkg/cmd/plugin"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 
+	"github.com/knarr-project/knarr/internal/cli/insight"
+	"github.com/knarr-project/knarr/internal/cli/refusal"
 	"github.com/knarr-project/knarr/internal/clusters"
 	"github.com/knarr-project/knarr/internal/version"
 )
@@ -22,6 +26,10 @@ import (
 // admin kubeconfig of the cluster on this machine.
 func kubectl(args []string) error {
 	args, dataDir, err := kubectlCluster(args)
+	if err != nil {
+		return err
+	}
+	args, at, err := insight.TakeAt(args, time.Now())
 	if err != nil {
 		return err
 	}
@@ -37,9 +45,15 @@ func kubectl(args []string) error {
 	if len(args) == 0 || !strings.HasPrefix(args[0], "__complete") {
 		explains.servers.remark = func(message string) { fmt.Fprintln(os.Stderr, "knarr:", message) }
 	}
+	var refusals *refusal.Recorder
 	flags = flags.WithWrapConfigFn(func(c *rest.Config) *rest.Config {
 		explains.server = *flags.APIServer
-		return explains.wrap(c)
+		if at != "" {
+			c = insight.At(c, at)
+		}
+		c = explains.wrap(c)
+		refusals.Wrap(c)
+		return c
 	})
 	os.Args = append([]string{"kubectl"}, args...)
 	cmd := kubectlcmd.NewDefaultKubectlCommandWithArgs(kubectlcmd.KubectlOptions{
@@ -49,14 +63,33 @@ func kubectl(args []string) error {
 		IOStreams:     streams,
 	})
 	cmd.SetArgs(args)
-	if found, _, err := cmd.Find(args); err == nil {
+	found, _, err := cmd.Find(args)
+	if err == nil {
 		explains.command = found.Name()
+		refusals = refusal.New(found.Name(), args)
 	}
 	if len(args) > 0 && strings.HasPrefix(args[0], "__complete") {
 		explains.command = args[0]
 	}
+	if at != "" && !strings.HasPrefix(explains.command, "__complete") {
+		if err := insight.CheckAt(explains.command, args); err != nil {
+			return err
+		}
+	}
+	if refusals != nil {
+		cmdutil.BehaviorOnFatal(func(message string, code int) {
+			if message != "" {
+				fmt.Fprintln(os.Stderr, strings.TrimSuffix(message, "\n"))
+			}
+			refusals.Explain(context.Background(), os.Stderr, found.Flags(), message)
+			os.Exit(code)
+		})
+	}
 	if err := cmd.Execute(); err != nil {
 		cmdutil.CheckErr(err)
+	}
+	if refusals != nil {
+		refusals.Explain(context.Background(), os.Stderr, found.Flags(), "")
 	}
 	return nil
 }
@@ -79,8 +112,12 @@ func kubectlHelp() *cobra.Command {
 		Use: "kubectl ...", Short: "Run the bundled kubectl on this machine's cluster or another one", DisableFlagParsing: true,
 		Long: "Runs kubectl " + version.Kubernetes + " with all of its arguments. It uses the kubeconfig of --kubeconfig, of the variable\n" +
 			"KUBECONFIG or ~/.kube/config; without one, that of the cluster on this machine. A leading --data-dir, with a\n" +
-			"folder or a name of `knarr ls`, chooses another cluster of this machine.",
-		Example: "knarr kubectl get pods -A\nknarr kubectl --help",
+			"folder or a name of `knarr ls`, chooses another cluster of this machine.\n\n" +
+			"With --at TIME, get and describe show objects as they were. TIME is a duration back from now such as 10m or 2d,\n" +
+			"or 2006-01-02T15:04:05Z. The history of objects of the server (--history-size) must reach back to it.\n\n" +
+			"Below kubectl's errors about files it shows their place and the nearest right name. KNARR_EXPLAIN=off in the\n" +
+			"environment turns that off.",
+		Example: "knarr kubectl get pods -A\nknarr kubectl get deploy web -o yaml --at 10m\nknarr kubectl --help",
 		RunE:    func(_ *cobra.Command, args []string) error { return kubectl(args) },
 	}
 }

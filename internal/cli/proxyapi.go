@@ -111,17 +111,15 @@ func (p *proxyAPI) run(ctx context.Context, log *slog.Logger, say func(string)) 
 
 // load reads the kubeconfig and reduces it to one context with all files inline.
 func (p *proxyAPI) load() (*clientcmdapi.Config, error) {
-	if p.kubeconfig == "" {
-		if err := useCluster(p.dataDir); err != nil {
-			return nil, err
-		}
-	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = p.kubeconfig
-	loaded, err := rules.Load()
+	loader, err := kubeconfig(p.dataDir, p.kubeconfig, p.context)
 	if err != nil {
 		return nil, err
 	}
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return nil, err
+	}
+	loaded := &raw
 	if p.context != "" {
 		loaded.CurrentContext = p.context
 	}

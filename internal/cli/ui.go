@@ -83,14 +83,11 @@ func (p *page) run(ctx context.Context, out io.Writer) error {
 
 // access reads the kubeconfig.
 func (p *page) access() (*rest.Config, error) {
-	if p.kubeconfig == "" {
-		if err := useCluster(p.dataDir); err != nil {
-			return nil, err
-		}
+	loader, err := kubeconfig(p.dataDir, p.kubeconfig, p.context)
+	if err != nil {
+		return nil, err
 	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = p.kubeconfig
-	access, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: p.context}).ClientConfig()
+	access, err := loader.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, errors.New("no cluster is configured: --kubeconfig or --data-dir names one")
 	}
@@ -126,7 +123,7 @@ func makeLink(ctx context.Context, access *rest.Config) (server string, link ses
 	case err != nil:
 		return "", link, "", err
 	case response.StatusCode == http.StatusNotFound:
-		return "", link, "", fmt.Errorf("%s serves no page: it is no knarr, or an older one", server)
+		return "", link, "", fmt.Errorf("%s serves no page: it is turned off (--ui), or the server is no knarr", server)
 	case response.StatusCode != http.StatusOK:
 		return "", link, "", answeredError{response.StatusCode, cmp.Or(strings.TrimSpace(string(data)), response.Status)}
 	}

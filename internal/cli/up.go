@@ -76,7 +76,8 @@ func componentCommands() []*cobra.Command {
 			"kubeconfig", "data-dir", "config", "pod-cidr", "use-service-account-credentials", "root-ca-file", "service-account-private-key-file",
 			"cluster-signing-cert-file", "cluster-signing-key-file", "bind-address", "secure-port", "log-level"),
 		runCommand("scheduler", "Start only the scheduler", "Starts the scheduler against the API server of --kubeconfig, in place of kube-scheduler. Of several, the holder of\n"+
-			"the lease kube-system/kube-scheduler works."+stays,
+			"the lease kube-system/kube-scheduler works. --config takes upstream's KubeSchedulerConfiguration, or a file of\n"+
+			"knarr's own; the kind decides."+stays,
 			process|config.SchedulerAlone, false, run.Scheduler, "kubeconfig", "data-dir", "config", "bind-address", "secure-port", "tls-cert-file", "tls-private-key-file", "log-level"),
 		runCommand("kubelet", "Start only the node agent, with runtime and pod network", "Starts the node agent, the container runtime and the pod network against the API server of --kubeconfig, in place\n"+
 			"of upstream's kubelet. --config takes upstream's KubeletConfiguration, or a file of knarr's own; the kind decides."+stays,

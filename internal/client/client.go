@@ -73,13 +73,19 @@ type Event struct {
 	Revision int64
 }
 
+// SharedIndex begins the names of indexes that several Views have. Each write of a kind updates all
+// its indexes, so equal ones should be one.
+const SharedIndex = "shared "
+
 // View is a live picture of one kind in one scope. Safe for concurrent use.
 type View interface {
 	Get(namespace, name string) (runtime.Object, bool)
 	// List returns objects in key order. The namespace "" means all; a nil selector matches all.
 	List(namespace string, selector labels.Selector) []runtime.Object
 	// AddIndex adds an index: values returns an object's index values. A second index of the same
-	// name is ignored. ByIndex panics for a name that was never added.
+	// name is ignored. ByIndex panics for a name that was never added. A name that begins with
+	// SharedIndex belongs to one function of the whole program, which depends on the object alone:
+	// Views of one kind may then share the index.
 	AddIndex(name string, values func(runtime.Object) []string)
 	ByIndex(name, value string) []runtime.Object
 	// Revision is the store's revision that the picture has reached.

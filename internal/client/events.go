@@ -52,7 +52,10 @@ type EventRecorder struct {
 	dropped atomic.Int64
 }
 
-var _ Recorder = (*EventRecorder)(nil)
+var (
+	_ Recorder   = (*EventRecorder)(nil)
+	_ EventMaker = (*EventRecorder)(nil)
+)
 
 // recorded is one recorded event. Events with the same seriesKey form one series.
 type recorded struct {
@@ -92,10 +95,33 @@ func NewSeriesRecorder(c Interface, component, host string) *EventRecorder {
 
 // Eventf records an event. regarding and related may also be a *corev1.ObjectReference.
 func (r *EventRecorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
+	e := r.recorded(regarding, related, eventType, reason, action, note, args)
+	if e == nil {
+		return
+	}
+	select {
+	case r.queue <- e:
+	default:
+		if r.dropped.Add(1) == 1 {
+			slog.Warn("events are recorded faster than they can be written; some are dropped", "component", r.component)
+		}
+	}
+}
+
+// Event implements EventMaker.
+func (r *EventRecorder) Event(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) *corev1.Event {
+	if e := r.recorded(regarding, related, eventType, reason, action, note, args); e != nil {
+		return r.event(e)
+	}
+	return nil
+}
+
+// recorded describes an event; nil if regarding has no reference.
+func (r *EventRecorder) recorded(regarding, related runtime.Object, eventType, reason, action, note string, args []any) *recorded {
 	ref, err := reference(regarding)
 	if err != nil {
 		slog.Error("dropped an event: cannot refer to its object", "component", r.component, "reason", reason, "error", err)
-		return
+		return nil
 	}
 	e := &recorded{at: r.now(), version: ref.ResourceVersion}
 	ref.ResourceVersion = ""
@@ -112,30 +138,50 @@ func (r *EventRecorder) Eventf(regarding, related runtime.Object, eventType, rea
 			e.related = other
 		}
 	}
-	select {
-	case r.queue <- e:
-	default:
-		if r.dropped.Add(1) == 1 {
-			slog.Warn("events are recorded faster than they can be written; some are dropped", "component", r.component)
-		}
-	}
+	return e
 }
 
 // Run writes events until ctx ends.
 func (r *EventRecorder) Run(ctx context.Context) {
 	known := map[seriesKey]*series{}
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
+	alarm := newAlarm(r.now())
+	defer alarm.timer.Stop()
 	for {
 		select {
 		case e := <-r.queue:
 			r.take(ctx, known, e)
-		case <-timer.C:
+			if s := known[e.seriesKey]; s != nil {
+				alarm.bring(s.next(), r.now())
+			}
+		case <-alarm.timer.C:
 			r.flush(ctx, known)
+			alarm.set(earliest(known, r.now()), r.now())
 		case <-ctx.Done():
 			return
 		}
-		timer.Reset(untilDue(known, r.now()))
+	}
+}
+
+// alarm is a timer that can be brought forward. Each event would otherwise have to look through all
+// series for the one that is due first.
+type alarm struct {
+	timer *time.Timer
+	at    time.Time
+}
+
+func newAlarm(now time.Time) *alarm {
+	return &alarm{time.NewTimer(time.Hour), now.Add(time.Hour)}
+}
+
+func (a *alarm) set(at, now time.Time) {
+	a.at = at
+	a.timer.Reset(max(at.Sub(now), time.Second))
+}
+
+// bring brings the alarm forward, if it is later.
+func (a *alarm) bring(at, now time.Time) {
+	if at.Before(a.at) {
+		a.set(at, now)
 	}
 }
 
@@ -169,17 +215,23 @@ func (r *EventRecorder) flush(ctx context.Context, known map[seriesKey]*series) 
 	}
 }
 
-// untilDue is the time until flush has work.
-func untilDue(known map[seriesKey]*series, now time.Time) time.Duration {
-	wait := time.Hour
-	for _, s := range known {
-		at := s.last.Add(seriesLife)
-		if s.count > s.written {
-			at = s.due
-		}
-		wait = min(wait, at.Sub(now))
+// next is when flush has work on the series.
+func (s *series) next() time.Time {
+	if s.count > s.written {
+		return s.due
 	}
-	return max(wait, time.Second)
+	return s.last.Add(seriesLife)
+}
+
+// earliest is when flush has work on any series.
+func earliest(known map[seriesKey]*series, now time.Time) time.Time {
+	at := now.Add(time.Hour)
+	for _, s := range known {
+		if next := s.next(); next.Before(at) {
+			at = next
+		}
+	}
+	return at
 }
 
 // event returns the API object for the first event of a series.

@@ -6,12 +6,14 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Lazy is the View of a whole kind that is opened at the first use. The API server reads through
 // it: kinds without users cost nothing. Safe for concurrent use.
 type Lazy[T Object] struct {
 	client Interface
+	res    schema.GroupVersionResource
 	open   func() (ViewOf[T], error)
 	mu     sync.Mutex
 	view   *ViewOf[T]
@@ -20,8 +22,14 @@ type Lazy[T Object] struct {
 // NewLazy prepares a View that lives until ctx ends. index, if not nil, adds indexes when it is
 // opened.
 func NewLazy[T Object](ctx context.Context, c Interface, index func(ViewOf[T])) *Lazy[T] {
-	return &Lazy[T]{client: c, open: func() (ViewOf[T], error) {
-		view, err := Open[T](ctx, c, Scope{})
+	return NewLazyOf(ctx, c, resourceOf[T](), index)
+}
+
+// NewLazyOf is NewLazy for a resource whose objects are Ts, such as a custom one.
+func NewLazyOf[T Object](ctx context.Context, c Interface, res schema.GroupVersionResource, index func(ViewOf[T])) *Lazy[T] {
+	return &Lazy[T]{client: c, res: res, open: func() (ViewOf[T], error) {
+		shown, err := c.View(ctx, res, Scope{})
+		view := ViewOf[T]{shown}
 		if err == nil && index != nil {
 			index(view)
 		}
@@ -54,7 +62,7 @@ func (l *Lazy[T]) Find(ctx context.Context, namespace, name string) (T, error) {
 	if obj, ok := view.Get(namespace, name); ok {
 		return obj, nil
 	}
-	obj, err := as[T](l.client.Get(ctx, resourceOf[T](), namespace, name, metav1.GetOptions{}))
+	obj, err := as[T](l.client.Get(ctx, l.res, namespace, name, metav1.GetOptions{}))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return obj, apierrors.NewInternalError(err)
 	}

@@ -54,7 +54,7 @@ func (r *remote) open(ctx context.Context, res schema.GroupVersionResource, scop
 	// The server filters: all objects in the feed are in the scope.
 	v := &view{
 		source: LocalSource{Kind: func(context.Context) (*cache.Kind, error) { return in.feed.Kind, nil }, Namespaced: true},
-		object: (*cache.Entry).Object, id: viewIDs.Add(1), light: scope.MetadataOnly,
+		object: (*cache.Entry).Object, id: newViewID(), light: scope.MetadataOnly,
 	}
 	v.kind.Store(in.feed.Kind)
 	return v, nil

@@ -75,6 +75,8 @@ type TypedEvent[T Object] struct {
 	Type   EventType
 	Old    T
 	Object T
+	// Revision is Event.Revision.
+	Revision int64
 }
 
 // Open opens the View of a Go type: client.Open[*corev1.Pod](ctx, c, client.Scope{}).
@@ -111,7 +113,7 @@ func (v ViewOf[T]) ByIndex(name, value string) []T {
 // Subscribe is View.Subscribe with typed events.
 func (v ViewOf[T]) Subscribe(ctx context.Context, fn func(TypedEvent[T])) (synced, done <-chan struct{}) {
 	return v.View.Subscribe(ctx, func(e Event) {
-		t := TypedEvent[T]{Type: e.Type, Object: e.Object.(T)}
+		t := TypedEvent[T]{Type: e.Type, Object: e.Object.(T), Revision: e.Revision}
 		if e.Old != nil {
 			t.Old = e.Old.(T)
 		}

@@ -49,14 +49,14 @@ func NewLocalView(ctx context.Context, source LocalSource, scope Scope) (View, e
 	if err != nil {
 		return nil, err
 	}
-	v := &view{source: source, interest: interest, id: viewIDs.Add(1), light: scope.MetadataOnly}
+	v := &view{source: source, interest: interest, id: newViewID(), light: scope.MetadataOnly}
 	switch {
 	case scope.MetadataOnly:
 		v.object = func(e *cache.Entry) (runtime.Object, error) { return e.Derived("metadata", metadataOf) }
 	case source.Convert != nil:
 		v.object = func(e *cache.Entry) (runtime.Object, error) { return e.Derived(source.Version, source.Convert) }
 	default:
-		v.object = (*cache.Entry).Object
+		v.object, v.plain = (*cache.Entry).Object, scope == Scope{}
 	}
 	v.kind.Store(kind)
 	v.field, v.value, v.byField = exactField(interest)
@@ -72,14 +72,18 @@ func NewLocalView(ctx context.Context, source LocalSource, scope Scope) (View, e
 
 var viewIDs atomic.Int64
 
+// newViewID returns the beginning of the names of a View's own indexes.
+func newViewID() string { return fmt.Sprintf("view %d ", viewIDs.Add(1)) }
+
 // view is a View over a cache.Kind. The store fills the kind in process; a watch over HTTPS fills
 // it in a remote client.
 type view struct {
 	source   LocalSource
 	interest cache.Interest
 	object   func(*cache.Entry) (runtime.Object, error)
-	id       int64
+	id       string // begins the names of its own indexes
 	light    bool
+	plain    bool // it shows the kind's own objects, and all of them
 
 	kind      atomic.Pointer[cache.Kind]
 	reopening sync.Mutex // guards kind and ended
@@ -137,14 +141,18 @@ func (v *view) addFieldIndex(k *cache.Kind) {
 	})
 }
 
-// dropIndexes removes the View's own indexes from the cache. Readers then scan. The index of a
-// field's value stays: other Views use it too.
+// dropIndexes removes the View's own indexes from the cache. Readers then scan. Shared indexes and
+// that of a field's value stay: other Views use them too.
 func (v *view) dropIndexes() {
 	v.reopening.Lock()
 	defer v.reopening.Unlock()
 	v.ended = true
 	kind := v.kind.Load()
-	v.indexes.each(func(name string, _ func(*cache.Entry) []string) { kind.DropIndex(v.indexName(name)) })
+	v.indexes.each(func(name string, _ func(*cache.Entry) []string) {
+		if !v.shares(name) {
+			kind.DropIndex(v.indexName(name))
+		}
+	})
 }
 
 func (v *view) fieldIndex() string { return "field " + v.field + "=" + v.value }
@@ -243,7 +251,17 @@ func (v *view) AddIndex(name string, values func(runtime.Object) []string) {
 	}
 }
 
-func (v *view) indexName(name string) string { return fmt.Sprintf("view %d %s", v.id, name) }
+func (v *view) indexName(name string) string {
+	if v.shares(name) {
+		return name
+	}
+	return v.id + name
+}
+
+// shares reports whether the index is the same in all Views that show the kind's own objects.
+func (v *view) shares(name string) bool {
+	return v.plain && strings.HasPrefix(name, SharedIndex)
+}
 
 func (v *view) ByIndex(name, value string) []runtime.Object {
 	var out []runtime.Object

@@ -19,7 +19,9 @@ type APIServer struct {
 	CertDir string
 	Audit   Audit
 	// Causes configures the log of the causes of writes.
-	Causes CausalLog
+	Causes InsightLog
+	// History configures the history of objects.
+	History InsightLog
 	// Tracing is a file with the collector of traces and the sampling rate.
 	Tracing string
 	// Egress is a file with the proxies for outgoing connections.
@@ -73,6 +75,8 @@ type APIServer struct {
 	LivezGrace metav1.Duration
 	// HTTPTransport is how HTTP is served: fast or plain. Plain is net/http alone.
 	HTTPTransport string
+	// Page is the page in the browser.
+	Page Page
 	// Endpoints selects who maintains the endpoints of the Service kubernetes: with lease this
 	// server, with none another component.
 	Endpoints string
@@ -83,9 +87,9 @@ type APIServer struct {
 	MinRequestTimeout int
 	// Front holds the settings of HTTP that do not depend on the user.
 	Front Front
-	// RuntimeConfig turns APIs off: KEY=VALUE, see api.ParseSwitches.
+	// RuntimeConfig turns APIs off or on: KEY=VALUE, see api.ParseSwitches.
 	RuntimeConfig []string
-	// FeatureGates are NAME=VALUE; only defaults are allowed.
+	// FeatureGates are NAME=VALUE; see EnabledGates.
 	FeatureGates []string
 	// EventTTL is the lifetime of Events; 0 means forever.
 	EventTTL metav1.Duration
@@ -145,7 +149,9 @@ func defaultAPIServer() APIServer {
 	return APIServer{
 		Authentication: defaultAuthentication(), ServiceAccounts: defaultServiceAccounts(), TokenWebhookTTL: metav1.Duration{Duration: 2 * time.Minute},
 		AuthorizationAllowedTTL: metav1.Duration{Duration: 5 * time.Minute}, AuthorizationRefusedTTL: metav1.Duration{Duration: 30 * time.Second},
-		Causes:      defaultCausalLog(),
+		Causes:      defaultInsightLog("64Mi"),
+		History:     defaultInsightLog("256Mi"),
+		Page:        defaultPage(),
 		MaxRequests: 400, MaxMutatingRequests: 200, FlowControl: true,
 		RequestTimeout: metav1.Duration{Duration: time.Minute}, ShutdownIdle: metav1.Duration{Duration: time.Second},
 		Profiling: true, MinRequestTimeout: 1800, EventTTL: metav1.Duration{Duration: time.Hour}, LeaseReuse: 60, AllowPrivileged: true, HTTPTransport: transportFast, Endpoints: reconcileLease, NotReadyToleration: 300, UnreachableToleration: 300,
@@ -192,6 +198,7 @@ func (c *APIServer) addFlags(f *pflag.FlagSet) {
 		c.Front.addFlags(f)
 		f.StringVar(&c.HTTPTransport, "http-transport", c.HTTPTransport, "`TRANSPORT` that serves HTTP: fast, or plain for Go's net/http alone\nWith plain, a watch costs more memory and CPU. It is the way out if a fault is suspected in the fast one.")
 		values(f, "http-transport", transportFast, transportPlain)
+		c.Page.addFlags(f)
 	})
 	c.Authentication.addFlags(f)
 	topic(f, Authenticating, c.addTokens)
@@ -265,14 +272,15 @@ func (c *APIServer) addAggregation(f *pflag.FlagSet) {
 }
 
 func (c *APIServer) addAPIs(f *pflag.FlagSet) {
-	f.StringSliceVar(&c.RuntimeConfig, "runtime-config", c.RuntimeConfig, "APIs to turn off: `GROUP/VERSION=false`, GROUP/VERSION/RESOURCE=false (default: all are served)\nv1=false is the core group; api/all, api/ga and api/beta are sets of APIs. The most precise entry wins.")
-	f.StringSliceVar(&c.FeatureGates, "feature-gates", c.FeatureGates, "feature gates of Kubernetes v1.36 as `NAME=BOOL`; only their defaults are possible")
+	f.StringSliceVar(&c.RuntimeConfig, "runtime-config", c.RuntimeConfig, "APIs to turn off: `GROUP/VERSION=false`, GROUP/VERSION/RESOURCE=false (default: all stable ones are served)\nscheduling.k8s.io/v1alpha2=true beside --feature-gates GenericWorkload=true adds Workloads and PodGroups. v1=false is the core group; api/all, api/ga and api/beta are sets of APIs. The most precise entry wins.")
+	c.addGates(f)
 	f.DurationVar(&c.EventTTL.Duration, "event-ttl", c.EventTTL.Duration, "time for which Events are kept; 0 keeps them until they are deleted")
 	f.IntVar(&c.LeaseReuse, "lease-reuse-duration-seconds", c.LeaseReuse, "seconds for which new Events share a lease of the store\nAll Events of a lease expire together. At most a twentieth of --event-ttl is used.")
 }
 
 func (c *APIServer) addDiagnostics(f *pflag.FlagSet) {
-	c.Causes.addFlags(f)
+	causalLog.add(f, &c.Causes)
+	history.add(f, &c.History)
 	f.StringVar(&c.Tracing, "tracing-config-file", c.Tracing, "TracingConfiguration `FILE`: the OpenTelemetry collector and the share of requests traced\nWithout it requests are not traced.")
 	f.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve profiles at /debug/pprof/ and the log level at /debug/flags/v")
 	f.BoolVar(&c.ContentionProfiling, "contention-profiling", c.ContentionProfiling, "with --profiling, also profile where goroutines wait (/debug/pprof/block)")
@@ -314,6 +322,11 @@ func (b *AuditBatching) addFlags(f *pflag.FlagSet, prefix string) {
 	f.IntVar(&b.Burst, prefix+"batch-throttle-burst", b.Burst, "batches that can be sent at once")
 }
 
+// addGates adds the flag of the feature gates, which the controllers and the scheduler have too.
+func (c *APIServer) addGates(f *pflag.FlagSet) {
+	f.StringSliceVar(&c.FeatureGates, "feature-gates", c.FeatureGates, "feature gates of Kubernetes v1.36 as `NAME=BOOL`\nOnly GenericWorkload and GangScheduling can differ from their defaults.")
+}
+
 // maxMinRequestTimeout is a year in seconds; twice that fits into a time.Duration.
 const maxMinRequestTimeout = 365 * 24 * 60 * 60
 
@@ -322,6 +335,7 @@ func (c *APIServer) validate(bad func(field, value, allowed string)) {
 	c.Authentication.validate(bad)
 	c.ServiceAccounts.validate(bad)
 	c.Front.validate(bad)
+	c.Page.validate(bad)
 	c.Kubelets.validate(bad)
 	if c.CertDir != "" && (c.TLSCert == "" || c.TLSKey == "") {
 		bad("cert-dir", c.CertDir, "tls-cert-file and tls-private-key-file beside it; the cluster's own certificates are in the data folder")
@@ -357,7 +371,8 @@ func (c *APIServer) validate(bad func(field, value, allowed string)) {
 		bad("authorization-policy-file", c.AuthorizationPolicy, "a file of policies together with --authorization-mode=ABAC, and only then")
 	}
 	c.Audit.validate(bad)
-	c.Causes.validate(bad)
+	causalLog.validate(&c.Causes, bad)
+	history.validate(&c.History, bad)
 }
 
 // authorizesByFlags reports whether a flag or a value other than the default configures an

@@ -47,6 +47,9 @@ type Config struct {
 	// kubelet.config.k8s.io/v1beta1. KubeletConfigDir is a folder of *.conf files over it.
 	KubeletConfig    string
 	KubeletConfigDir string
+	// SchedulerConfig is a file with the scheduler's settings: a KubeSchedulerConfiguration of
+	// kubescheduler.config.k8s.io/v1.
+	SchedulerConfig string
 	// CredentialConfig is the file or the folder of a CredentialProviderConfig, CredentialDir the
 	// folder of its programs. Both are given, or none.
 	CredentialConfig, CredentialDir string
@@ -142,6 +145,9 @@ type Config struct {
 	// LocalStorage provisions volumes on the nodes' disks, and makes a default StorageClass in a
 	// new cluster. Default true.
 	LocalStorage bool
+	// Architecture serves the kinds Component and System, and compares them with the cluster.
+	// Default true.
+	Architecture bool
 	// NodeLeaseDuration is the duration of this node's lease, which is renewed four times as often.
 	// Default 40s, whole seconds.
 	NodeLeaseDuration metav1.Duration
@@ -200,6 +206,7 @@ func Default() Config {
 		ImageGCHigh:        85,
 		ImageGCLow:         80,
 		LocalStorage:       true,
+		Architecture:       true,
 
 		LocalStorageReserved: 10,
 		NodeLeaseDuration:    metav1.Duration{Duration: 40 * time.Second},
@@ -236,7 +243,7 @@ func (c *Config) Complete() error {
 			return err
 		}
 	}
-	for _, path := range []*string{&c.KubeletConfig, &c.KubeletConfigDir, &c.CredentialConfig, &c.CredentialDir, &c.TokenFile, &c.Snapshots.Dir} {
+	for _, path := range []*string{&c.KubeletConfig, &c.KubeletConfigDir, &c.SchedulerConfig, &c.CredentialConfig, &c.CredentialDir, &c.TokenFile, &c.Snapshots.Dir} {
 		if *path == "" || path == &c.Snapshots.Dir && *path == folderNone || path == &c.TokenFile && *path == "-" {
 			continue
 		}

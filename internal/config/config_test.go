@@ -49,6 +49,8 @@ func TestValidateNamesFieldValueAndAllowedValues(t *testing.T) {
 		"ciphers without HTTP/2's":     {func(c *Config) { c.APIServer.TLSCiphers = []string{"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"} }, "which HTTP/2 asks for"},
 		"too many clients sent away":   {func(c *Config) { c.APIServer.Front.GoAway = 0.5 }, `goaway-chance: "0.5" is not usable: between 0 and 0.02`},
 		"an unknown transport":         {func(c *Config) { c.APIServer.HTTPTransport = "slow" }, `http-transport: "slow" is not usable: fast or plain`},
+		"a page that is neither":       {func(c *Config) { c.APIServer.Page.Served = "maybe" }, `ui: "maybe" is not usable: on or off`},
+		"a log-in without openid":      {func(c *Config) { c.APIServer.Page.OIDCScopes = []string{"email"} }, `ui-oidc-scopes: "email" is not usable: openid among the scopes`},
 		"origins of no expression":     {func(c *Config) { c.APIServer.Front.Origins = []string{"("} }, `cors-allowed-origins: "("`},
 		"origins of any host's part":   {func(c *Config) { c.APIServer.Front.Origins = []string{"example.com$"} }, "is not bound to the beginning"},
 		"Events of less than nothing":  {func(c *Config) { c.APIServer.EventTTL.Duration = -1 }, `event-ttl: "-1ns"`},
@@ -57,6 +59,7 @@ func TestValidateNamesFieldValueAndAllowedValues(t *testing.T) {
 		"a gate that is locked":        {func(c *Config) { c.APIServer.FeatureGates = []string{"SidecarContainers=false"} }, "cannot set feature gate SidecarContainers to false, feature is locked to true"},
 		"a gate that is off":           {func(c *Config) { c.APIServer.FeatureGates = []string{"kube:AllAlpha=true"} }, "AllAlpha=false, as by default"},
 		"a gate that is on":            {func(c *Config) { c.APIServer.FeatureGates = []string{"APIServerIdentity=0"} }, "APIServerIdentity=true, as by default"},
+		"a gate that needs another":    {func(c *Config) { c.APIServer.FeatureGates = []string{"GangScheduling=true"} }, "GenericWorkload=true beside GangScheduling=true"},
 		"a gate without a value":       {func(c *Config) { c.APIServer.FeatureGates = []string{"APIServerIdentity"} }, "missing bool value for APIServerIdentity"},
 		"a gate neither on nor off":    {func(c *Config) { c.APIServer.FeatureGates = []string{"APIServerIdentity=x"} }, "invalid value of APIServerIdentity"},
 		"an unknown directive":         {func(c *Config) { c.APIServer.Front.StrictTransport = []string{"forever"} }, `strict-transport-security-directives: "forever"`},
@@ -152,5 +155,22 @@ func TestEvictionThresholds(t *testing.T) {
 	c.EvictionHard = []string{"memory.available<100Mi", "nodefs.available<5%"}
 	if got := c.EvictionThresholds(); len(got) != 2 || got["memory.available"] != "100Mi" || got["nodefs.available"] != "5%" {
 		t.Errorf("got %v", got)
+	}
+}
+
+func TestSomeFeatureGatesCanBeTurnedOn(t *testing.T) {
+	for list, want := range map[string]string{
+		"": "", "GenericWorkload=true": "GenericWorkload", "kube:GenericWorkload=1 GangScheduling=t": "GangScheduling GenericWorkload",
+		"GenericWorkload=true GenericWorkload=false": "", "AllAlpha=false": "",
+	} {
+		gates := strings.Fields(list)
+		c := Default()
+		c.NodeName, c.APIServer.FeatureGates = "node", gates
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s: %v", list, err)
+		}
+		if got := strings.Join(EnabledGates(gates), " "); got != want {
+			t.Errorf("%s turns on %s", list, got)
+		}
 	}
 }

@@ -2,14 +2,16 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 )
 
 // The feature gates of kube-apiserver v1.36.3, as reported by its metric
-// kubernetes_feature_enabled. None can be changed here: a feature exists or not. But installers and
-// charts name many gates, mostly with their defaults, which must not keep the server from starting.
+// kubernetes_feature_enabled. Those of choiceGates can be turned on; all others cannot be
+// changed: a feature exists or not. But installers and charts name many gates, mostly with their
+// defaults, which must not keep the server from starting.
 const (
 	// lockedGates belong to features that are generally available. Upstream does not allow
 	// disabling them either.
@@ -67,6 +69,28 @@ const (
 	WorkloadAwarePreemption WorkloadWithJob`
 )
 
+// choiceGates are off by default and can be turned on. The value is the gate that each one needs.
+var choiceGates = map[string]string{"GenericWorkload": "", "GangScheduling": "GenericWorkload"}
+
+// EnabledGates returns the gates of choiceGates that a valid list of NAME=VALUE turns on. The last
+// value of a gate counts.
+func EnabledGates(gates []string) []string {
+	var on []string
+	for _, name := range slices.Sorted(maps.Keys(choiceGates)) {
+		enabled := false
+		for _, gate := range gates {
+			given, text, _ := strings.Cut(strings.TrimPrefix(gate, "kube:"), "=")
+			if value, err := strconv.ParseBool(strings.TrimSpace(text)); err == nil && strings.TrimSpace(given) == name {
+				enabled = value
+			}
+		}
+		if enabled {
+			on = append(on, name)
+		}
+	}
+	return on
+}
+
 // FeatureGate returns the value of a feature gate of Kubernetes v1.36 that knarr behaves by.
 func FeatureGate(name string) (on, known bool) {
 	switch {
@@ -78,10 +102,11 @@ func FeatureGate(name string) (on, known bool) {
 	return false, false
 }
 
-// validateFeatureGates accepts only the defaults. Error texts are upstream's where upstream refuses
-// the gate too.
+// validateFeatureGates accepts only the defaults, and choiceGates with the gates that they need.
+// Error texts are upstream's where upstream refuses the gate too.
 func validateFeatureGates(gates []string, bad func(field, value, allowed string)) {
 	locked, on, off := strings.Fields(lockedGates), strings.Fields(onGates), strings.Fields(offGates)
+	enabled := EnabledGates(gates)
 	for _, gate := range gates {
 		refuse := func(format string, args ...any) { bad("feature-gates", gate, fmt.Sprintf(format, args...)) }
 		component, setting, ok := strings.Cut(gate, ":")
@@ -92,6 +117,7 @@ func validateFeatureGates(gates []string, bad func(field, value, allowed string)
 		name = strings.TrimSpace(name)
 		value, err := strconv.ParseBool(strings.TrimSpace(text))
 		isOff := slices.Contains(off, name)
+		_, isChoice := choiceGates[name]
 		switch {
 		case component != "kube":
 			refuse("component not registered: %s", component)
@@ -105,6 +131,10 @@ func validateFeatureGates(gates []string, bad func(field, value, allowed string)
 			}
 		case !isOff && !slices.Contains(on, name):
 			refuse("a feature gate of Kubernetes v1.36: unrecognized feature gate: %s", name)
+		case value && isChoice:
+			if needed := choiceGates[name]; needed != "" && !slices.Contains(enabled, needed) {
+				refuse("%s=true beside %s=true", needed, name)
+			}
 		case value == isOff:
 			refuse("%s=%v, as by default: this server has no other way to be", name, !value)
 		}

@@ -76,13 +76,19 @@ func (c *Config) AddFlags(f *pflag.FlagSet, groups Groups) {
 	}
 	if groups.controlPlane() {
 		topic(f, ControllerWork, c.addLocalStorage)
+		topic(f, ControllerWork, c.addArchitecture)
+		topic(f, ControllerWork, c.addScheduling)
 		topic(f, StoreTopic, c.addPeerListen)
 	}
 	if groups&ControllersAlone != 0 {
 		c.Controllers.addFlags(f)
 		c.Observe.addFlags(f, controllersPort)
 	}
+	if groups&(ControllersAlone|SchedulerAlone) != 0 {
+		topic(f, ControllerWork, c.APIServer.addGates)
+	}
 	if groups&SchedulerAlone != 0 {
+		topic(f, Basics, c.addScheduling)
 		c.Observe.addFlags(f, schedulerPort)
 	}
 }
@@ -151,6 +157,10 @@ func (c *Config) addNode(f *pflag.FlagSet) {
 	f.StringVar(&c.RuntimeEndpoint, "runtime-endpoint", c.RuntimeEndpoint, "`SOCKET` of another CRI runtime, as unix:///PATH (default: the included containerd)")
 	f.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "`CGROUP` below which pods' cgroups are made (default: /knarr)\nThe default is /knarr for /var/lib/knarr, and /knarr-HASH for another data folder.")
 	f.DurationVar(&c.NodeLeaseDuration.Duration, "node-lease-duration", c.NodeLeaseDuration.Duration, "lifetime of the node's lease, in whole seconds; renewed four times per lifetime")
+}
+
+func (c *Config) addScheduling(f *pflag.FlagSet) {
+	f.StringVar(&c.SchedulerConfig, "scheduler-config", c.SchedulerConfig, "KubeSchedulerConfiguration `FILE` with the scheduler's settings; a change counts at once\nThe format is upstream's (kubescheduler.config.k8s.io/v1). docs/guides/scheduler.md shows it. `knarr scheduler` also takes it as --config.")
 }
 
 func (c *Config) addRanges(f *pflag.FlagSet) {

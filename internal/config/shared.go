@@ -22,7 +22,8 @@ var shared = []string{
 // Shared returns the settings that all servers of a cluster have in common, by the flag's name. A
 // list has one element per value.
 func (c *Config) Shared() map[string][]string {
-	flags := c.sharedFlags()
+	own := *c // binding a flag writes its variable, which others may read
+	flags := own.sharedFlags()
 	values := map[string][]string{}
 	for _, name := range shared {
 		values[name] = sharedValue(flags.Lookup(name))

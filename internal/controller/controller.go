@@ -77,7 +77,9 @@ type Starter struct {
 	// EventSource is the source of the controller's Events if it differs from Name. Users and
 	// alerts expect upstream's.
 	EventSource string
-	Run         func(ctx context.Context, env Env) error
+	// Gate is the feature gate that the controller needs; empty for features that are always on.
+	Gate string
+	Run  func(ctx context.Context, env Env) error
 }
 
 // User returns the user name under which the controller acts.
@@ -125,6 +127,8 @@ func (e Env) Logger() *slog.Logger {
 // Config holds the settings of the cluster's operator.
 type Config struct {
 	ClusterName string
+	// Gates are the feature gates that are on besides the defaults.
+	Gates []string
 	// PodCIDR is such as 10.42.0.0/16, of which each node gets a part; "" if another component
 	// assigns ranges.
 	PodCIDR          string
@@ -151,6 +155,9 @@ type Config struct {
 	// after another such period is deleted. The default is a year (upstream
 	// --legacy-service-account-token-clean-up-period).
 	LegacyTokenPeriod time.Duration
+	// Architecture makes the controllers serve Components and Systems, and compare them with the
+	// cluster.
+	Architecture bool
 	// LocalStorage makes the controllers provision volumes on the disks of nodes, and make a
 	// default StorageClass for them in a new cluster.
 	LocalStorage bool

@@ -6,7 +6,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 )
 
-const byNodeName = "controller-node-name"
+const byNodeName = client.SharedIndex + "node"
 
 // IndexPodsByNode indexes pods by spec.nodeName.
 func IndexPodsByNode(pods client.ViewOf[*corev1.Pod]) {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	byControllerUID = "controller-uid"
-	byNamespaceFree = "namespace-uncontrolled"
+	byControllerUID = client.SharedIndex + "controller"
+	byNamespaceFree = client.SharedIndex + "uncontrolled by namespace"
 )
 
 // IndexOwners indexes a View by the UID of each object's controller, and objects without one by

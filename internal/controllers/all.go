@@ -9,6 +9,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/controller"
 	"github.com/knarr-project/knarr/internal/controllers/accounts"
+	"github.com/knarr-project/knarr/internal/controllers/architecture"
 	"github.com/knarr-project/knarr/internal/controllers/autoscale"
 	"github.com/knarr-project/knarr/internal/controllers/certificates"
 	"github.com/knarr-project/knarr/internal/controllers/daemonset"
@@ -23,6 +24,8 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers/rbac"
 	"github.com/knarr-project/knarr/internal/controllers/replicaset"
 	"github.com/knarr-project/knarr/internal/controllers/resourceclaim"
+	"github.com/knarr-project/knarr/internal/controllers/schedulerplugins"
+	"github.com/knarr-project/knarr/internal/controllers/scheduling"
 	"github.com/knarr-project/knarr/internal/controllers/statefulset"
 	"github.com/knarr-project/knarr/internal/controllers/volume"
 	"github.com/knarr-project/knarr/internal/loadbalancer"
@@ -64,6 +67,7 @@ func All(m *Metrics) []controller.Starter {
 		volume.AttachDetach,
 		volume.Ephemeral,
 		resourceclaim.Controller,
+		scheduling.PodGroupProtection,
 		rbac.Aggregation,
 		certificates.Approving,
 		certificates.Signing,
@@ -76,6 +80,9 @@ func All(m *Metrics) []controller.Starter {
 		network.LoadBalancerHint,
 		network.IngressHint,
 		peers.Controller,
+		architecture.Controller,
+		architecture.Counting,
+		schedulerplugins.Definition,
 		endpoint.Slice,
 		endpoint.Endpoints,
 		endpoint.Mirror,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/knarr-project/knarr/internal/auth/rbac"
+	"github.com/knarr-project/knarr/internal/config"
 )
 
 // bootstrapPolicy stores the bootstrap policy and retries until it succeeds. Until then the policy
@@ -17,7 +18,7 @@ func (s *Server) bootstrapPolicy(ctx context.Context, policy *rbac.Authorizer) {
 		tried() // an empty store: the whole policy of this version applies until it is stored
 	}
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
-		err := policy.Bootstrap(ctx, s.own())
+		err := policy.Bootstrap(ctx, s.own(), config.EnabledGates(s.cfg.APIServer.FeatureGates)...)
 		tried()
 		if err == nil {
 			close(s.policyStored)

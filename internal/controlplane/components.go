@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/knarr-project/knarr/internal/controllers"
 	"github.com/knarr-project/knarr/internal/process"
 	"github.com/knarr-project/knarr/internal/scheduler"
+	"github.com/knarr-project/knarr/internal/scheduler/wasm"
 	"github.com/knarr-project/knarr/internal/store"
 )
 
@@ -55,11 +57,11 @@ func (s *Server) fenced(user auth.User, fence *store.Fence) client.Interface {
 
 func ControllerConfig(cfg *config.Config) controller.Config {
 	return controller.Config{
-		ClusterName: "knarr", PodCIDR: cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: cfg.ServiceCIDR, ClusterDomain: cfg.ClusterDomain,
+		ClusterName: "knarr", Gates: config.EnabledGates(cfg.APIServer.FeatureGates), PodCIDR: cfg.PodCIDR, NodeCIDRMaskSize: 24, ServiceCIDR: cfg.ServiceCIDR, ClusterDomain: cfg.ClusterDomain,
 		LoadBalancerPool: cfg.LoadBalancerPool, NodeListens: nodeListens(cfg),
 		ClusterSigningTime: cfg.Controllers.SigningDuration.Duration, NodeMonitorGrace: cfg.NodeMonitorGrace.Duration, TerminatedPodLimit: 12500, LegacyTokenPeriod: cfg.LegacyTokenPeriod.Duration,
-		LocalStorage: cfg.LocalStorage,
-		Elsewhere:    func(kind schema.GroupResource) bool { return cfg.Elsewhere(kind.Group, kind.Resource) },
+		LocalStorage: cfg.LocalStorage, Architecture: cfg.Architecture,
+		Elsewhere: func(kind schema.GroupResource) bool { return cfg.Elsewhere(kind.Group, kind.Resource) },
 	}
 }
 
@@ -79,8 +81,10 @@ func RunControllers(ctx context.Context, cfg controller.Config, metrics *control
 	return runChosen(ctx, controllers.All(metrics), controller.Env{Config: cfg, Queues: metrics.Queues}, clientFor)
 }
 
-// runChosen runs some controllers in env. Each gets its own client and event recorder.
+// runChosen runs some controllers in env, without those whose feature gate is off. Each gets its
+// own client and event recorder.
 func runChosen(ctx context.Context, chosen []controller.Starter, env controller.Env, clientFor func(account string) (client.Interface, error)) error {
+	chosen = slices.DeleteFunc(slices.Clone(chosen), func(s controller.Starter) bool { return s.Gate != "" && !slices.Contains(env.Config.Gates, s.Gate) })
 	ctx, cancel := context.WithCancel(ctx)
 	var recorders sync.WaitGroup
 	defer recorders.Wait()
@@ -100,16 +104,31 @@ func runChosen(ctx context.Context, chosen []controller.Starter, env controller.
 
 // StartScheduler runs the scheduler while this server leads: StartLeadership must run.
 func (s *Server) StartScheduler(ctx context.Context) (func() error, error) {
+	source, err := scheduler.OpenSource(ctx, s.cfg.SchedulerConfig, s.scheduling, s.log.With("component", "scheduler"))
+	if err != nil {
+		return nil, err
+	}
 	return process.Background(func(ctx context.Context) error {
-		return s.led(ctx, "kube-scheduler", auth.UserScheduler, func(ctx context.Context, fence *store.Fence) error {
-			return RunScheduler(ctx, s.fenced(auth.Component(auth.UserScheduler), fence), s.scheduling, s.log)
+		return process.Alongside(ctx, process.Part(source.Run), func(ctx context.Context) error {
+			return s.led(ctx, "kube-scheduler", auth.UserScheduler, func(ctx context.Context, fence *store.Fence) error {
+				return RunScheduler(ctx, s.fenced(auth.Component(auth.UserScheduler), fence), source, s.cfg.DataDir, s.scheduling, config.EnabledGates(s.cfg.APIServer.FeatureGates), s.log)
+			})
 		})
 	})(ctx)
 }
 
-// RunScheduler runs the scheduler and its event recorder until ctx ends.
-func RunScheduler(ctx context.Context, c client.Interface, metrics *scheduler.Metrics, log *slog.Logger) error {
+// RunScheduler runs the scheduler, its event recorder and its plugins until ctx ends. gates are
+// the feature gates that are on besides the defaults.
+func RunScheduler(ctx context.Context, c client.Interface, source *scheduler.Source, dataDir string, metrics *scheduler.Metrics, gates []string, log *slog.Logger) error {
 	events := client.NewSeriesRecorder(c, "default-scheduler", "")
-	s := scheduler.New(scheduler.Config{Client: c, Events: events, Logger: log.With("component", "scheduler"), Metrics: metrics})
-	return process.Alongside(ctx, process.Part(events.Run), s.Run)
+	s := scheduler.New(scheduler.Config{Client: c, Events: events, Logger: log.With("component", "scheduler"), Metrics: metrics, Gates: gates})
+	release, err := source.Use(s)
+	if err != nil {
+		return err
+	}
+	defer release()
+	plugins := wasm.NewManager(wasm.Config{
+		Client: c, Events: events, Folder: filepath.Join(dataDir, "scheduler-plugins"), Extend: s.Extend, Reject: s.RejectWaiting, Log: log.With("component", "scheduler"),
+	})
+	return process.Alongside(ctx, process.Part(events.Run), s.Run, plugins.Run)
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -19,28 +18,21 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	"k8s.io/utils/clock"
 
-	"github.com/knarr-project/knarr/internal/admission"
-	"github.com/knarr-project/knarr/internal/admission/measure"
-	"github.com/knarr-project/knarr/internal/admission/policy"
-	"github.com/knarr-project/knarr/internal/admission/webhook"
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/apiserver"
 	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/service"
 	"github.com/knarr-project/knarr/internal/apiserver/transport"
 	"github.com/knarr-project/knarr/internal/auth"
-	"github.com/knarr-project/knarr/internal/auth/abac"
-	"github.com/knarr-project/knarr/internal/auth/node"
 	"github.com/knarr-project/knarr/internal/auth/oidc"
 	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/auth/rbac"
 	"github.com/knarr-project/knarr/internal/auth/rotation"
-	"github.com/knarr-project/knarr/internal/auth/session"
 	"github.com/knarr-project/knarr/internal/auth/signer"
 	"github.com/knarr-project/knarr/internal/auth/token"
-	authwebhook "github.com/knarr-project/knarr/internal/auth/webhook"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/client/measured"
 	"github.com/knarr-project/knarr/internal/clusterinfo"
@@ -48,6 +40,7 @@ import (
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controllers"
 	"github.com/knarr-project/knarr/internal/egress"
+	"github.com/knarr-project/knarr/internal/insight/questions"
 	"github.com/knarr-project/knarr/internal/member"
 	"github.com/knarr-project/knarr/internal/process"
 	"github.com/knarr-project/knarr/internal/reload"
@@ -55,7 +48,6 @@ import (
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/store/etcd"
 	"github.com/knarr-project/knarr/internal/trace"
-	"github.com/knarr-project/knarr/internal/ui"
 	"github.com/knarr-project/knarr/internal/upgrade"
 	"github.com/knarr-project/knarr/internal/version"
 )
@@ -148,7 +140,9 @@ type Server struct {
 	proxyAuthorities []*x509.Certificate
 	clients          *clientAuthorities
 	outside          *oidc.Tokens
-	files            []*reload.File // configuration files whose changes are applied
+	// page serves the page in the browser; nil if it is turned off.
+	page  *http.ServeMux
+	files []*reload.File // configuration files whose changes are applied
 
 	upgrades  *upgrade.Agent
 	orders    *orders
@@ -277,9 +271,13 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	s.frontProxies, s.proxyHeaders = proxies, trust.Headers
-	switches, err := api.ParseSwitches(s.cfg.APIServer.RuntimeConfig)
+	gates := config.EnabledGates(s.cfg.APIServer.FeatureGates)
+	switches, err := api.ParseSwitches(s.cfg.APIServer.RuntimeConfig, gates...)
 	if err != nil {
 		return nil, fmt.Errorf("--runtime-config: %w", err)
+	}
+	if slices.Contains(gates, "GangScheduling") && !switches.Serves(api.ResourceOf(&schedulingv1alpha2.PodGroup{})) {
+		return nil, errors.New("--feature-gates GangScheduling=true: needs --runtime-config scheduling.k8s.io/v1alpha2=true, for PodGroups")
 	}
 	if s.cfg.APIServer.Profiling && s.cfg.APIServer.ContentionProfiling {
 		runtime.SetBlockProfileRate(1)
@@ -289,7 +287,11 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	causalLog := s.openCauses()
+	causalLog, objectHistory := s.openCauses(), s.openHistory()
+	changes, err := s.openChanges(causalLog)
+	if err != nil {
+		return nil, err
+	}
 	s.policyStored, s.policyTried = make(chan struct{}), make(chan struct{})
 	s.api, err = apiserver.New(apiserver.Config{
 		Store:        s.db,
@@ -308,12 +310,18 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 		Egress:             s.egress,
 		Audit:              auditLog,
 		Causes:             causalLog,
+		Peers:              s.insightPeers,
+		PeerHTTP:           s.insightClient,
+		Answerers:          questions.All(),
+		History:            objectHistory,
+		Changes:            changes,
 		Tracer:             s.tracer,
 		MaxRequests:        s.cfg.APIServer.Seats(),
 		RequestTimeout:     s.cfg.APIServer.RequestTimeout.Duration,
 		Switches:           switches,
+		Gates:              gates,
 		MinWatch:           time.Duration(s.cfg.APIServer.MinRequestTimeout) * time.Second,
-		Front:              apiserver.PreAuth{Origins: origins, StrictTransport: strings.Join(front.StrictTransport, "; "), GoAway: front.GoAway, Page: ui.Handler()},
+		Front:              apiserver.PreAuth{Origins: origins, StrictTransport: strings.Join(front.StrictTransport, "; "), GoAway: front.GoAway, Page: s.servePage()},
 		Transport:          transport.Kind(s.cfg.APIServer.HTTPTransport),
 		ShutdownDelay:      s.cfg.APIServer.ShutdownDelay.Duration,
 		ShutdownRetryAfter: s.cfg.APIServer.ShutdownRetryAfter,
@@ -341,6 +349,9 @@ func (s *Server) StartAPI(ctx context.Context) (func() error, error) {
 	if err != nil {
 		if causalLog != nil {
 			causalLog.Close()
+		}
+		if objectHistory != nil {
+			objectHistory.Close()
 		}
 		return nil, err
 	}
@@ -383,75 +394,6 @@ func localAddress(listen string) string {
 	return at.Addr().String()
 }
 
-// secure builds authentication, authorization and admission. They read through the server's own
-// client, which only needs the group system:masters.
-func (s *Server) secure(ctx context.Context) (*rbac.Authorizer, error) {
-	s.api.Use(apiserver.Security{Authorizer: auth.Masters{}})
-	policy, err := rbac.New(ctx, s.own())
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := node.New(ctx, s.own())
-	if err != nil {
-		return nil, err
-	}
-	tokens, err := s.serviceAccountTokens(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s.tokens = tokens
-	s.api.Register(tokens.Collectors()...)
-	authorizer, err := s.authorizers(ctx, nodes, policy)
-	if err != nil {
-		return nil, err
-	}
-	chain, err := s.admission(ctx, authorizer, policy)
-	if err != nil {
-		return nil, err
-	}
-	issuers, anonymity, err := s.issuers(ctx, tokens.Audiences, append([]string{tokens.Issuer}, tokens.AcceptedIssuers...))
-	if err != nil {
-		return nil, err
-	}
-	s.outside = issuers
-	var all auth.TokenAuthenticators
-	if file := s.cfg.APIServer.TokenFile; file != "" {
-		known, err := token.OpenFile(file, tokens.Audiences)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, known)
-	}
-	all = append(all, tokens)
-	if s.cfg.APIServer.Authentication.BootstrapTokens {
-		all = append(all, token.NewBootstrap(ctx, s.own(), tokens.Audiences, s.clock.Now))
-	}
-	all = append(all, issuers)
-	if file := s.cfg.APIServer.TokenWebhook; file != "" {
-		asked, err := authwebhook.NewTokens(file, s.cfg.APIServer.TokenWebhookTTL.Duration, s.egress.To(egress.ControlPlane))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, asked)
-	}
-	pages := session.New(s.clock.Now)
-	paths := s.paths()
-	maps.Copy(paths, pages.Paths())
-	s.api.Use(apiserver.Security{
-		Authenticator: auth.Requests{
-			Authenticators: append(append(auth.Authenticators{pages}, s.frontProxies...),
-				s.clients.certificates,
-				auth.Bearer{Tokens: all, Audiences: tokens.Audiences},
-			),
-			Anonymous:    anonymity,
-			ProxyHeaders: s.proxyHeaders,
-		},
-		Authorizer: authorizer, Admission: chain, TokenIssuer: tokens, Tokens: all, Audiences: tokens.Audiences, Rules: policy,
-		Paths: paths,
-	})
-	return policy, nil
-}
-
 // paths are served in addition to the API. Token issuers whose URL is not https have no discovery
 // documents.
 func (s *Server) paths() map[string]http.Handler {
@@ -465,69 +407,6 @@ func (s *Server) paths() map[string]http.Handler {
 		paths["/openid/v1/jwks"] = http.HandlerFunc(s.tokens.ServeKeys)
 	}
 	return paths
-}
-
-// admission is the admission chain including webhooks and policies.
-func (s *Server) admission(ctx context.Context, authorizer auth.Authorizer, roles *rbac.Authorizer) (admission.Chain, error) {
-	files, err := admission.LoadFiles(s.cfg.AdmissionConfig, func(plugin string) bool {
-		return admission.Runs(plugin, s.cfg.EnableAdmission, s.cfg.DisableAdmission)
-	})
-	if err != nil {
-		return admission.Chain{}, err
-	}
-	metrics := measure.New()
-	s.api.Register(metrics.Collectors()...)
-	policies := policy.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer, Metrics: metrics}
-	mutating := webhook.Config{Client: s.own(), Served: s.api.Served(), Authorizer: authorizer, Resolve: client.NewRoutes(ctx, s.own()).Resolve, Egress: s.egress, Log: s.log.With("component", "admission"), Metrics: metrics}
-	validating := mutating
-	if mutating.Credentials, err = webhook.LoadCredentials(files.MutatingWebhooks); err != nil {
-		return admission.Chain{}, err
-	}
-	if validating.Credentials, err = webhook.LoadCredentials(files.ValidatingWebhooks); err != nil {
-		return admission.Chain{}, err
-	}
-	notReady, unreachable := int64(s.cfg.APIServer.NotReadyToleration), int64(s.cfg.APIServer.UnreachableToleration)
-	return admission.Default(ctx, s.own(), admission.Config{
-		NotReadyToleration: &notReady, UnreachableToleration: &unreachable,
-		Metrics: metrics, Authorizer: authorizer, Served: s.api.Served(), Roles: roles, Files: files, Enable: s.cfg.EnableAdmission, Disable: s.cfg.DisableAdmission,
-		MutatingPolicy: policy.NewMutating(ctx, policies), ValidatingPolicy: policy.NewValidating(ctx, policies),
-		MutatingWebhook: webhook.NewMutating(ctx, mutating), ValidatingWebhook: webhook.NewValidating(ctx, validating),
-	})
-}
-
-// authorizers returns the authorizers in the configured order.
-func (s *Server) authorizers(ctx context.Context, nodes, policy auth.Authorizer) (auth.Authorizer, error) {
-	c := &s.cfg.APIServer
-	known := authwebhook.Authorizers{
-		"Node": nodes, "RBAC": policy, "AlwaysAllow": authwebhook.Always(auth.Allow), "AlwaysDeny": authwebhook.Always(auth.NoOpinion),
-	}
-	if c.AuthorizationPolicy != "" {
-		known["ABAC"] = authwebhook.Opened(func() (auth.Authorizer, error) {
-			policies, err := abac.Load(c.AuthorizationPolicy)
-			if err != nil {
-				return nil, fmt.Errorf("--authorization-policy-file: %w", err)
-			}
-			return policies, nil
-		})
-	}
-	chain := authwebhook.NewChain(known)
-	chain.Dial = s.egress.To(egress.ControlPlane)
-	s.api.Register(chain.Collectors()...)
-	if c.AuthorizationConfig != "" {
-		return chain, s.follow(ctx, "authorization", c.AuthorizationConfig, func(_ context.Context, data []byte) error {
-			if err := chain.Use(data); err != nil {
-				return fmt.Errorf("authorization configuration %s: %w", c.AuthorizationConfig, err)
-			}
-			return nil
-		})
-	}
-	modes := c.AuthorizationModes
-	if len(modes) == 0 {
-		modes = config.DefaultAuthorizationModes
-	}
-	return chain, chain.UseFlags(authwebhook.Flags{
-		Modes: modes, WebhookConfig: c.AuthorizationWebhook, AllowedTTL: c.AuthorizationAllowedTTL.Duration, RefusedTTL: c.AuthorizationRefusedTTL.Duration,
-	})
 }
 
 // serve answers requests until ctx ends and running requests are answered. Then it ends life, the

@@ -39,9 +39,11 @@ type sea struct {
 	// before, if set, is called before each commit with the server's name and the first key.
 	before func(server, key string)
 	// logs, if set, also receives the servers' logs.
-	logs    io.Writer
-	mu      sync.Mutex
-	commits []commit
+	logs io.Writer
+	// configure, if set, changes the configuration of the servers.
+	configure func(*config.Config)
+	mu        sync.Mutex
+	commits   []commit
 }
 
 type commit struct {
@@ -218,6 +220,9 @@ func (s *sea) launch(t *testing.T, name string) *boat {
 	cfg := config.Default()
 	cfg.DataDir, cfg.Listen, cfg.AdvertiseAddress, cfg.NodeName = t.TempDir(), "127.0.0.1:0", "127.0.0.1", name
 	cfg.APIServer.ShutdownIdle.Duration = 1
+	if s.configure != nil {
+		s.configure(&cfg)
+	}
 	if s.keys == "" {
 		s.keys = cfg.Path("pki")
 	} else if err := os.CopyFS(cfg.Path("pki"), os.DirFS(s.keys)); err != nil {

@@ -28,7 +28,7 @@ func Replace(path string, data []byte) error {
 
 // write puts the data into a temporary file beside path. publish renames and closes that file.
 func write(path string, data []byte, publish func(f *os.File, path string) error) error {
-	removeAbandoned(path)
+	RemoveAbandoned(path)
 	f, err := temporary(path)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -45,7 +45,7 @@ func write(path string, data []byte, publish func(f *os.File, path string) error
 }
 
 // temporary makes a temporary file beside path, with mode 0600. The file is locked while its writer
-// lives, so that removeAbandoned can tell it from the file of a killed one.
+// lives, so that RemoveAbandoned can tell it from the file of a killed one.
 func temporary(path string) (*os.File, error) {
 	for {
 		f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
@@ -64,13 +64,14 @@ func temporary(path string) (*os.File, error) {
 		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, errors.Join(err, ignore(os.Remove(f.Name()), os.ErrNotExist))
 		}
-		// removeAbandoned came between making and locking the file.
+		// RemoveAbandoned came between making and locking the file.
 	}
 }
 
-// removeAbandoned removes the temporary files that killed writers of path have left. They may
-// contain keys. A failure harms nothing: the next write tries again.
-func removeAbandoned(path string) {
+// RemoveAbandoned removes the temporary files that killed writers of path have left. They may
+// contain keys. Each write of path does so first; a caller needs it for a path that may never be
+// written again. A failure harms nothing: the next call tries again.
+func RemoveAbandoned(path string) {
 	found, err := filepath.Glob(escape(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-")) + "*")
 	if err != nil {
 		return

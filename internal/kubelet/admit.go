@@ -13,6 +13,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/knarr-project/knarr/internal/kubelet/eviction"
+	"github.com/knarr-project/knarr/internal/kubelet/node"
 	"github.com/knarr-project/knarr/internal/kubelet/shutdown"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
 )
@@ -42,6 +43,9 @@ func (k *Kubelet) admit(pod *corev1.Pod) *worker.Failure {
 	}
 	if pod.Spec.OS != nil && pod.Spec.OS.Name != corev1.Linux {
 		return refuse("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
+	}
+	if missing := node.MissingFeatures(pod); len(missing) > 0 {
+		return refuse("PodFeatureUnsupported", "Pod requires node features that are not available: %s", strings.Join(missing, ", "))
 	}
 	if n, ok := k.nodes.Get("", k.NodeName); ok {
 		if match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(n); err == nil && !match {

@@ -75,3 +75,13 @@ func TestAForceDeletedPodGivesItsHostPortToTheNextOne(t *testing.T) {
 		t.Log("the first pod had ended before; the test shows nothing on this machine")
 	}
 }
+
+func TestAPodThatNeedsAMissingFeatureFails(t *testing.T) {
+	b := newBench(t)
+	b.create(pod("one", func(p *corev1.Pod) { p.Spec.HostNetwork, p.Spec.HostUsers = true, new(bool) }))
+	p := b.await("one", "failed", phase(corev1.PodFailed))
+	if p.Status.Reason != "PodFeatureUnsupported" ||
+		p.Status.Message != "Pod was rejected: Pod requires node features that are not available: UserNamespacesHostNetworkSupport" {
+		t.Errorf("reason %q message %q", p.Status.Reason, p.Status.Message)
+	}
+}

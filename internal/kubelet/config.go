@@ -15,6 +15,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/insight/spans"
 	"github.com/knarr-project/knarr/internal/kubelet/settings"
 	"github.com/knarr-project/knarr/internal/kubelet/shutdown"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
@@ -105,6 +106,8 @@ type Config struct {
 	MachineRoot string
 	// Tracer records requests and the work on pods; may be nil.
 	Tracer *trace.Tracer
+	// Spans keeps what happens on the node without a write, for traces; may be nil.
+	Spans *spans.Ring
 	// PIDs maps a name ("kubelet", "runtime") to one of our own processes. /stats/summary reports
 	// their resource usage.
 	PIDs map[string]func() int

@@ -304,7 +304,7 @@ func (k *Kubelet) workerDeps() *worker.Deps {
 		groups = measuredCgroups{k.groups, k.metrics.Metrics}
 	}
 	return &worker.Deps{
-		Tracer: k.Tracer, Runtime: k.Runtime, RuntimeName: k.node.RuntimeName(), Images: k.images, Volumes: k.Volumes, Cgroups: groups, Devices: k.devices, Placement: k.places, Status: k.status,
+		Tracer: k.Tracer, Spans: k.Spans, Runtime: k.Runtime, RuntimeName: k.node.RuntimeName(), Images: k.images, Volumes: k.Volumes, Cgroups: groups, Devices: k.devices, Placement: k.places, Status: k.status,
 		Client: k.Client, Events: k.Events, Prober: &probe.Prober{Runtime: k.Runtime}, Sources: objects{k}, Host: host{k},
 		Users:   &worker.UserNamespaces{RootDir: k.RootDir, First: 65536 * 2, Count: 1024, PerPod: uint32(*k.Settings.UserNamespaces.IDsPerPod)},
 		RootDir: k.RootDir, Logs: k.logs, ClusterDomain: k.Settings.ClusterDomain, SeccompRoot: k.RootDir + "/seccomp", SeccompDefault: *k.Settings.SeccompDefault,

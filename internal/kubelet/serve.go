@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -42,11 +43,16 @@ func (k *Kubelet) serve(ctx context.Context) (run func(context.Context), err err
 			authz = allowAll{}
 		}
 	}
+	var kept http.Handler
+	if k.Spans != nil {
+		kept = k.Spans.Handler()
+	}
 	all := server.Config{
 		Listen: k.Listen, TLS: k.TLS, Authenticator: authn, Authorizer: authz, NodeName: k.NodeName, Runtime: k.Runtime,
 		Images: k.Config.Images, Pods: pods{k}, LogsDir: k.LogsDir, SystemLogs: "/var/log", Healthy: k.healthy, Log: k.log,
 		Stats: k.stats, Metrics: k.metrics.Handler(), Probes: k.metrics.ProbeHandler(), Measure: k.metrics.Serve, Configz: k.configz(), Settings: k.Flagz,
 		Journalctl: journalctl(), Switches: k.switches(), Checkpoints: k.checkpoints(), Tracer: k.Tracer,
+		Spans: kept,
 	}
 	if run, _, err = server.Listen(ctx, all); err != nil || k.Settings.ReadOnlyPort == 0 {
 		return run, err

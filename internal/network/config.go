@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/insight/spans"
 	"github.com/knarr-project/knarr/internal/network/policy"
 )
 
@@ -56,6 +57,9 @@ type Config struct {
 	// Isolation puts a pod's network policies in force before ADD returns; nil means that other
 	// software does, or nothing.
 	Isolation Isolation
+
+	// Spans keeps how long ADD and DEL take, for traces; may be nil.
+	Spans *spans.Ring
 
 	Mode Mode // default vxlan
 	VNI  int  // default 42

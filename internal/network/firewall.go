@@ -34,7 +34,7 @@ const beforeServices = -101
 // senders.
 type firewall struct {
 	mu        sync.Mutex
-	conn      *nftables.Conn // kept open; see nft.Generations
+	socket    nft.Socket
 	hostPorts map[hostPort]hostPortTarget
 	sets      map[string]familySets // by nft.Family.Name
 	rules     map[string]int        // number of rules per chain; nil before install
@@ -124,24 +124,15 @@ func (f *firewall) install(podCIDRs, clusterCIDRs []netip.Prefix) error {
 
 // open returns the connection. The caller holds mu.
 func (f *firewall) open() (*nftables.Conn, error) {
-	if f.conn == nil {
-		c, err := nft.Open()
-		if err != nil {
-			return nil, fmt.Errorf("nftables: %w", err)
-		}
-		f.conn = c
-	}
-	return f.conn, nil
+	err := f.socket.Open()
+	return f.socket.Conn, err
 }
 
 // close closes the connection; the rules stay.
 func (f *firewall) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.conn != nil {
-		_ = f.conn.CloseLasting()
-		f.conn = nil
-	}
+	f.socket.Close()
 }
 
 // verify compares the kernel's rules with the installed ones and repairs differences. Another
@@ -162,11 +153,8 @@ func (f *firewall) intact() bool {
 	if err != nil {
 		return true // cannot tell
 	}
-	for name, want := range f.rules {
-		rules, err := c.GetRules(nft.Table(), &nftables.Chain{Name: name, Table: nft.Table()})
-		if err != nil || len(rules) != want {
-			return false
-		}
+	if !f.socket.Intact(f.rules) {
+		return false
 	}
 	ports := 0
 	for _, sets := range f.sets {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/knarr-project/knarr/internal/failpoint"
+	"github.com/knarr-project/knarr/internal/insight/spans"
 )
 
 // listen opens the socket. This happens before the configuration file tells runtimes to use it.
@@ -69,12 +70,26 @@ func (n *Network) answer(ctx context.Context, conn net.Conn) {
 	}
 	start := time.Now()
 	reply, err := n.handle(ctx, &req)
+	n.note(&req, start, err)
 	if err != nil {
 		slog.Warn("CNI request failed", "command", req.Command, "container", req.ContainerID, "args", req.Args, "error", err)
 	} else {
 		slog.Debug("CNI request", "command", req.Command, "container", req.ContainerID, "took", time.Since(start))
 	}
 	_ = json.NewEncoder(conn).Encode(reply)
+}
+
+// note keeps the span of an ADD for the pod's trace.
+func (n *Network) note(req *cniRequest, began time.Time, err error) {
+	if n.cfg.Spans == nil || req.Command != "ADD" {
+		return
+	}
+	args := req.podArgs()
+	s := spans.Span{Name: spans.Network, Namespace: args["K8S_POD_NAMESPACE"], Object: args["K8S_POD_NAME"], UID: args["K8S_POD_UID"], Begin: began, End: time.Now()}
+	if err != nil {
+		s.Error = err.Error()
+	}
+	n.cfg.Spans.Note(s)
 }
 
 // handle dispatches one request. The reply contains the error too.

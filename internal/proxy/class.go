@@ -32,7 +32,7 @@ func (r *ruleset) queueClass(c class) error {
 		}
 	}
 	verdict := &expr.Verdict{Kind: expr.VerdictGoto, Chain: target}
-	return r.conn.SetAddElements(r.maps["classes"+f.Name], []nftables.SetElement{{Key: nft.Number(number), VerdictData: verdict}})
+	return r.Conn.SetAddElements(r.maps["classes"+f.Name], []nftables.SetElement{{Key: nft.Number(number), VerdictData: verdict}})
 }
 
 // queueSourceRanges queues the rules that drop clients outside of loadBalancerSourceRanges.

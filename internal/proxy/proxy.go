@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/insight/spans"
 )
 
 // Config configures the proxy.
@@ -34,6 +35,8 @@ type Config struct {
 	Resync time.Duration
 	// HealthAddress is the address of health-check node ports; default all addresses.
 	HealthAddress string
+	// Spans keeps when the rules of EndpointSlices are in the kernel, for traces; may be nil.
+	Spans *spans.Ring
 }
 
 // Proxy makes Services reachable on this node. Make it with New.
@@ -56,6 +59,8 @@ type Proxy struct {
 	dirty map[types.NamespacedName]bool // guarded by mu
 	node  *corev1.Node                  // guarded by mu
 	wake  chan struct{}
+	// awaited are the changes since the last sync, for Spans. mu guards it.
+	awaited []awaited
 
 	ready     chan struct{}
 	readyOnce sync.Once
@@ -131,6 +136,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	})
 	ended = append(ended, done)
 	slicesSynced, done := p.slices.Subscribe(ctx, func(e client.TypedEvent[*discoveryv1.EndpointSlice]) {
+		p.await(e)
 		for _, s := range []*discoveryv1.EndpointSlice{e.Old, e.Object} {
 			if s != nil {
 				if name, ok := serviceOf(s); ok {
@@ -215,7 +221,8 @@ func wait(ctx context.Context, d time.Duration) bool {
 // sync plans the changed Services and sends the differences.
 func (p *Proxy) sync(first bool) error {
 	p.mu.Lock()
-	dirty, node := p.dirty, p.node
+	dirty, node, due := p.dirty, p.node, p.awaited
+	p.awaited = nil
 	p.dirty = map[types.NamespacedName]bool{}
 	p.mu.Unlock()
 	if node != nil {
@@ -246,6 +253,7 @@ func (p *Proxy) sync(first bool) error {
 	} else if err != nil {
 		slog.Warn("nftables refused a change; all rules were rewritten", "error", err)
 	}
+	p.inKernel(due)
 	p.readyOnce.Do(func() { close(p.ready) })
 	if len(p.state.stale) > 0 {
 		if err := p.state.stale.forget(p.conntrack); err != nil {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -34,7 +33,7 @@ const mapPrefix = "svc-"
 type ruleset struct {
 	clusterCIDRs, serviceCIDRs []netip.Prefix
 
-	conn *nftables.Conn
+	nft.Socket
 	maps map[string]*nftables.Set // by name
 	// desired content of each map, except for dynamic ones and verdicts
 	content     map[string]map[string]string
@@ -173,12 +172,12 @@ func (r *ruleset) sendChanges() error {
 			if add {
 				send = nft.AddElements
 			}
-			if err := send(r.conn, r.maps[m], elements); err != nil {
+			if err := send(r.Conn, r.maps[m], elements); err != nil {
 				return err
 			}
 		}
 	}
-	if err := r.conn.Flush(); err != nil {
+	if err := r.Conn.Flush(); err != nil {
 		return err
 	}
 	r.before, r.fresh = map[string]map[string]*string{}, nil
@@ -197,16 +196,15 @@ func element(key, value string) nftables.SetElement {
 // packet sees an intermediate state. conntrack keeps established connections.
 func (r *ruleset) install() error {
 	r.close()
-	conn, err := nft.Open()
-	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
+	if err := r.Open(); err != nil {
+		return err
 	}
-	r.conn, r.rules = conn, map[string]int{}
+	r.rules = map[string]int{}
 	if err := r.queueRemoval(); err != nil {
 		return err
 	}
 	for _, s := range r.maps {
-		if err := nft.AddSet(conn, s); err != nil {
+		if err := nft.AddSet(r.Conn, s); err != nil {
 			return err
 		}
 	}
@@ -221,11 +219,11 @@ func (r *ruleset) install() error {
 		for key, value := range content {
 			elements = append(elements, element(key, value))
 		}
-		if err := nft.AddElements(conn, r.maps[m], elements); err != nil {
+		if err := nft.AddElements(r.Conn, r.maps[m], elements); err != nil {
 			return fmt.Errorf("nftables: map %s: %w", m, err)
 		}
 	}
-	if err := conn.Flush(); err != nil {
+	if err := r.Conn.Flush(); err != nil {
 		return fmt.Errorf("nftables: Service rules: %w", err)
 	}
 	r.before, r.fresh, r.ready = map[string]map[string]*string{}, nil, true
@@ -236,47 +234,26 @@ func (r *ruleset) install() error {
 // queueRemoval empties and deletes everything under our names that an older process or another
 // program left.
 func (r *ruleset) queueRemoval() error {
-	r.conn.AddTable(nft.Table()) // at once, because listing a missing table fails
-	if err := r.conn.Flush(); err != nil {
+	r.Conn.AddTable(nft.Table()) // at once, because listing a missing table fails
+	if err := r.Conn.Flush(); err != nil {
 		return fmt.Errorf("nftables: table %s: %w", nft.TableName, err)
 	}
-	chains, err := r.conn.ListChainsOfTableFamily(nftables.TableFamilyINet)
+	found, err := r.Find(chainPrefix, mapPrefix)
 	if err != nil {
-		return fmt.Errorf("nftables: chains: %w", err)
+		return err
 	}
-	var ours []*nftables.Chain
-	for _, c := range chains {
-		if c.Table.Name == nft.TableName && strings.HasPrefix(c.Name, chainPrefix) {
-			c.Table = nft.Table()
-			ours = append(ours, c)
-			r.conn.FlushChain(c)
-		}
-	}
-	sets, err := r.conn.GetSets(nft.Table())
-	if err != nil {
-		return fmt.Errorf("nftables: maps: %w", err)
-	}
-	for _, s := range sets {
-		if strings.HasPrefix(s.Name, mapPrefix) {
-			s.Table = nft.Table()
-			r.conn.FlushSet(s)
-			r.conn.DelSet(s)
-		}
-	}
-	for _, c := range ours {
-		r.conn.DelChain(c)
-	}
+	r.Delete(found)
 	return nil
 }
 
 func (r *ruleset) rule(chain string, parts ...[]expr.Any) {
 	r.rules[chain]++
 	c := &nftables.Chain{Name: chain, Table: nft.Table()}
-	nft.Adder(r.conn)(c, parts...)
+	nft.Adder(r.Conn)(c, parts...)
 }
 
 func (r *ruleset) chain(name string) {
-	r.conn.AddChain(&nftables.Chain{Name: name, Table: nft.Table()})
+	r.Conn.AddChain(&nftables.Chain{Name: name, Table: nft.Table()})
 	r.rules[name] += 0
 }
 
@@ -288,7 +265,7 @@ func (r *ruleset) queueBase() {
 		// Before the pod network's masquerading, which ignores marks.
 		nft.Base(chainPostrouting, nftables.ChainTypeNAT, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource-1),
 	} {
-		r.conn.AddChain(c)
+		r.Conn.AddChain(c)
 	}
 	r.chain(chainRefuse)
 	r.rule(chainRefuse, nft.Refuse())
@@ -350,9 +327,6 @@ func (r *ruleset) loadEntry(p lookupMap, f nft.Family) ([]expr.Any, uint32) {
 
 // close closes the connection; the rules stay.
 func (r *ruleset) close() {
-	if r.conn != nil {
-		_ = r.conn.CloseLasting()
-		r.conn = nil
-	}
+	r.Close()
 	r.generations.Close()
 }

@@ -12,20 +12,15 @@ import (
 // verify compares the kernel's content with the desired one and describes the first difference, or
 // returns "".
 func (r *ruleset) verify() (string, error) {
-	c, err := nft.Open()
-	if err != nil {
-		return "", fmt.Errorf("nftables: %w", err)
+	var own nft.Socket
+	if err := own.Open(); err != nil {
+		return "", err
 	}
-	defer c.CloseLasting()
-	for chain, want := range r.rules {
-		rules, err := c.GetRules(nft.Table(), &nftables.Chain{Name: chain, Table: nft.Table()})
-		if err != nil {
-			return "", fmt.Errorf("nftables: chain %s: %w", chain, err)
-		}
-		if len(rules) != want { // no rules if the chain or the table does not exist
-			return fmt.Sprintf("chain %s has %d rules instead of %d", chain, len(rules), want), nil
-		}
+	defer own.Close()
+	if different, err := own.Difference(r.rules); different != "" || err != nil {
+		return different, err
 	}
+	c := own.Conn
 	present := map[string]bool{}
 	sets, err := c.GetSets(nft.Table())
 	if err != nil {

@@ -35,6 +35,8 @@ type File struct {
 	what  string
 	apply func(ctx context.Context, contents [][]byte) error
 	log   *slog.Logger
+	// told gets each new reason why the file is not in use, and nil once the file is in use again.
+	told func(err error)
 
 	used    [sha256.Size]byte // hash of the content in use
 	refused string            // why the current content is not in use, or ""
@@ -68,6 +70,10 @@ func Open(ctx context.Context, what, path string, log *slog.Logger, apply func(c
 	}
 	return f, f.open(ctx)
 }
+
+// Notify sets a function that Run calls when the file cannot be used for a new reason, and with nil
+// when the file is in use again. It must be called before Run.
+func (f *File) Notify(told func(err error)) { f.told = told }
 
 // OpenAll is Open for files that are applied together. They have no metrics.
 func OpenAll(ctx context.Context, what string, paths []string, log *slog.Logger, apply func(ctx context.Context, contents [][]byte) error) (*File, error) {
@@ -132,7 +138,10 @@ func (f *File) Check(ctx context.Context, now time.Time) {
 	contents, sum, err := f.read()
 	if err == nil {
 		if sum == f.used {
-			f.refused = ""
+			if f.refused != "" {
+				f.refused = ""
+				f.tell(nil)
+			}
 			return
 		}
 		err = f.apply(ctx, contents)
@@ -145,11 +154,19 @@ func (f *File) Check(ctx context.Context, now time.Time) {
 	if err == nil {
 		f.use(sum)
 		f.log.Info("a changed configuration is in use", "configuration", f.what, "file", files)
+		f.tell(nil)
 		return
 	}
 	if text := err.Error(); text != f.refused { // logged once, though it is retried
 		f.refused = text
 		f.log.Error("cannot use a changed configuration; the previous one stays in use", "configuration", f.what, "file", files, "err", err)
+		f.tell(err)
+	}
+}
+
+func (f *File) tell(err error) {
+	if f.told != nil {
+		f.told(err)
 	}
 }
 

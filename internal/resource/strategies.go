@@ -44,7 +44,15 @@ import (
 // For returns the strategy of a kind, or nil; every stored row of api.Kinds has one. Its functions
 // take the kind's hub type. A kind that shows another kind's objects (api.Kind.Alias) has its own
 // strategy, whose functions take the other kind's hub type.
-func For(gr schema.GroupResource) *strategy.Strategy { return strategies[gr] }
+func For(gr schema.GroupResource) *strategy.Strategy { return WithGates(gr, nil) }
+
+// WithGates is like For, on a server where these feature gates are on besides the default ones.
+func WithGates(gr schema.GroupResource, gates []string) *strategy.Strategy {
+	if s := strategies[gr]; s != nil {
+		return s.With(gates)
+	}
+	return nil
+}
 
 // strategies maps every kind to its behaviour.
 var strategies = map[schema.GroupResource]*strategy.Strategy{
@@ -90,6 +98,8 @@ var strategies = map[schema.GroupResource]*strategy.Strategy{
 	{Group: "storage.k8s.io", Resource: "volumeattachments"}:                               storage.VolumeAttachmentStrategy(),
 	{Group: "storage.k8s.io", Resource: "volumeattributesclasses"}:                         storage.VolumeAttributesStrategy(),
 	{Group: "scheduling.k8s.io", Resource: "priorityclasses"}:                              scheduling.PriorityClassStrategy(),
+	{Group: "scheduling.k8s.io", Resource: "workloads"}:                                    scheduling.WorkloadStrategy(),
+	{Group: "scheduling.k8s.io", Resource: "podgroups"}:                                    scheduling.PodGroupStrategy(),
 	{Group: "coordination.k8s.io", Resource: "leases"}:                                     coordination.LeaseStrategy(),
 	{Group: "node.k8s.io", Resource: "runtimeclasses"}:                                     node.RuntimeClassStrategy(),
 	{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}:                 certificates.CertificateRequestStrategy(),

@@ -10,18 +10,15 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/controller"
-	"github.com/knarr-project/knarr/internal/controlplane"
 	"github.com/knarr-project/knarr/internal/doctor"
-	"github.com/knarr-project/knarr/internal/insight/because"
+	"github.com/knarr-project/knarr/internal/insight/spans"
 	"github.com/knarr-project/knarr/internal/process"
-	"github.com/knarr-project/knarr/internal/scheduler"
 )
 
 // Node runs a worker of a cluster whose server is elsewhere.
@@ -120,10 +117,16 @@ func userAgent(component string) string {
 // alone runs one component against an API server elsewhere. If a port is configured, it also serves
 // the component's health and metrics.
 func (p Params) alone(ctx context.Context, name string, served *component, run func(ctx context.Context, c client.Interface, config *rest.Config) error) error {
+	return p.aloneWith(ctx, name, served, func(*rest.Config) {}, run)
+}
+
+// aloneWith is alone with changes of the connection to the API server.
+func (p Params) aloneWith(ctx context.Context, name string, served *component, change func(*rest.Config), run func(ctx context.Context, c client.Interface, config *rest.Config) error) error {
 	config, err := kubeconfig(p.Config.Kubeconfig, served.name)
 	if err != nil {
 		return err
 	}
+	change(config)
 	c, err := client.Remote(config)
 	if err != nil {
 		return err
@@ -141,32 +144,20 @@ func (p Params) alone(ctx context.Context, name string, served *component, run f
 	return p.process(ctx, append(phases, process.Phase{{Name: name, Start: process.Background(func(ctx context.Context) error { return run(ctx, c, config) })}}))
 }
 
-// Scheduler runs the scheduler alone, while its lease makes it the leader.
-func Scheduler(ctx context.Context, p Params) error {
-	const name = "kube-scheduler"
-	metrics := scheduler.NewMetrics()
-	served := &component{name: name, leading: controller.NewLeading(name), collectors: metrics.Collectors(), configzName: "componentconfig", configz: map[string]any{
-		"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
-		"profiles": []any{map[string]any{"schedulerName": corev1.DefaultSchedulerName}},
-	}}
-	return p.alone(ctx, "scheduler", served, func(ctx context.Context, c client.Interface, _ *rest.Config) error {
-		return lead(ctx, c, name, served.leading, func(ctx context.Context) error {
-			return controlplane.RunScheduler(because.Track(ctx), c, metrics, p.Log)
-		})
-	})
-}
-
 // lead runs fn while this process holds the lease that the upstream component of the same name
 // uses.
 func lead(ctx context.Context, c client.Interface, name string, leading *controller.Leading, fn func(ctx context.Context) error) error {
+	return elect(ctx, controller.Election{Client: c, Namespace: "kube-system", Name: name, Leading: leading}, fn)
+}
+
+// elect runs fn while this process wins the election.
+func elect(ctx context.Context, e controller.Election, fn func(ctx context.Context) error) error {
 	host, err := os.Hostname()
 	if err != nil {
 		return err
 	}
-	return controller.Election{
-		Client: c, Namespace: "kube-system", Name: name, Identity: fmt.Sprintf("%s_%d_%d", host, os.Getpid(), time.Now().UnixNano()),
-		Leading: leading,
-	}.Run(ctx, fn)
+	e.Identity = fmt.Sprintf("%s_%d_%d", host, os.Getpid(), time.Now().UnixNano())
+	return e.Run(ctx, fn)
 }
 
 // Kubelet runs the node agent alone, with its runtime and network.
@@ -186,7 +177,7 @@ func Kubelet(ctx context.Context, p Params) error {
 	}
 	return p.beside("kubelet", func() error {
 		return p.onNode(ctx, "kubelet", doctor.Node, func(w *worker) process.Phase {
-			w.peers = peers
+			w.peers, w.spans = peers, &spans.Ring{}
 			return process.Phase{{Name: "pod network", Start: w.startNetwork}, {Name: "node agent", Start: w.startKubelet}}
 		}, true)
 	})

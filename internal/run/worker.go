@@ -21,11 +21,13 @@ import (
 	"github.com/knarr-project/knarr/internal/cri"
 	"github.com/knarr-project/knarr/internal/dns"
 	"github.com/knarr-project/knarr/internal/image"
+	"github.com/knarr-project/knarr/internal/insight/spans"
 	"github.com/knarr-project/knarr/internal/kubelet"
 	"github.com/knarr-project/knarr/internal/kubelet/settings"
 	"github.com/knarr-project/knarr/internal/loadbalancer/announce"
 	"github.com/knarr-project/knarr/internal/network"
 	"github.com/knarr-project/knarr/internal/network/policy"
+	"github.com/knarr-project/knarr/internal/network/traffic"
 	"github.com/knarr-project/knarr/internal/process"
 	"github.com/knarr-project/knarr/internal/proxy"
 	"github.com/knarr-project/knarr/internal/trace"
@@ -51,6 +53,7 @@ type worker struct {
 	// policies makes the agent of network policies once; nil if this process does not enforce them.
 	policies func() (*policy.Agent, error)
 
+	spans      *spans.Ring   // what happens on the node without a write
 	tracer     *trace.Tracer // nil unless the settings ask for traces
 	runtime    *cri.Services
 	runtimePID func() int  // pid of the included runtime; nil if another one is used
@@ -60,7 +63,7 @@ type worker struct {
 
 // parts are the components of every node, once the runtime and the access to the API exist.
 func (w *worker) parts() process.Phase {
-	w.policies = sync.OnceValues(w.newPolicies)
+	w.policies, w.spans = sync.OnceValues(w.newPolicies), &spans.Ring{}
 	return process.Phase{{Name: "pod network", Start: w.startNetwork}, {Name: "service proxy", Start: w.startProxy}, {Name: "network policies", Start: w.startPolicies}, {Name: "DNS", Start: w.startDNS}, {Name: "node agent", Start: w.startKubelet}}
 }
 
@@ -149,6 +152,7 @@ func (w *worker) startNetwork(ctx context.Context) (func() error, error) {
 		}
 	}
 	cfg := networkConfig(w.cfg, c)
+	cfg.Spans = w.spans
 	if w.policies != nil {
 		if cfg.Isolation, err = w.policies(); err != nil {
 			return nil, err
@@ -167,7 +171,7 @@ func (w *worker) startProxy(ctx context.Context) (func() error, error) {
 		return nil, err
 	}
 	own := networkConfig(w.cfg, c)
-	p, err := proxy.New(proxy.Config{NodeName: w.cfg.NodeName, Client: c, ClusterCIDRs: own.ClusterCIDRs, ServiceCIDRs: own.ServiceCIDRs})
+	p, err := proxy.New(proxy.Config{NodeName: w.cfg.NodeName, Client: c, ClusterCIDRs: own.ClusterCIDRs, ServiceCIDRs: own.ServiceCIDRs, Spans: w.spans})
 	if err != nil {
 		return nil, err
 	}
@@ -204,12 +208,25 @@ func (w *worker) newPolicies() (*policy.Agent, error) {
 	return policy.New(policy.Config{NodeName: w.cfg.NodeName, Client: c, Own: own, AllPods: w.joined != nil && !w.joined.account})
 }
 
+// startPolicies starts to enforce network policies, and beside it to count the connections that
+// they allow and deny.
 func (w *worker) startPolicies(ctx context.Context) (func() error, error) {
 	agent, err := w.policies()
 	if err != nil {
 		return nil, err
 	}
-	return process.Background(agent.Run)(ctx)
+	c, err := w.client(w.partsUser())
+	if err != nil {
+		return nil, err
+	}
+	own := networkConfig(w.cfg, c)
+	counter, err := traffic.New(traffic.Config{NodeName: w.cfg.NodeName, Client: c, ClusterCIDRs: own.ClusterCIDRs, ServiceCIDRs: own.ServiceCIDRs})
+	if err != nil {
+		return nil, err
+	}
+	return process.Background(func(ctx context.Context) error {
+		return process.Alongside(ctx, agent.Run, counter.Run)
+	})(ctx)
 }
 
 func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
@@ -266,7 +283,7 @@ func (w *worker) startKubelet(ctx context.Context) (func() error, error) {
 		NodeAnnotations: annotations, NodeOwned: owned,
 		ClientCAs: w.clientCAs(),
 		NodeName:  w.cfg.NodeName, RootDir: root, VolumesInUse: drivers.VolumesInUse, CSI: drivers, Client: c, Events: events,
-		Runtime: w.runtime.Runtime, Images: w.runtime.Images, Tracer: w.tracer, RuntimeEndpoint: w.runtime.Endpoint, Settings: w.settings, Flagz: w.flagz, Volumes: volumes,
+		Runtime: w.runtime.Runtime, Images: w.runtime.Images, Tracer: w.tracer, Spans: w.spans, RuntimeEndpoint: w.runtime.Endpoint, Settings: w.settings, Flagz: w.flagz, Volumes: volumes,
 		LogsDir: w.logsDir(), CgroupRoot: w.cfg.CgroupRoot, Listen: w.nodeListen(), TLS: serving,
 		NodeIPs: []string{w.cfg.NodeAddress()}, NodeLabels: w.cfg.NodeLabels, CredentialConfig: w.cfg.CredentialConfig, CredentialDir: w.cfg.CredentialDir,
 		PIDs: w.pids(), Logger: w.log.With("component", "kubelet"),

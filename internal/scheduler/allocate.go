@@ -41,6 +41,7 @@ var conflicts = wait.Backoff{Steps: 6, Duration: 10 * time.Millisecond, Factor: 
 type allocator struct {
 	client  client.Interface
 	devices *devices
+	metrics *Metrics
 }
 
 func (*allocator) Name() string { return framework.DynamicResources }
@@ -62,6 +63,9 @@ func (a *allocator) Reserve(_ context.Context, state framework.State, _ *corev1.
 			a.devices.assume(claim, allocation)
 		}
 	}
+	if own := decided.Extended(node); own != nil {
+		a.devices.assume(own.Claim, found[own.Claim.Name])
+	}
 	return nil
 }
 
@@ -73,10 +77,13 @@ func (a *allocator) Unreserve(ctx context.Context, state framework.State, pod *c
 		return
 	}
 	found := decided.On(node)
+	if own := decided.Extended(node); own != nil {
+		a.releaseExtended(ctx, own, found[own.Claim.Name])
+	}
 	for _, claim := range decided.Claims() {
 		if allocation := found[claim.Name]; allocation != nil {
 			a.devices.forget(claim, allocation)
-			a.devices.wakePods(framework.ResourceClaimChanged, func(p *framework.PodInfo) bool { return len(p.Pod.Spec.ResourceClaims) > 0 })
+			a.devices.wakePods(framework.ResourceClaimChanged, wantsDevices)
 		}
 		now, ok := a.devices.claims.Get(claim.Namespace, claim.Name)
 		if !ok || now.UID != claim.UID || !claimhelper.IsReservedForPod(pod, now, false) {
@@ -92,26 +99,32 @@ func (a *allocator) Unreserve(ctx context.Context, state framework.State, pod *c
 }
 
 // PreBindPreFlight implements framework.PreBindPlugin.
-func (a *allocator) PreBindPreFlight(state framework.State, _ *corev1.Pod, _ string) bool {
+func (a *allocator) PreBindPreFlight(state framework.State, _ *corev1.Pod, node string) bool {
 	decided, ok := decidedDevices(state)
-	return ok && len(decided.Claims()) > 0
+	return ok && (len(decided.Claims()) > 0 || decided.Extended(node) != nil)
 }
 
-// PreBind writes allocations and reservations, and waits until the devices are ready.
-func (a *allocator) PreBind(ctx context.Context, state framework.State, pod *corev1.Pod, node string) *framework.Status {
+// prepare writes allocations and reservations, and waits until the devices are ready.
+func (a *allocator) prepare(ctx context.Context, state framework.State, pod *corev1.Pod, node string, timeout time.Duration) *framework.Status {
 	decided, ok := decidedDevices(state)
 	if !ok {
 		return nil
 	}
-	found := decided.On(node)
-	for _, claim := range decided.Claims() {
+	found, claims := decided.On(node), slices.Clone(decided.Claims())
+	for _, claim := range claims {
 		if err := a.bind(ctx, claim, found[claim.Name], pod); err != nil {
 			return framework.Fail(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, bindDevicesTimeout)
+	if own := decided.Extended(node); own != nil {
+		if err := a.bindExtended(ctx, own, found[own.Claim.Name], pod); err != nil {
+			return framework.Fail(err)
+		}
+		claims = append(claims, own.Created)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	for _, claim := range decided.Claims() {
+	for _, claim := range claims {
 		if err := a.waitReady(ctx, claim, pod, node); err != nil {
 			return framework.Fail(err)
 		}
@@ -198,8 +211,9 @@ var errNotReady = errors.New("failed binding conditions check")
 // waitReady waits until the claim's devices meet their binding conditions. If they never will, the
 // claim loses its devices and the pod is decided again.
 func (a *allocator) waitReady(ctx context.Context, claim *resourcev1.ResourceClaim, pod *corev1.Pod, node string) error {
+	changed, stop := a.devices.changes.expect(claimKey(claim.Namespace, claim.Name))
+	defer stop()
 	for {
-		changed := a.devices.next()
 		now, ok := a.devices.claims.Get(claim.Namespace, claim.Name)
 		if !ok || now.UID != claim.UID || now.Status.Allocation == nil {
 			return fmt.Errorf("claim %s got deallocated elsewhere in the meantime", claim.Name)
@@ -290,6 +304,9 @@ func (a *allocator) makeRoom(ctx context.Context, pod *corev1.Pod, inTheWay []*r
 // conflict is no error: another pod may just have begun to use the claim.
 func (a *allocator) takeBack(ctx context.Context, claim *resourcev1.ResourceClaim, pod *corev1.Pod) (bool, error) {
 	now, ok := a.devices.claims.Get(claim.Namespace, claim.Name)
+	if ok && now.UID == claim.UID && framework.IsExtendedClaim(now) {
+		return true, a.deleteExtended(ctx, now)
+	}
 	if !ok || now.UID != claim.UID || now.Status.Allocation == nil || !onlyFor(now, pod) {
 		return false, nil
 	}

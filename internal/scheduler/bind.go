@@ -3,21 +3,24 @@ package scheduler
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/insight/because"
+	"github.com/knarr-project/knarr/internal/scheduler/extender"
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
+
+// boundNote is the text of the event of a binding: namespace, name and node.
+const boundNote = "Successfully assigned %s/%s to %s"
 
 var podResource = corev1.SchemeGroupVersion.WithResource("pods")
 
@@ -28,67 +31,154 @@ type cycle struct {
 	node    string
 	profile *framework.Profile
 	state   framework.State
-	skipped sets.Set[string] // plugins that have nothing to do for the pod
+	skipped Names // plugins that have nothing to do for the pod
+	// binder is the extender that binds the pod; nil leaves it to the Bind plugins.
+	binder *extender.Extender
 	// began is the start of the attempt; since is when the pod was first queued.
 	began, since time.Time
 	attempts     int
+	flushed      bool // no event ended its last wait, but the time
 	// reserved are the plugins whose Reserve was called. A failure calls their Unreserve.
 	reserved []framework.ReservePlugin
 }
 
-// finish binds a decided pod. It calls Reserve before it returns, so before the next decision.
-// PreBind, which may wait, and the binding run in another goroutine. A failure calls Unreserve.
+// finish binds a decided pod. It calls Reserve and Permit before it returns, so before the next
+// decision. The rest runs in another goroutine, as it may wait. A failure calls Unreserve.
 func (s *Scheduler) finish(ctx context.Context, c *cycle) {
-	fail := func(err error) {
-		s.metrics.attempted(c.pod, resultError, c.began)
-		for _, p := range slices.Backward(c.reserved) {
-			p.Unreserve(ctx, c.state, c.pod, c.node)
-		}
-		s.post(func(now time.Time) { s.unassume(ctx, c.p, err, now) })
-	}
 	watch := s.metrics.stopwatch(c.profile, time.Now())
-	err := c.reserve(ctx)
-	watch.lap("Reserve", outcomeOf(err))
-	if err != nil {
-		fail(err)
+	status := c.reserve(ctx, s.metrics)
+	watch.lap("Reserve", outcomeOf(status))
+	if !status.OK() {
+		s.giveUp(ctx, c, status)
 		return
 	}
-	bind := func() {
-		watch := s.metrics.stopwatch(c.profile, time.Now())
-		err := s.bind(ctx, c.pod, c.node)
-		watch.lap("Bind", outcomeOf(err))
-		if err != nil {
-			fail(err)
-			return
-		}
-		s.metrics.bound(c)
+	s.carryOut(ctx, c)
+}
+
+// carryOut is finish after Reserve.
+func (s *Scheduler) carryOut(ctx context.Context, c *cycle) {
+	watch := s.metrics.stopwatch(c.profile, time.Now())
+	waiting, status := s.permit(ctx, c)
+	if len(c.profile.Permits) > 0 {
+		watch.lap("Permit", outcomeOf(status))
 	}
-	waits := slices.ContainsFunc(c.profile.PreBinds, func(p framework.PreBindPlugin) bool {
+	if !status.OK() {
+		s.giveUp(ctx, c, status)
+		return
+	}
+	prepares := slices.ContainsFunc(c.profile.PreBinds, func(p framework.PreBindPlugin) bool {
 		return !c.skipped.Has(p.Name()) && p.PreBindPreFlight(c.state, c.pod, c.node)
 	})
-	if !waits {
-		s.write(ctx, bind)
+	if waiting == nil && !prepares {
+		s.write(ctx, func() {
+			defer s.metrics.working("binding")()
+			s.complete(ctx, c)
+		})
 		return
 	}
-	// A pod that waits for volumes or devices does not occupy a binder; only its binding does.
+	// A waiting pod does not occupy a binder; only its binding does.
 	s.writing.Add(1)
 	go func() {
 		defer s.writing.Done()
-		s.nominateWaiting(ctx, c)
-		watch := s.metrics.stopwatch(c.profile, time.Now())
-		err := c.preBind(ctx)
-		watch.lap("PreBind", outcomeOf(err))
-		if err != nil {
-			fail(err)
+		defer s.metrics.working("binding")()
+		if status := s.prepare(ctx, c, waiting, prepares); !status.OK() {
+			s.giveUp(ctx, c, status)
 			return
 		}
 		if err := s.acquireBinder(ctx); err != nil {
-			fail(err)
+			s.giveUp(ctx, c, framework.Fail(err))
 			return
 		}
 		defer s.releaseBinder()
-		bind()
+		s.complete(ctx, c)
 	}()
+}
+
+// prepare waits for the permission of the pod, and then for volumes and devices.
+func (s *Scheduler) prepare(ctx context.Context, c *cycle, waiting *waitingPod, prepares bool) *framework.Status {
+	s.nominateWaiting(ctx, c)
+	if waiting != nil {
+		began := time.Now()
+		status := s.waiting.wait(ctx, waiting)
+		s.metrics.permitWaited(status, began)
+		if !status.OK() {
+			return status
+		}
+	}
+	if !prepares {
+		return nil
+	}
+	watch := s.metrics.stopwatch(c.profile, time.Now())
+	status := c.preBind(ctx, s.metrics)
+	watch.lap("PreBind", outcomeOf(status))
+	return status
+}
+
+// complete writes the binding and tells the PostBind plugins.
+func (s *Scheduler) complete(ctx context.Context, c *cycle) {
+	watch := s.metrics.stopwatch(c.profile, time.Now())
+	status := s.bindBy(ctx, c)
+	watch.lap("Bind", outcomeOf(status))
+	if !status.OK() {
+		s.giveUp(ctx, c, status)
+		return
+	}
+	defer c.state.End()
+	s.metrics.bound(c)
+	if len(c.profile.PostBinds) == 0 {
+		return
+	}
+	for _, p := range c.profile.PostBinds {
+		began := time.Now()
+		p.PostBind(ctx, c.state, c.pod, c.node)
+		s.metrics.ran(p, "PostBind", nil, began)
+	}
+	watch.lap("PostBind", statusSuccess)
+}
+
+// bindBy lets the first Bind plugin that does not skip write the binding.
+func (s *Scheduler) bindBy(ctx context.Context, c *cycle) *framework.Status {
+	if c.binder != nil {
+		if err := c.binder.Bind(ctx, c.pod, c.node); err != nil {
+			return framework.Fail(err)
+		}
+		s.announce(c.pod, c.node)
+		return nil
+	}
+	binds := c.profile.Binds
+	if len(binds) == 0 {
+		binds = []framework.BindPlugin{&defaultBinder{s}}
+	}
+	for _, p := range binds {
+		began := time.Now()
+		status := p.Bind(ctx, c.state, c.pod, c.node)
+		s.metrics.ran(p, "Bind", status, began)
+		switch {
+		case status.Skipped():
+			continue
+		case !status.OK():
+			return namedStatus("Bind", p, status)
+		}
+		if _, own := p.(*defaultBinder); !own {
+			s.announce(c.pod, c.node)
+		}
+		return nil
+	}
+	return framework.Fail(errors.New("all Bind plugins skipped the pod"))
+}
+
+// giveUp undoes Reserve and returns the pod to the queue.
+func (s *Scheduler) giveUp(ctx context.Context, c *cycle, status *framework.Status) {
+	result := resultError
+	if status.Rejected() {
+		result = resultUnschedulable
+	}
+	s.metrics.attempted(c.pod, result, c.began)
+	for _, p := range slices.Backward(c.reserved) {
+		p.Unreserve(ctx, c.state, c.pod, c.node)
+	}
+	c.state.End()
+	s.post(func(now time.Time) { s.unassume(ctx, c, status, now) })
 }
 
 // nominateWaiting writes the node's name to the pod's status while the pod waits for volumes or
@@ -103,29 +193,44 @@ func (s *Scheduler) nominateWaiting(ctx context.Context, c *cycle) {
 	}
 }
 
-func (c *cycle) reserve(ctx context.Context) error {
+func (c *cycle) reserve(ctx context.Context, m *Metrics) *framework.Status {
 	for _, p := range c.profile.Reserves {
 		if c.skipped.Has(p.Name()) {
 			continue
 		}
 		c.reserved = append(c.reserved, p)
-		if status := p.Reserve(ctx, c.state, c.pod, c.node); !status.OK() {
-			return fmt.Errorf("running Reserve plugin %q: %s", p.Name(), strings.Join(status.Reasons, ", "))
+		began := time.Now()
+		status := p.Reserve(ctx, c.state, c.pod, c.node)
+		m.ran(p, "Reserve", status, began)
+		if !status.OK() {
+			return namedStatus("Reserve", p, status)
 		}
 	}
 	return nil
 }
 
-func (c *cycle) preBind(ctx context.Context) error {
+func (c *cycle) preBind(ctx context.Context, m *Metrics) *framework.Status {
 	for _, p := range c.profile.PreBinds {
 		if c.skipped.Has(p.Name()) {
 			continue
 		}
-		if status := p.PreBind(ctx, c.state, c.pod, c.node); !status.OK() {
-			return fmt.Errorf("running PreBind plugin %q: %s", p.Name(), strings.Join(status.Reasons, ", "))
+		began := time.Now()
+		status := p.PreBind(ctx, c.state, c.pod, c.node)
+		m.ran(p, "PreBind", status, began)
+		if !status.OK() {
+			return namedStatus("PreBind", p, status)
 		}
 	}
 	return nil
+}
+
+// namedStatus adds the plugin to its refusal or failure.
+func namedStatus(point string, p framework.Plugin, status *framework.Status) *framework.Status {
+	if status.Rejected() {
+		status.Plugin = p.Name()
+		return status
+	}
+	return framework.Fail(fmt.Errorf("running %s plugin %q: %s", point, p.Name(), reasonsOf(status)))
 }
 
 // bind writes the binding.
@@ -134,8 +239,10 @@ func (s *Scheduler) bind(ctx context.Context, pod *corev1.Pod, node string) erro
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
 	}
-	err := retryUntilAnswered(ctx, func() error {
-		_, err := s.client.CreateSub(because.WithObjects(ctx, pod), podResource, pod.Namespace, pod.Name, "binding", binding, metav1.CreateOptions{})
+	event := client.EventFor(s.events, pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding", boundNote, pod.Namespace, pod.Name, node)
+	recorded := false
+	err := retryUntilAnswered(ctx, func() (err error) {
+		recorded, err = client.Bind(because.WithObjects(ctx, pod), s.client, binding, event)
 		if !apierrors.IsConflict(err) {
 			return err
 		}
@@ -151,8 +258,15 @@ func (s *Scheduler) bind(ctx context.Context, pod *corev1.Pod, node string) erro
 	if err != nil {
 		return fmt.Errorf("bind %s/%s to %s: %w", pod.Namespace, pod.Name, node, err)
 	}
-	s.events.Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding", "Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
+	if !recorded {
+		s.announce(pod, node)
+	}
 	return nil
+}
+
+// announce records the event of a bound pod.
+func (s *Scheduler) announce(pod *corev1.Pod, node string) {
+	s.events.Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding", boundNote, pod.Namespace, pod.Name, node)
 }
 
 // nomination is the new nominatedNodeName of a pod: nil keeps the old one, "" removes it.
@@ -173,7 +287,7 @@ func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, reason, message
 		if old.Status == condition.Status {
 			condition.LastTransitionTime = old.LastTransitionTime
 		}
-		if old.Status == condition.Status && old.Reason == reason && old.Message == message && (nominated == nil || *nominated == pod.Status.NominatedNodeName) {
+		if old.Status == condition.Status && old.Reason == reason && old.Message == message && (nominated == nil || *nominated == pod.Status.NominatedNodeName) && !s.reports.writing(pod.UID) {
 			return
 		}
 	}
@@ -185,20 +299,20 @@ func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, reason, message
 	case pod.Status.NominatedNodeName != "":
 		status["nominatedNodeName"] = nil
 	}
-	s.write(ctx, func() {
-		if err := s.patchStatus(ctx, pod, status); err != nil {
-			s.log.Warn("cannot write the condition of an unschedulable pod", "pod", pod.Namespace+"/"+pod.Name, "error", err)
-		}
-	})
+	s.writeStatus(ctx, pod, status)
 }
 
 // patchStatus merges into the status of the pod with this UID. A deleted pod is no error.
 func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, status map[string]any) error {
+	return patchPodStatus(ctx, s.client, pod, status)
+}
+
+func patchPodStatus(ctx context.Context, c client.Interface, pod *corev1.Pod, status map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
 	if err != nil {
 		return err
 	}
-	_, err = client.Patch[*corev1.Pod](ctx, s.client, pod.Namespace, pod.Name, types.StrategicMergePatchType, patch, "status")
+	_, err = client.Patch[*corev1.Pod](ctx, c, pod.Namespace, pod.Name, types.StrategicMergePatchType, patch, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
@@ -209,6 +323,8 @@ func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, status map
 // why.
 func (s *Scheduler) evict(ctx context.Context, preemptor *corev1.Pod, v *victims) {
 	ctx = because.WithObjects(ctx, preemptor)
+	began, complete := time.Now(), true
+	defer func() { s.metrics.evicted(complete, began) }()
 	for _, pod := range v.pods {
 		if pod.DeletionTimestamp != nil {
 			continue
@@ -220,12 +336,14 @@ func (s *Scheduler) evict(ctx context.Context, preemptor *corev1.Pod, v *victims
 		}
 		if err := s.patchStatus(ctx, pod, map[string]any{"conditions": []corev1.PodCondition{condition}}); err != nil {
 			s.log.Warn("cannot write the condition of a preempted pod", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+			complete = false
 			continue
 		}
 		uid := pod.UID
 		err := client.Delete[*corev1.Pod](ctx, s.client, pod.Namespace, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			s.log.Warn("cannot delete a preempted pod", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+			complete = false
 			continue
 		}
 		s.events.Eventf(pod, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting", "Preempted by pod %s on node %s", preemptor.UID, v.node)

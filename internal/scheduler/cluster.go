@@ -81,6 +81,9 @@ func (c *cluster) setNode(node *corev1.Node) framework.Events {
 	if !equality.Semantic.DeepEqual(old.Status.Allocatable, node.Status.Allocatable) {
 		e |= framework.NodeAllocatable
 	}
+	if !slices.Equal(old.Status.DeclaredFeatures, node.Status.DeclaredFeatures) {
+		e |= framework.NodeFeatures
+	}
 	return e
 }
 
@@ -95,7 +98,7 @@ func (c *cluster) removeNode(name string) {
 
 // setPod counts a bound pod on its node. It replaces an assumed one.
 func (c *cluster) setPod(info *framework.PodInfo) {
-	c.removePod(info)
+	c.removePod(info.Pod.UID)
 	name := info.Pod.Spec.NodeName
 	c.edit(name).AddPod(info)
 	c.where[info.Pod.UID] = placed{name, info}
@@ -108,20 +111,50 @@ func (c *cluster) assume(info *framework.PodInfo, node string) {
 	c.assumed[info.Pod.UID] = info
 }
 
+// confirm ends the assumption of a pod that its binding did not change otherwise; old is the pod
+// before the binding. The pod keeps its PodInfo, so its node does not change. confirm reports
+// whether the pod counts.
+func (c *cluster) confirm(old, pod *corev1.Pod) bool {
+	info, ok := c.assumed[pod.UID]
+	if !ok || info.Pod != old || c.where[pod.UID].node != pod.Spec.NodeName || old.DeletionTimestamp != pod.DeletionTimestamp ||
+		!maps.Equal(old.Labels, pod.Labels) {
+		return false
+	}
+	delete(c.assumed, pod.UID)
+	return true
+}
+
 // removePod removes a pod from its node, and reports whether it was on one.
-func (c *cluster) removePod(info *framework.PodInfo) bool {
-	at, ok := c.where[info.Pod.UID]
+func (c *cluster) removePod(uid types.UID) bool {
+	at, ok := c.where[uid]
 	if !ok {
 		return false
 	}
-	delete(c.where, info.Pod.UID)
-	delete(c.assumed, info.Pod.UID)
+	delete(c.where, uid)
+	delete(c.assumed, uid)
 	n := c.edit(at.node)
 	n.RemovePod(at.info)
 	if n.Node == nil && len(n.Pods) == 0 {
 		delete(c.nodes, at.node)
 	}
 	return true
+}
+
+// lift takes a pod off its node until putBack is called.
+func (c *cluster) lift(pod *corev1.Pod) (putBack func()) {
+	at, ok := c.where[pod.UID]
+	if !ok {
+		return func() {}
+	}
+	_, assumed := c.assumed[pod.UID]
+	c.removePod(pod.UID)
+	return func() {
+		if assumed {
+			c.assume(at.info, at.node)
+		} else {
+			c.setPod(at.info)
+		}
+	}
 }
 
 // takeSnapshot returns the current snapshot.
@@ -141,13 +174,23 @@ func (c *cluster) takeSnapshot() *framework.Snapshot {
 				changed = append(changed, n)
 			}
 		}
-		c.snapshot = c.snapshot.With(changed...)
+		c.snapshot = c.snapshot.Next(changed...)
 	default:
 		return c.snapshot
 	}
 	c.snapshot.Storage, c.snapshot.Devices = c.storage, c.devices
+	if len(c.edited) > 64 { // a map that was large stays slow to walk
+		c.edited = map[string]bool{}
+	}
 	clear(c.edited)
 	return c.snapshot
+}
+
+// namespacesChanged makes the next snapshot count pods again where labels of namespaces matter.
+func (c *cluster) namespacesChanged() {
+	if c.snapshot != nil {
+		c.snapshot.NamespacesChanged()
+	}
 }
 
 // alternatingZones lists the nodes so that zones alternate: a search that stops early has seen all

@@ -21,7 +21,7 @@ func TestSnapshotsShowAllChanges(t *testing.T) {
 		var shown []string
 		name := func(what string) string { return what + rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, what) }
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
-			switch rapid.IntRange(0, 5).Draw(t, "step") {
+			switch rapid.IntRange(0, 6).Draw(t, "step") {
 			case 0:
 				n := node(name("node-"), "2", inZone(name("zone-")))
 				nodes[n.Name] = n
@@ -42,10 +42,22 @@ func TestSnapshotsShowAllChanges(t *testing.T) {
 			case 4:
 				p := name("pod-")
 				if pods[p] != nil {
-					c.removePod(framework.NewPodInfo(pods[p]))
+					c.removePod(pods[p].UID)
 					delete(pods, p)
 				}
 			case 5:
+				waiting := pod(name("pod-"), "100m")
+				waiting.Generation = 1
+				if pods[waiting.Name] == nil {
+					bound := waiting.DeepCopy()
+					bound.Spec.NodeName = name("node-")
+					pods[bound.Name] = bound
+					c.assume(framework.NewPodInfo(waiting), bound.Spec.NodeName)
+					if !c.confirm(waiting, bound) {
+						t.Fatal("an assumed pod is not confirmed")
+					}
+				}
+			case 6:
 				taken = append(taken, c.takeSnapshot())
 				whole := newCluster(nil, nil)
 				for _, n := range nodes {
@@ -71,21 +83,15 @@ func TestSnapshotsShowAllChanges(t *testing.T) {
 
 // show prints a snapshot's nodes and pods.
 func show(s *framework.Snapshot) string {
-	names := func(nodes []*framework.NodeInfo) (out []string) {
-		for _, n := range nodes {
-			out = append(out, n.Name())
-		}
-		return out
-	}
-	text := fmt.Sprint("affinity ", names(s.NodesWithAffinity()), " against ", names(s.NodesWithAntiAffinity()))
-	for _, n := range s.Nodes {
+	text := ""
+	for _, n := range s.Nodes.All() {
 		found, ok := s.Node(n.Name())
 		var pods []string
 		for _, p := range n.Pods {
 			pods = append(pods, p.Pod.Name)
 		}
 		slices.Sort(pods)
-		text += fmt.Sprint("\n", n.Name(), ok && found == n, n.Node.Labels, n.Requested.MilliCPU, pods)
+		text += fmt.Sprint("\n", n.Name(), ok && found == n, n.Node.Labels, n.Requested.MilliCPU, pods, len(n.WithAffinity), len(n.WithAntiAffinity))
 	}
 	return text
 }

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
@@ -18,28 +20,44 @@ type Decision struct {
 	// State passes the plugins' results on to Reserve and PreBind.
 	State framework.State
 	// Skipped are the plugins that have nothing to do for the pod.
-	Skipped sets.Set[string]
-	// Refusals has the refusal of each node by its name. Nodes that PreFilter excluded share one
-	// status.
-	Refusals map[string]*framework.Status
+	Skipped Names
+	// Silent are the plugins with no score for the pod.
+	Silent Names
+	// Refused is the number of refused nodes. Refusals has the reason of each, if no node was found
+	// or Input.Explain is set.
+	Refused  int
+	Refusals Refusals
 	// Whole is set when a PreFilter plugin refused the pod on all nodes.
 	Whole *framework.Status
 	// Err is the failure of a plugin. It is not a refusal: the pod is tried again after a backoff.
 	Err error
-	// Nodes is the number of nodes in the snapshot.
-	Nodes int
+	// Nodes is the number of nodes in the snapshot; Feasible is the number of those that were found
+	// to fit.
+	Nodes, Feasible int
+	// Score is the chosen node's, and Next the best other node with its score. They are set if
+	// there was a choice.
+	Score, NextScore int64
+	Next             string
 }
+
+// Names are the names of plugins.
+type Names []string
+
+// Has reports whether the name is one of them. There are few: a map would cost more.
+func (n Names) Has(name string) bool { return slices.Contains(n, name) }
 
 // minNodesToFind is the number of nodes up to which all are filtered. In a larger cluster a share
 // is enough, as upstream: 50 % minus 1 % per 125 nodes, at least 5 %, and at least 100 nodes.
 const minNodesToFind = 100
 
-func nodesToFind(all int) int {
+func nodesToFind(all int, percent int32) int {
 	if all <= minNodesToFind {
 		return all
 	}
-	percent := max(50-all/125, 5)
-	return max(all*percent/100, minNodesToFind)
+	if percent == 0 {
+		percent = int32(max(50-all/125, 5))
+	}
+	return max(all*int(percent)/100, minNodesToFind)
 }
 
 // Input is all that a decision depends on.
@@ -54,9 +72,16 @@ type Input struct {
 	Start int
 	// Pick chooses among the nodes with the highest score.
 	Pick uint64
+	// Explain asks for the refusals, also if a node is found.
+	Explain bool
 	// Observe is called after each extension point that ran, with its name and status. The caller
 	// may take the time there. It does not affect the decision; nil observes nothing.
 	Observe func(extensionPoint, status string)
+	// Classes keeps answers of earlier decisions. It saves time and does not affect the decision;
+	// nil keeps nothing.
+	Classes *Classes
+	// Extension asks extenders; nil if there are none.
+	Extension Extension
 }
 
 func (in *Input) observe(extensionPoint string, d *Decision) {
@@ -67,24 +92,37 @@ func (in *Input) observe(extensionPoint string, d *Decision) {
 
 // Decide chooses a node for the pod. It is pure: the same Input gives the same Decision.
 func Decide(in Input) Decision {
-	d := Decision{
-		State: framework.State{}, Refusals: map[string]*framework.Status{},
-		Nodes: len(in.Snapshot.Nodes),
+	d := Decision{State: framework.State{}, Nodes: in.Snapshot.Nodes.Len(), Refusals: Refusals{snapshot: in.Snapshot}}
+	if d.Nodes > 0 {
+		in.Start %= d.Nodes
 	}
-	filters, allowed := d.preFilter(in.Snapshot, in.Pod, in.Profile)
+	s := search{in: &in, d: &d}
+	s.filters, s.allowed = d.preFilter(in.Snapshot, in.Pod, in.Profile)
 	in.observe("PreFilter", &d)
 	if d.Whole != nil || d.Err != nil {
 		return d
 	}
-	feasible := d.filter(&in, filters, allowed)
+	s.useClass()
+	feasible := s.filter()
+	if s.class != nil && s.class.failed { // the failure may not matter: its node may not be scored
+		in.Classes = nil
+		d.State.End()
+		return Decide(in)
+	}
+	feasible = s.extend(feasible)
+	d.Feasible, d.Refused = len(feasible), d.Refusals.Len()+s.refused
 	in.observe("Filter", &d)
 	switch {
 	case d.Err != nil || len(feasible) == 0:
+		return d
 	case len(feasible) == 1:
-		d.Node = feasible[0].Name()
+		d.Node = in.Snapshot.Nodes.At(int(feasible[0])).Name()
 	default:
-		d.score(&in, feasible)
+		s.score(feasible)
 		in.observe("Score", &d)
+	}
+	if !in.Explain {
+		d.Refusals = Refusals{}
 	}
 	return d
 }
@@ -95,26 +133,33 @@ func (d *Decision) preFilter(snapshot *framework.Snapshot, pod *framework.PodInf
 	[]framework.FilterPlugin, sets.Set[string],
 ) {
 	var allowed sets.Set[string]
-	d.Skipped = sets.New[string]()
+	var restricting []string
+	d.Skipped = make(Names, 0, len(profile.PreFilters))
 	for _, p := range profile.PreFilters {
 		only, status := p.PreFilter(d.State, pod, snapshot)
 		switch {
 		case status.Skipped():
-			d.Skipped.Insert(p.Name())
+			d.Skipped = append(d.Skipped, p.Name())
+			continue
 		case status.Rejected():
-			status.Plugin = p.Name()
-			d.Whole = status
+			d.Whole = from(p, status)
 			return nil, nil
 		case !status.OK():
-			d.Err = fmt.Errorf("plugin %s: %w", p.Name(), status.Err)
+			d.Err = fmt.Errorf("running PreFilter plugin %q: %w", p.Name(), status.Err)
 			return nil, nil
 		}
-		if only != nil {
-			if allowed == nil {
-				allowed = only
-			} else {
-				allowed = allowed.Intersection(only)
-			}
+		if only == nil {
+			continue
+		}
+		restricting = append(restricting, p.Name())
+		if allowed == nil {
+			allowed = only
+		} else {
+			allowed = allowed.Intersection(only)
+		}
+		if len(allowed) == 0 {
+			d.Whole = excludedEverywhere(restricting)
+			return nil, nil
 		}
 	}
 	filters := make([]framework.FilterPlugin, 0, len(profile.Filters))
@@ -126,56 +171,129 @@ func (d *Decision) preFilter(snapshot *framework.Snapshot, pod *framework.PodInf
 	return filters, allowed
 }
 
-// filter returns the feasible nodes, no more than nodesToFind, and notes why it refused the others.
-func (d *Decision) filter(in *Input, filters []framework.FilterPlugin, allowed sets.Set[string]) []*framework.NodeInfo {
-	all := len(in.Snapshot.Nodes)
-	wanted := nodesToFind(all)
-	// A pod goes to its nominated node if it still fits there (KEP-1923).
-	node, ok := in.Snapshot.Node(in.Pod.Pod.Status.NominatedNodeName)
-	if ok && (allowed == nil || allowed.Has(node.Name())) && d.fitsOn(in, filters, node).OK() {
-		return []*framework.NodeInfo{node}
+// from returns the status with the plugin's name.
+func from(p framework.Plugin, status *framework.Status) *framework.Status {
+	if status.Plugin == p.Name() {
+		return status
 	}
-	feasible := make([]*framework.NodeInfo, 0, wanted)
+	named := *status
+	named.Plugin = p.Name()
+	return &named
+}
+
+// search looks for the feasible nodes and the best of them.
+type search struct {
+	in      *Input
+	d       *Decision
+	filters []framework.FilterPlugin // that are left to run
+	allowed sets.Set[string]
+	// class has the answers of the pod's class; nil if there are none. Then filters has only the
+	// plugins without an answer.
+	class   *class
+	silent  Names // plugins whose PreScore had nothing to do
+	refused int   // number of nodes that the class refused, and that are not in d.Refusals
+}
+
+// filter returns the indexes of the feasible nodes, no more than nodesToFind, and notes why it
+// refused the others.
+func (s *search) filter() []int32 {
+	nodes := &s.in.Snapshot.Nodes
+	all := nodes.Len()
+	wanted := nodesToFind(all, s.in.Profile.PercentageOfNodesToScore)
+	// A pod goes to its nominated node if it still fits there (KEP-1923).
+	if i, ok := s.in.Snapshot.IndexOf(s.in.Pod.Pod.Status.NominatedNodeName); ok &&
+		(s.allowed == nil || s.allowed.Has(nodes.At(i).Name())) && s.fitsOn(i).OK() {
+		return []int32{int32(i)}
+	}
+	if s.allowed != nil {
+		return s.filterAllowed(wanted)
+	}
+	// An extender may refuse the rest of the nodes. Then the refusals of all nodes are needed.
+	if s.class != nil && len(s.filters) == 0 && len(s.in.Nominated) == 0 && !s.in.Explain && s.in.Extension == nil {
+		return s.filterByClass(wanted)
+	}
+	feasible := s.in.Classes.scratch(wanted)
 	for i := range all {
-		node := in.Snapshot.Nodes[(in.Start+i)%all]
-		if allowed != nil && !allowed.Has(node.Name()) {
-			d.Refusals[node.Name()] = &framework.Status{
-				Code: framework.UnschedulableAndUnresolvable, Plugin: "NodeAffinity",
-				Reasons: []string{"node(s) didn't satisfy plugin(s) [NodeAffinity]"},
-			}
-			continue
+		at := s.in.Start + i
+		if at >= all {
+			at -= all
 		}
-		status := d.fitsOn(in, filters, node)
-		switch {
-		case status.OK():
-			if feasible = append(feasible, node); len(feasible) >= wanted {
-				return feasible
-			}
-		case status.Rejected():
-			d.Refusals[node.Name()] = status
-		default:
-			d.Err = fmt.Errorf("plugin %s on node %s: %w", status.Plugin, node.Name(), status.Err)
+		if !s.look(at, &feasible) {
 			return nil
+		}
+		if len(feasible) >= wanted {
+			break
 		}
 	}
 	return feasible
 }
 
-// fitsOn runs the filters for one node: as it is, and with its nominated pods of the same or a
-// higher priority.
-func (d *Decision) fitsOn(in *Input, filters []framework.FilterPlugin, node *framework.NodeInfo) *framework.Status {
-	status := runFilters(d.State, filters, in.Pod, node)
-	if expected := higherNominated(in.Nominated[node.Name()], in.Pod); status.OK() && len(expected) > 0 {
-		status = filterWithNominated(in, node, expected)
+// filterAllowed looks only at the nodes that PreFilter plugins allow, in the order of the search.
+func (s *search) filterAllowed(wanted int) []int32 {
+	all := s.in.Snapshot.Nodes.Len()
+	s.d.Refusals.allowed = s.allowed
+	order := make([]int, 0, len(s.allowed))
+	for name := range s.allowed {
+		if i, ok := s.in.Snapshot.IndexOf(name); ok {
+			order = append(order, (i-s.in.Start+all)%all)
+		}
 	}
-	return status
+	slices.Sort(order)
+	var feasible []int32
+	for _, i := range order {
+		if !s.look((s.in.Start+i)%all, &feasible) {
+			return nil
+		}
+		if len(feasible) >= wanted {
+			break
+		}
+	}
+	return feasible
+}
+
+// look adds a node to the feasible ones or to the refusals. It returns false if a plugin failed.
+func (s *search) look(i int, feasible *[]int32) bool {
+	status := s.fitsOn(i)
+	switch {
+	case status.OK():
+		*feasible = append(*feasible, int32(i))
+	case status.Rejected():
+		s.d.Refusals.add(i, status)
+	default:
+		s.fail(i, status)
+		return false
+	}
+	return true
+}
+
+// fail ends the decision: a plugin failed for a node.
+func (s *search) fail(i int, status *framework.Status) {
+	s.d.Err = fmt.Errorf("running %q filter plugin: %w", status.Plugin, status.Err)
+}
+
+// fitsOn runs the filters for one node: with its nominated pods of the same or a higher priority,
+// if there are any, and as it is.
+func (s *search) fitsOn(i int) *framework.Status {
+	node := s.in.Snapshot.Nodes.At(i)
+	if len(s.in.Nominated) > 0 {
+		if expected := higherNominated(s.in.Nominated[node.Name()], s.in.Pod); len(expected) > 0 {
+			if status := filterWithNominated(s.in, node, expected); !status.OK() {
+				return status
+			}
+		}
+	}
+	if s.class != nil {
+		if status := s.class.answer(i, s); status != nil {
+			return status
+		}
+	}
+	return runFilters(s.d.State, s.filters, s.in.Pod, node)
 }
 
 func runFilters(state framework.State, filters []framework.FilterPlugin, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
 	for _, f := range filters {
 		if status := f.Filter(state, pod, node); !status.OK() {
-			status.Plugin = f.Name()
-			return status
+			return from(f, status)
 		}
 	}
 	return nil
@@ -199,12 +317,13 @@ func filterWithNominated(in *Input, node *framework.NodeInfo, expected []*framew
 	for _, e := range expected {
 		with.AddPod(e)
 	}
-	return fits(in.Snapshot.With(with), in.Pod, in.Profile, with)
+	return fits(in.Snapshot.With(with), in.Pod, in.Profile, with, node)
 }
 
-// fits runs PreFilter and Filter for one node of a snapshot.
-func fits(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile, node *framework.NodeInfo) *framework.Status {
+// fits runs PreFilter and Filter for one node of a snapshot, which was changed from base.
+func fits(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile, node, base *framework.NodeInfo) *framework.Status {
 	d := Decision{State: framework.State{}}
+	defer d.State.End()
 	filters, allowed := d.preFilter(snapshot, pod, profile)
 	switch {
 	case d.Err != nil:
@@ -214,43 +333,110 @@ func fits(snapshot *framework.Snapshot, pod *framework.PodInfo, profile *framewo
 	case allowed != nil && !allowed.Has(node.Name()):
 		return framework.RefuseAlways("node(s) didn't satisfy plugin(s) [NodeAffinity]")
 	}
+	for _, p := range profile.PreFilters {
+		if t, ok := p.(framework.TrialPlugin); ok && !d.Skipped.Has(p.Name()) {
+			if status := tell(t, d.State, pod, node, base); !status.OK() {
+				return from(p, status)
+			}
+		}
+	}
 	return runFilters(d.State, filters, pod, node)
 }
 
-// score sets the node: the best by the sum of the weighted scores.
-func (d *Decision) score(in *Input, feasible []*framework.NodeInfo) {
-	silent := sets.New[string]()
-	for _, p := range in.Profile.PreScores {
-		switch status := p.PreScore(d.State, in.Pod, in.Snapshot, feasible); {
-		case status.Skipped():
-			silent.Insert(p.Name())
-		case !status.OK():
-			d.Err = fmt.Errorf("plugin %s: %w", p.Name(), status.Err)
-			return
+// tell tells a plugin which pods a trial has added to a node, or removed from it.
+func tell(p framework.TrialPlugin, state framework.State, pod *framework.PodInfo, node, base *framework.NodeInfo) *framework.Status {
+	for _, removed := range without(base.Pods, node.Pods) {
+		if status := p.RemovePod(state, pod, removed, node); !status.OK() {
+			return status
 		}
 	}
-	sums := make([]int64, 2*len(feasible))
-	total, scores := sums[:len(feasible)], sums[len(feasible):]
-	for _, p := range in.Profile.Scores {
-		if silent.Has(p.Name()) {
+	for _, added := range without(node.Pods, base.Pods) {
+		if status := p.AddPod(state, pod, added, node); !status.OK() {
+			return status
+		}
+	}
+	return nil
+}
+
+// without returns the pods that are not among others.
+func without(pods, others []*framework.PodInfo) (out []*framework.PodInfo) {
+	has := make(map[types.UID]bool, len(others))
+	for _, p := range others {
+		has[p.Pod.UID] = true
+	}
+	for _, p := range pods {
+		if !has[p.Pod.UID] {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// score sets the node: the best by the sum of the weighted scores.
+func (s *search) score(feasible []int32) {
+	nodes := s.nodesAt(feasible, s.in.Classes.nodesOf(len(feasible)))
+	ok := s.preScore(nodes)
+	s.in.observe("PreScore", s.d)
+	if !ok {
+		return
+	}
+	total, scores := s.in.Classes.sums(len(feasible))
+	if s.class != nil {
+		s.class.addScores(s, feasible, nodes, total, scores)
+	}
+	for _, p := range s.in.Profile.Scores {
+		if s.silent.Has(p.Name()) || s.class.scores(p) {
 			continue
 		}
-		for i, node := range feasible {
-			s, status := p.Score(d.State, in.Pod, node)
+		for i, node := range nodes {
+			score, status := p.Score(s.d.State, s.in.Pod, node)
 			if !status.OK() {
-				d.Err = fmt.Errorf("plugin %s on node %s: %w", p.Name(), node.Name(), status.Err)
+				s.d.Err = fmt.Errorf("plugin %s on node %s: %w", p.Name(), node.Name(), status.Err)
 				return
 			}
-			scores[i] = s
+			scores[i] = score
 		}
 		if n, ok := p.ScorePlugin.(framework.NormalizePlugin); ok {
-			n.Normalize(d.State, in.Pod, feasible, scores)
+			n.Normalize(s.d.State, s.in.Pod, nodes, scores)
 		}
-		for i, s := range scores {
-			total[i] += s * p.Weight
+		for i, score := range scores {
+			total[i] += score * p.Weight
 		}
 	}
-	d.Node = feasible[pickBest(total, in.Pick)].Name()
+	s.in.addScores(nodes, total)
+	s.d.Silent = s.silent
+	s.d.choose(nodes, total, s.in.Pick)
+}
+
+// preScore runs the PreScore plugins, but for those of the class, which have run. It returns false
+// if one failed.
+func (s *search) preScore(nodes []*framework.NodeInfo) bool {
+	for _, p := range s.in.Profile.PreScores {
+		if s.class != nil && isLocal(p) {
+			continue
+		}
+		switch status := p.PreScore(s.d.State, s.in.Pod, s.in.Snapshot, nodes); {
+		case status.Skipped():
+			s.silent = append(s.silent, p.Name())
+		case !status.OK():
+			s.d.Err = fmt.Errorf("plugin %s: %w", p.Name(), status.Err)
+			return false
+		}
+	}
+	return true
+}
+
+// choose sets the node with the highest score, and the next one.
+func (d *Decision) choose(nodes []*framework.NodeInfo, total []int64, pick uint64) {
+	chosen := pickBest(total, pick)
+	d.Node, d.Score = nodes[chosen].Name(), total[chosen]
+	next := -1
+	for i := range total {
+		if i != chosen && (next < 0 || total[i] > total[next]) {
+			next = i
+		}
+	}
+	d.Next, d.NextScore = nodes[next].Name(), total[next]
 }
 
 // pickBest returns the index of one of the highest scores.
@@ -268,6 +454,15 @@ func pickBest(scores []int64, pick uint64) int {
 	return i
 }
 
+// Note says how the node was chosen, in a line for traces.
+func (d *Decision) Note(took time.Duration) string {
+	text := make([]byte, 0, 128)
+	if d.Next != "" {
+		text = fmt.Appendf(text, "score %d, next %s %d; ", d.Score, d.Next, d.NextScore)
+	}
+	return string(fmt.Appendf(text, "%d of %d nodes fit, %d refused; took %v", d.Feasible, d.Nodes, d.Refused, took.Round(time.Microsecond)))
+}
+
 // Message says how many nodes were refused for each reason, in upstream's words.
 func (d *Decision) Message() string {
 	if d.Err != nil {
@@ -276,14 +471,19 @@ func (d *Decision) Message() string {
 	if d.Nodes == 0 {
 		return "no nodes available to schedule pods"
 	}
-	prefix := fmt.Sprintf("0/%d nodes are available", d.Nodes)
 	if d.Whole != nil {
-		return prefix + ": " + strings.Join(d.Whole.Reasons, ", ") + "."
+		return fmt.Sprintf("0/%d nodes are available: %s.", d.Nodes, strings.Join(d.Whole.Reasons, ", "))
 	}
+	return messageOf(d.Nodes, d.Refusals.counts())
+}
+
+// messageOf says how many of all nodes were refused for each reason. refused has the number of
+// nodes of each refusal.
+func messageOf(all int, refused map[*framework.Status]int) string {
 	count := map[string]int{}
-	for _, status := range d.Refusals {
+	for status, nodes := range refused {
 		for _, reason := range status.Reasons {
-			count[reason]++
+			count[reason] += nodes
 		}
 	}
 	parts := make([]string, 0, len(count))
@@ -291,7 +491,7 @@ func (d *Decision) Message() string {
 		parts = append(parts, fmt.Sprintf("%d %s", n, reason))
 	}
 	sort.Strings(parts)
-	return prefix + ": " + strings.Join(parts, ", ") + "."
+	return fmt.Sprintf("0/%d nodes are available: %s.", all, strings.Join(parts, ", "))
 }
 
 // RefusedBy returns the plugins that refused the pod on any node. Their events decide when the pod
@@ -301,7 +501,7 @@ func (d *Decision) RefusedBy() sets.Set[string] {
 	if d.Whole != nil {
 		by.Insert(d.Whole.Plugin)
 	}
-	for _, status := range d.Refusals {
+	for status := range d.Refusals.counts() {
 		by.Insert(status.Plugin)
 	}
 	return by

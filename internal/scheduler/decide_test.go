@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -155,6 +156,19 @@ func (everywhere) PreFilter(framework.State, *framework.PodInfo, *framework.Snap
 	return nil, framework.Refuse("no")
 }
 
+func TestADecisionSaysHowItWasMade(t *testing.T) {
+	profile := plugins.Default(corev1.DefaultSchedulerName)
+	nodes := []*corev1.Node{node("full", "1m"), node("small", "2"), node("large", "8")}
+	d := Decide(Input{Snapshot: snapshotOf(nodes, nil), Pod: framework.NewPodInfo(pod("p", "1")), Profile: &profile})
+	if d.Node != "large" || d.Next != "small" || d.Score <= d.NextScore || d.Feasible != 2 {
+		t.Errorf("%+v", d)
+	}
+	want := fmt.Sprintf("score %d, next small %d; 2 of 3 nodes fit, 1 refused; took 1.5ms", d.Score, d.NextScore)
+	if got := d.Note(1500 * time.Microsecond); got != want {
+		t.Errorf("%s", got)
+	}
+}
+
 func TestDecideReportsEachExtensionPointThatRan(t *testing.T) {
 	two := []*corev1.Node{node("a", "2"), node("b", "2")}
 	for name, tc := range map[string]struct {
@@ -163,7 +177,7 @@ func TestDecideReportsEachExtensionPointThatRan(t *testing.T) {
 		refuses bool
 		want    string
 	}{
-		"two feasible nodes are scored":         {nodes: two, pod: pod("p", "1"), want: "PreFilter=Success Filter=Success Score=Success"},
+		"two feasible nodes are scored":         {nodes: two, pod: pod("p", "1"), want: "PreFilter=Success Filter=Success PreScore=Success Score=Success"},
 		"one feasible node is not scored":       {nodes: two[:1], pod: pod("p", "1"), want: "PreFilter=Success Filter=Success"},
 		"no feasible node is no error":          {nodes: two, pod: pod("p", "3"), want: "PreFilter=Success Filter=Success"},
 		"a refusal by PreFilter ends the cycle": {nodes: two, pod: pod("p", "1"), refuses: true, want: "PreFilter=Unschedulable"},
@@ -198,14 +212,15 @@ func TestPreemptionDoesTheLeastHarm(t *testing.T) {
 		pod("higher", "1", onNode("c"), withPriority(3)),
 	}
 	snapshot, p := snapshotOf(nodes, pods), framework.NewPodInfo(pod("p", "1", withPriority(10)))
-	d := Decide(Input{Snapshot: snapshot, Pod: p, Profile: &profile})
-	v := preempt(snapshot, p, &profile, &d, []*policyv1.PodDisruptionBudget{budget})
-	if v == nil || v.node != "b" {
+	in := Input{Snapshot: snapshot, Pod: p, Profile: &profile}
+	d := Decide(in)
+	v := Preempt(&in, &d, []*policyv1.PodDisruptionBudget{budget})
+	if v.Node != "b" {
 		t.Fatalf("victims on %+v, want node b: no budget violated and the lowest priority", v)
 	}
 	never := corev1.PreemptNever
 	p.Pod.Spec.PreemptionPolicy = &never
-	if v := preempt(snapshot, p, &profile, &d, nil); v != nil {
+	if v := Preempt(&in, &d, nil); v.Node != "" {
 		t.Errorf("a pod with preemptionPolicy Never preempted %v", v)
 	}
 }
@@ -216,10 +231,36 @@ func TestPreemptionEvictsAsFewPodsAsPossible(t *testing.T) {
 		pod("one", "1", onNode("a"), withPriority(5)), pod("two", "500m", onNode("a"), withPriority(4)), pod("three", "500m", onNode("a"), withPriority(3)),
 	})
 	p := framework.NewPodInfo(pod("p", "500m", withPriority(10)))
-	d := Decide(Input{Snapshot: snapshot, Pod: p, Profile: &profile})
-	v := preempt(snapshot, p, &profile, &d, nil)
-	if v == nil || len(v.pods) != 1 || v.pods[0].Name != "three" {
+	in := Input{Snapshot: snapshot, Pod: p, Profile: &profile}
+	d := Decide(in)
+	v := Preempt(&in, &d, nil)
+	if len(v.Victims) != 1 || v.Victims[0].Name != "three" {
 		t.Fatalf("victims %+v, want only the least important", v)
+	}
+}
+
+// Two pods must not count on the same victims.
+func TestPreemptionLeavesTheRoomOfNominatedPods(t *testing.T) {
+	profile := plugins.Default(corev1.DefaultSchedulerName)
+	snapshot := snapshotOf([]*corev1.Node{node("a", "1"), node("b", "1")}, []*corev1.Pod{
+		pod("one", "1", onNode("a"), withPriority(1)), pod("two", "1", onNode("b"), withPriority(2)),
+	})
+	s := New(Config{})
+	for i, want := range []string{"a", "b", ""} {
+		p := framework.NewPodInfo(pod(fmt.Sprint("p", i), "1", withPriority(10)))
+		in := Input{Snapshot: snapshot, Pod: p, Profile: &profile, Nominated: s.nominated}
+		d := Decide(in)
+		v := Preempt(&in, &d, nil)
+		if v.Node != want {
+			t.Fatalf("pod %d evicts %+v, want node %q", i, v, want)
+		}
+		if want != "" {
+			s.nominate(p, v.Node)
+		}
+	}
+	s.forgetNomination("p0")
+	if len(s.nominated["a"]) != 0 || len(s.nominated["b"]) != 1 {
+		t.Errorf("nominated: %v", s.nominated)
 	}
 }
 
@@ -230,10 +271,10 @@ func TestSnapshotsDoNotChange(t *testing.T) {
 	for i := range 3 {
 		c.assume(framework.NewPodInfo(pod(fmt.Sprint(i), "100m")), "a")
 	}
-	if n := before.Nodes[0]; len(n.Pods) != 0 || n.Requested.MilliCPU != 0 {
+	if n := before.Nodes.At(0); len(n.Pods) != 0 || n.Requested.MilliCPU != 0 {
 		t.Errorf("an old snapshot changed: %d pods, %dm", len(n.Pods), n.Requested.MilliCPU)
 	}
-	after := c.takeSnapshot().Nodes[0]
+	after := c.takeSnapshot().Nodes.At(0)
 	if len(after.Pods) != 3 || after.Requested.MilliCPU != 300 {
 		t.Errorf("the new snapshot has %d pods, %dm", len(after.Pods), after.Requested.MilliCPU)
 	}

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 
@@ -32,13 +32,14 @@ type devices struct {
 
 	mu       sync.RWMutex
 	inFlight map[types.UID]*resourcev1.AllocationResult // by claim
-	changed  chan struct{}                              // closed when a claim changes
+	counted  allocations
+	changes  notices // of claims
 }
 
 func newDevices(ctx context.Context, c client.Interface, wakePods wakeFunc) *devices {
 	d := &devices{
 		wakePods: wakePods, selectors: cel.NewCache(keptSelectors, cel.Features{EnableConsumableCapacity: true}),
-		inFlight: map[types.UID]*resourcev1.AllocationResult{}, changed: make(chan struct{}),
+		inFlight: map[types.UID]*resourcev1.AllocationResult{}, counted: newAllocations(),
 	}
 	d.opened.open = func() error { return d.open(ctx, c) }
 	return d
@@ -56,29 +57,38 @@ func (d *devices) open(ctx context.Context, c client.Interface) error {
 	if err := cmp.Or(openAs(ctx, c, &d.claims), openAs(ctx, c, &d.classes), openAs(ctx, c, &d.slices)); err != nil {
 		return err
 	}
-	hasClaims := func(p *framework.PodInfo) bool { return len(p.Pod.Spec.ResourceClaims) > 0 }
 	d.opened.follow(ctx,
 		follow(ctx, d.claims, func(e client.TypedEvent[*resourcev1.ResourceClaim]) {
-			d.notify()
+			d.notify(e.Object)
 			released := e.Old != nil && e.Old.Status.Allocation != nil && (e.Type == client.Deleted || e.Object.Status.Allocation == nil)
 			switch {
 			case released: // any pod may take its devices
-				d.wakePods(framework.ResourceClaimChanged, hasClaims)
-			case e.Type != client.Deleted:
+				d.wakePods(framework.ResourceClaimChanged, wantsDevices)
+			case e.Type != client.Deleted || framework.IsExtendedClaim(e.Object):
 				d.wakePods(framework.ResourceClaimChanged, usesResourceClaim(e.Object))
 			}
 		}),
 		follow(ctx, d.classes, func(e client.TypedEvent[*resourcev1.DeviceClass]) {
 			if e.Type != client.Deleted {
-				d.wakePods(framework.DeviceClassChanged, hasClaims)
+				d.wakePods(framework.DeviceClassChanged, wantsDevices)
 			}
 		}),
 		follow(ctx, d.slices, func(e client.TypedEvent[*resourcev1.ResourceSlice]) {
 			// The deletion of a slice can make a pool complete.
-			d.wakePods(framework.DevicesChanged, hasClaims)
+			d.wakePods(framework.DevicesChanged, wantsDevices)
 		}),
 	)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, claim := range d.claims.List("", nil) {
+		d.counted.note(claim)
+	}
 	return nil
+}
+
+// wantsDevices reports whether a pod has claims, or extended resources that devices may provide.
+func wantsDevices(p *framework.PodInfo) bool {
+	return len(p.Pod.Spec.ResourceClaims) > 0 || len(framework.ExtendedRequests(p)) > 0
 }
 
 // usesResourceClaim returns whether a pod names the claim, or the claim was made for it.
@@ -86,6 +96,9 @@ func usesResourceClaim(claim *resourcev1.ResourceClaim) func(*framework.PodInfo)
 	return func(p *framework.PodInfo) bool {
 		if p.Pod.Namespace != claim.Namespace {
 			return false
+		}
+		if framework.ExtendedClaimOf(p.Pod, []*resourcev1.ResourceClaim{claim}) != nil {
+			return true
 		}
 		for _, ref := range p.Pod.Spec.ResourceClaims {
 			if ref.ResourceClaimName != nil && *ref.ResourceClaimName == claim.Name {
@@ -101,18 +114,12 @@ func usesResourceClaim(claim *resourcev1.ResourceClaim) func(*framework.PodInfo)
 	}
 }
 
-func (d *devices) notify() {
+// notify notes the change of a claim, and wakes the goroutines that wait for its devices.
+func (d *devices) notify(claim *resourcev1.ResourceClaim) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	close(d.changed)
-	d.changed = make(chan struct{})
-}
-
-// next returns a channel that is closed at the next change of a claim.
-func (d *devices) next() <-chan struct{} {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return d.changed
+	d.counted.note(claim)
+	d.changes.notify(claimKey(claim.Namespace, claim.Name))
 }
 
 // assume reserves devices for a claim until forget.
@@ -120,6 +127,7 @@ func (d *devices) assume(claim *resourcev1.ResourceClaim, allocation *resourcev1
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.inFlight[claim.UID] = allocation
+	d.counted.note(claim)
 }
 
 // forget ends the assumption of exactly this allocation. Meanwhile the claim may have lost its
@@ -130,6 +138,7 @@ func (d *devices) forget(claim *resourcev1.ResourceClaim, allocation *resourcev1
 	if d.inFlight[claim.UID] == allocation {
 		delete(d.inFlight, claim.UID)
 	}
+	d.counted.note(claim)
 }
 
 // Claim reads the View under the lock: a claim that stops being in flight meanwhile still counts as
@@ -143,48 +152,27 @@ func (d *devices) Claim(namespace, name string) (claim *resourcev1.ResourceClaim
 	return claim, beingAllocated, ok
 }
 
+func (d *devices) ExtendedClaim(pod *corev1.Pod) *resourcev1.ResourceClaim {
+	return framework.ExtendedClaimOf(pod, d.claims.List(pod.Namespace, nil))
+}
+
 func (d *devices) Class(name string) (*resourcev1.DeviceClass, bool) { return d.classes.Get("", name) }
 func (d *devices) Classes() []*resourcev1.DeviceClass                { return d.classes.List("", nil) }
 func (d *devices) Slices() []*resourcev1.ResourceSlice               { return d.slices.List("", nil) }
 func (d *devices) Selectors() *cel.Cache                             { return d.selectors }
 
-// Allocated returns the devices of all claims. A claim that is written meanwhile counts once:
-// devices are a set, or it counts as in flight.
+// Allocated returns the devices of all claims. It looks at the Views only for claims that may have
+// changed. Only the scheduler's goroutine calls it, and the result counts until the next call.
 func (d *devices) Allocated() structured.AllocatedState {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	t := newTally()
-	for _, allocation := range d.inFlight {
-		t.add(allocation)
-	}
-	for _, claim := range d.claims.List("", nil) {
-		if _, counted := d.inFlight[claim.UID]; !counted && claim.Status.Allocation != nil {
-			t.add(claim.Status.Allocation)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.counted.state(func(uid types.UID, name types.NamespacedName) *resourcev1.AllocationResult {
+		if allocation, ok := d.inFlight[uid]; ok {
+			return allocation
 		}
-	}
-	return structured.AllocatedState(t)
-}
-
-type tally structured.AllocatedState
-
-func newTally() tally {
-	return tally{
-		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
-	}
-}
-
-func (t tally) add(allocation *resourcev1.AllocationResult) {
-	for _, r := range allocation.Devices.Results {
-		if r.AdminAccess != nil && *r.AdminAccess {
-			continue // it only watches devices of others
+		if claim, ok := d.claims.Get(name.Namespace, name.Name); ok && claim.UID == uid {
+			return claim.Status.Allocation
 		}
-		id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
-		if r.ShareID == nil {
-			t.AllocatedDevices.Insert(id)
-			continue
-		}
-		t.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
-		t.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
-	}
+		return nil
+	})
 }

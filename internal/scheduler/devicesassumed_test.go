@@ -3,10 +3,15 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -93,5 +98,113 @@ func TestAClaimBeingAllocatedNeverLooksFree(t *testing.T) {
 			}
 		}
 		wg.Wait()
+	}
+}
+
+// allocationOf allocates devices of a pool; "x/1" is share 1 of device x.
+func allocationOf(devices ...string) *resourcev1.AllocationResult {
+	a := &resourcev1.AllocationResult{}
+	for _, device := range devices {
+		name, share, shared := strings.Cut(device, "/")
+		r := resourcev1.DeviceRequestAllocationResult{Driver: "d", Pool: "p", Device: name}
+		if shared {
+			id := types.UID(share)
+			r.ShareID, r.ConsumedCapacity = &id, map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse("1Gi")}
+		}
+		a.Devices.Results = append(a.Devices.Results, r)
+	}
+	return a
+}
+
+func TestDevicesCountWhileAClaimHasThem(t *testing.T) {
+	one, two := freeClaim("one"), freeClaim("two")
+	d, view := devicesWith(t, one, two)
+	expect := func(when string, want ...string) {
+		t.Helper()
+		var got []string
+		state := d.Allocated()
+		for id := range state.AllocatedDevices {
+			got = append(got, id.Device.String())
+		}
+		for id, used := range state.AggregatedCapacity {
+			got = append(got, id.Device.String()+":"+used["memory"].String())
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", when, got, want)
+		}
+	}
+	write := func(claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult) {
+		written := claim.DeepCopy()
+		written.Status.Allocation = allocation
+		view.set(written)
+	}
+	expect("at first")
+	first, second := allocationOf("x", "s/1"), allocationOf("x", "s/2")
+	d.assume(one, first)
+	expect("assumed", "s:1Gi", "x")
+	d.assume(two, second)
+	expect("two claims with a device", "s:2Gi", "x")
+	write(one, first.DeepCopy())
+	d.forget(one, first)
+	expect("written, before the event", "s:2Gi", "x")
+	d.notify(one)
+	expect("written", "s:2Gi", "x")
+	d.forget(two, second)
+	expect("one gave up", "s:1Gi", "x")
+	write(one, nil)
+	d.notify(one)
+	expect("released")
+	write(one, first)
+	d.notify(one)
+	again := freeClaim("one")
+	again.UID = "another"
+	view.set(again) // deleted and created again
+	d.notify(one)
+	expect("another claim of the name")
+}
+
+func TestAllocatedLooksAtChangedClaimsOnly(t *testing.T) {
+	a := newAllocations()
+	for i := range 100 {
+		a.note(freeClaim(fmt.Sprint(i)))
+	}
+	looks := 0
+	lookUp := func(types.UID, types.NamespacedName) *resourcev1.AllocationResult { looks++; return nil }
+	a.state(lookUp)
+	a.note(freeClaim("7"))
+	a.state(lookUp)
+	a.state(lookUp)
+	if looks != 101 {
+		t.Errorf("looked at %d claims, want 101", looks)
+	}
+}
+
+func TestAPodIsNotTriedBeforeItsClaimExists(t *testing.T) {
+	s, now := New(Config{Client: &binding{}, Events: noEvents{}}), time.Unix(1000, 0)
+	s.cluster = newCluster(nil, nil)
+	d, view := devicesWith(t)
+	d.opened.done = true
+	s.allocator.devices = d
+	waiting := pod("p", "")
+	template, made := "t", "p-claim"
+	waiting.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "r", ResourceClaimTemplateName: &template}}
+	s.onPod(nil, waiting, false, now)
+	if _, ok := s.queue.pop(now); ok {
+		t.Fatal("tried without its claim")
+	}
+	named := waiting.DeepCopy()
+	named.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "r", ResourceClaimName: &made}}
+	s.onPod(waiting, named, false, now)
+	if _, ok := s.queue.pop(now); ok {
+		t.Fatal("tried before the scheduler sees its claim")
+	}
+	claim := freeClaim(made)
+	yes := true
+	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: named.Name, UID: named.UID, Controller: &yes}}
+	view.set(claim)
+	s.queue.wakeFor(&framework.Change{Events: framework.ResourceClaimChanged}, usesResourceClaim(claim), now)
+	if p, ok := s.queue.pop(now); !ok || p.attempts != 1 {
+		t.Errorf("not tried with its claim: %v", p)
 	}
 }

@@ -22,7 +22,22 @@ type Metrics struct {
 	victims        prometheus.Histogram
 	incoming       *prometheus.CounterVec
 	extensionTimes *prometheus.HistogramVec
-	pending        pendingPods
+	permitWaits    *prometheus.HistogramVec
+	configurations *prometheus.CounterVec
+	eventTimes     *prometheus.HistogramVec
+	hintTimes      *prometheus.HistogramVec
+	pluginTimes    *prometheus.HistogramVec
+	afterFlush     prometheus.Counter
+	goroutines     *prometheus.GaugeVec
+	evaluations    *prometheus.CounterVec
+	evictions      *prometheus.CounterVec
+	evictionTimes  *prometheus.HistogramVec
+	claims         *prometheus.CounterVec
+	// The groups' are shown once a group was tried.
+	groupAttempts      *prometheus.CounterVec
+	groupAttemptTimes  *prometheus.HistogramVec
+	groupDecisionTimes *prometheus.HistogramVec
+	pending            pendingPods
 }
 
 // NewMetrics returns metrics for the schedulers of one registry.
@@ -54,13 +69,40 @@ func NewMetrics() *Metrics {
 		incoming: counter("queue_incoming_pods_total", "Number of pods added to scheduling queues by event and queue type.", "queue", "event"),
 		extensionTimes: histogram("framework_extension_point_duration_seconds",
 			"Latency for running all plugins of a specific extension point.", prometheus.ExponentialBuckets(0.0001, 2, 12), "extension_point", "status", "profile"),
+		configurations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "knarr_scheduler_configurations_total", Help: "Contents of the scheduler's configuration file that were read, by the result: in use, or refused.",
+		}, []string{"result"}),
+		eventTimes: histogram("event_handling_duration_seconds", "Event handling latency in seconds.", prometheus.ExponentialBuckets(0.0001, 2, 12), "event"),
+		hintTimes: histogram("queueing_hint_execution_duration_seconds", "Duration for running a queueing hint function of a plugin.",
+			prometheus.ExponentialBuckets(0.00001, 1.5, 20), "plugin", "event", "hint"),
+		pluginTimes: histogram("plugin_execution_duration_seconds", "Duration for running a plugin at a specific extension point.",
+			prometheus.ExponentialBuckets(0.00001, 1.5, 20), "plugin", "extension_point", "status"),
+		afterFlush: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "scheduler_pod_scheduled_after_flush_total", Help: "Number of pods that were successfully scheduled after being flushed from unschedulablePods due to timeout. This metric helps detect potential queueing hint misconfigurations or event handling issues.",
+		}),
+		goroutines: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "scheduler_goroutines", Help: "Number of running goroutines split by the work they do such as binding.",
+		}, []string{"operation"}),
+		evaluations: counter("plugin_evaluation_total",
+			"Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, Filter, PreScore, and Score).", "plugin", "extension_point", "profile"),
+		evictions:     counter("preemption_goroutines_execution_total", "Number of preemption goroutines executed.", "result"),
+		evictionTimes: histogram("preemption_goroutines_duration_seconds", "Duration in seconds for running goroutines for the preemption.", prometheus.ExponentialBuckets(0.01, 2, 20), "result"),
+		claims:        counter("resourceclaim_creates_total", "Number of ResourceClaims creation requests within scheduler", "status"),
+		groupAttempts: counter("podgroup_schedule_attempts_total",
+			"Number of attempts to schedule pod group, by the result. 'unschedulable' means a pod group could not be scheduled, while 'error' means an internal scheduler problem.", "result", "profile"),
+		groupAttemptTimes: histogram("podgroup_scheduling_attempt_duration_seconds",
+			"Pod group scheduling attempt latency in seconds (scheduling algorithm + binding)", attemptSeconds, "result", "profile"),
+		groupDecisionTimes: histogram("podgroup_scheduling_algorithm_duration_seconds", "Pod group scheduling algorithm latency in seconds", attemptSeconds),
+		permitWaits:        histogram("permit_wait_duration_seconds", "Duration of waiting on permit.", attemptSeconds, "result"),
 	}
 }
 
 // Collectors returns the collectors for a registry.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.attempts, m.attemptTimes, m.decisionTimes, m.podTimes, m.podAttempts, m.preemptions, m.victims, m.incoming, m.extensionTimes, &m.pending,
+		m.attempts, m.attemptTimes, m.decisionTimes, m.podTimes, m.podAttempts, m.preemptions, m.victims, m.incoming, m.extensionTimes, m.permitWaits, m.configurations,
+		m.eventTimes, m.hintTimes, m.pluginTimes, m.afterFlush, &m.pending,
+		m.goroutines, m.evaluations, m.evictions, m.evictionTimes, m.claims, m.groupAttempts, m.groupAttemptTimes, m.groupDecisionTimes,
 	}
 }
 
@@ -69,6 +111,8 @@ const (
 	resultScheduled     = "scheduled"
 	resultUnschedulable = "unschedulable"
 	resultError         = "error"
+	// resultWaitsForVictims is the result for a group that fits once its victims are gone.
+	resultWaitsForVictims = "waiting_on_preemption"
 )
 
 // attempted counts an attempt that began at since, with its result.
@@ -77,11 +121,74 @@ func (m *Metrics) attempted(pod *corev1.Pod, result string, since time.Time) {
 	m.attemptTimes.WithLabelValues(result, pod.Spec.SchedulerName).Observe(time.Since(since).Seconds())
 }
 
+// groupAttempted counts an attempt for a group that began at since, with its result.
+func (m *Metrics) groupAttempted(profile *framework.Profile, result string, since time.Time) {
+	m.groupAttempts.WithLabelValues(result, profile.SchedulerName).Inc()
+	m.groupAttemptTimes.WithLabelValues(result, profile.SchedulerName).Observe(time.Since(since).Seconds())
+}
+
+// working counts a goroutine until done is called.
+func (m *Metrics) working(operation string) (done func()) {
+	gauge := m.goroutines.WithLabelValues(operation)
+	gauge.Inc()
+	return gauge.Dec
+}
+
+// evicted counts the evictions for a pod, which began at since.
+func (m *Metrics) evicted(complete bool, since time.Time) {
+	result := "success"
+	if !complete {
+		result = "error"
+	}
+	m.evictions.WithLabelValues(result).Inc()
+	m.evictionTimes.WithLabelValues(result).Observe(time.Since(since).Seconds())
+}
+
+// claimCreated counts an attempt to create a ResourceClaim.
+func (m *Metrics) claimCreated(err error) {
+	status := "success"
+	if err != nil {
+		status = "failure"
+	}
+	m.claims.WithLabelValues(status).Inc()
+}
+
 // bound counts a pod that was bound to its node.
 func (m *Metrics) bound(c *cycle) {
 	m.attempted(c.pod, resultScheduled, c.began)
 	m.podAttempts.Observe(float64(c.attempts))
+	if c.flushed {
+		m.afterFlush.Inc()
+	}
 	m.podTimes.WithLabelValues(strconv.Itoa(min(c.attempts, mostAttempts))).Observe(time.Since(c.since).Seconds())
+}
+
+// permitWaited counts a pod whose wait for a permission began at since.
+func (m *Metrics) permitWaited(status *framework.Status, since time.Time) {
+	m.permitWaits.WithLabelValues(outcomeOf(status)).Observe(time.Since(since).Seconds())
+}
+
+// hinted records a question to a plugin's hint.
+func (m *Metrics) hinted(plugin string, event framework.Events, helps bool, since time.Time) {
+	answer := "QueueSkip"
+	if helps {
+		answer = "Queue"
+	}
+	m.hintTimes.WithLabelValues(plugin, event.Name(), answer).Observe(time.Since(since).Seconds())
+}
+
+// ran records a call of a plugin that began at since.
+func (m *Metrics) ran(p framework.Plugin, point string, status *framework.Status, since time.Time) {
+	m.pluginTimes.WithLabelValues(p.Name(), point, outcomeOf(status)).Observe(time.Since(since).Seconds())
+}
+
+// configured counts a content of the configuration file.
+func (m *Metrics) configured(err error) {
+	result := "used"
+	if err != nil {
+		result = "refused"
+	}
+	m.configurations.WithLabelValues(result).Inc()
 }
 
 // queuedTo counts a pod that an event moved to a place of the queue.
@@ -114,20 +221,32 @@ func (w *stopwatch) lap(point, status string) {
 	w.since = now
 }
 
-// outcomeOf returns the status of an extension point that ended with err.
-func outcomeOf(err error) string {
-	if err != nil {
+// outcomeOf returns the name of a status.
+func outcomeOf(status *framework.Status) string {
+	switch {
+	case status.OK():
+		return statusSuccess
+	case status.Code == framework.Wait:
+		return "Wait"
+	case status.Skipped():
+		return "Skip"
+	case status.Rejected():
+		return statusUnschedulable
+	default:
 		return statusError
 	}
-	return statusSuccess
 }
 
 // status returns the status of the decision's last extension point.
 func (d *Decision) status() string {
-	if d.Err == nil && d.Whole != nil {
+	switch {
+	case d.Err != nil:
+		return statusError
+	case d.Whole != nil:
 		return statusUnschedulable
+	default:
+		return statusSuccess
 	}
-	return outcomeOf(d.Err)
 }
 
 // mostAttempts limits the values of a label.
@@ -197,7 +316,6 @@ func (p *pendingPods) Collect(ch chan<- prometheus.Metric) {
 				}
 				sum.refused[by] += n
 			}
-			sum.gated += one.gated
 			sum.nodes, sum.pods, sum.assumed = sum.nodes+one.nodes, sum.pods+one.pods, sum.assumed+one.assumed
 		case <-timer.C:
 			return
@@ -209,7 +327,7 @@ func (p *pendingPods) Collect(ch chan<- prometheus.Metric) {
 	gauge(descPending, sum.places[active], "active")
 	gauge(descPending, sum.places[backoff], "backoff")
 	gauge(descPending, sum.places[unschedulable], "unschedulable")
-	gauge(descPending, sum.gated, "gated")
+	gauge(descPending, sum.places[gated], "gated")
 	for by, n := range sum.refused {
 		ch <- prometheus.MustNewConstMetric(descRefused, prometheus.GaugeValue, float64(n), by.plugin, by.profile)
 	}
@@ -222,7 +340,6 @@ func (p *pendingPods) Collect(ch chan<- prometheus.Metric) {
 type sizes struct {
 	places               [inFlight + 1]int
 	refused              map[refusal]int
-	gated                int
 	nodes, pods, assumed int
 }
 
@@ -238,10 +355,6 @@ func (s *Scheduler) sizes() (n sizes) {
 			n.refused[refusal{plugin, p.info.Pod.Spec.SchedulerName}]++
 		}
 	}
-	for _, profile := range s.gated {
-		n.refused[refusal{"SchedulingGates", profile}]++
-	}
-	n.gated = len(s.gated)
 	n.nodes, n.pods, n.assumed = len(s.cluster.nodes), len(s.cluster.where), len(s.cluster.assumed)
 	return n
 }

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/knarr-project/knarr/internal/insight/because"
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
@@ -17,21 +18,31 @@ const (
 	maxInUnschedulable = 5 * time.Minute
 )
 
-// queued is a pod in the queue. While it waits it is in one of three places:
+// queued is a pod in the queue. While it waits it is in one of four places:
 //
-//	active         ready; the highest priority first, then the oldest
-//	backoff        becomes active at a certain time
+//	active         ready; QueueSort orders it, by default by priority and age
+//	backoff        becomes active at a certain time, or as soon as no other pod is active
 //	unschedulable  waits for an event that one of the refusing plugins asked for, or five minutes
+//	gated          waits for the consent of a PreEnqueue plugin
 type queued struct {
 	info     *framework.PodInfo
-	since    time.Time // when the pod was first queued; breaks ties of priority
+	since    time.Time // when the pod could first be tried
 	attempts int
-	tried    time.Time        // last attempt
-	until    time.Time        // end of the backoff, or of the wait for an event
-	wants    framework.Events // events that end the wait
-	refused  []string         // plugins that refused it in the last attempt
+	sorted   framework.QueuedPod // what QueueSort sees of the pod
+	tried    time.Time           // last attempt
+	until    time.Time           // end of the backoff, or of the wait for an event
+	wants    framework.Events    // events that end the wait
+	refused  []string            // plugins that refused it in the last attempt, or gate it
+	flushed  bool                // no event ended its last wait, but the time
+	erred    bool                // the last attempt failed: its backoff does not end early
 	place    place
 	index    int // in its heap
+	// missed has the events that arrived while the pod was being tried or bound, so that none is
+	// lost before the pod returns to the queue. missedCauses are their revisions.
+	missed       framework.Events
+	missedCauses because.Revisions
+	// woken are the changes of other objects that ended its wait since the last attempt.
+	woken because.Revisions
 }
 
 type place uint8
@@ -41,12 +52,13 @@ const (
 	active
 	backoff
 	unschedulable
+	gated
 	inFlight
 )
 
 // String returns the place's name in metrics.
 func (p place) String() string {
-	return [...]string{"nowhere", "active", "backoff", "unschedulable", "inFlight"}[p]
+	return [...]string{"nowhere", "active", "backoff", "unschedulable", "gated", "inFlight"}[p]
 }
 
 // attemptFailed is the usual reason for which a pod waits.
@@ -54,23 +66,37 @@ const attemptFailed = "ScheduleAttemptFailure"
 
 // queue holds the pods to schedule. The scheduler's goroutine owns it. Time is an input.
 type queue struct {
-	pods    map[types.UID]*queued
-	active  podHeap
-	backoff podHeap
-	// missed has the events that arrived while a pod was being tried, so that none is lost between
-	// the decision and the return to the queue.
-	missed framework.Events
+	pods   map[types.UID]*queued
+	active podHeap
+	// Refused pods are in backoff, and pods whose attempt failed in erred.
+	backoff, erred podHeap
+	// waiting are the unschedulable and the gated pods; flying are those that are tried or bound.
+	waiting, flying map[types.UID]*queued
+	// cause is the revision of the change that is being handled; 0 if it is unknown.
+	cause int64
 
-	metrics *Metrics
+	// gate names the PreEnqueue plugin that refuses the pod, and the events after which it may
+	// change its mind; "" means that the pod may become active.
+	gate func(*framework.PodInfo) (plugin string, wants framework.Events)
+	// helps reports whether a change may cure the refusal of one of the plugins. The change is one
+	// of the events that the pod waits for.
+	helps func(*queued, *framework.Change) bool
+
+	initialBackoff, maxBackoff time.Duration
+	metrics                    *Metrics
 }
 
 func newQueue(metrics *Metrics) *queue {
-	return &queue{
+	q := &queue{
 		metrics: metrics,
-		pods:    map[types.UID]*queued{},
-		active:  podHeap{less: byPriority},
-		backoff: podHeap{less: func(a, b *queued) bool { return a.until.Before(b.until) }},
+		pods:    map[types.UID]*queued{}, waiting: map[types.UID]*queued{}, flying: map[types.UID]*queued{},
+		erred:          podHeap{less: func(a, b *queued) bool { return a.until.Before(b.until) }},
+		gate:           func(*framework.PodInfo) (string, framework.Events) { return "", 0 },
+		helps:          func(*queued, *framework.Change) bool { return true },
+		initialBackoff: initialBackoff, maxBackoff: maxBackoff,
 	}
+	q.sortBy(nil)
+	return q
 }
 
 func byPriority(a, b *queued) bool {
@@ -78,6 +104,23 @@ func byPriority(a, b *queued) bool {
 		return pa > pb
 	}
 	return a.since.Before(b.since)
+}
+
+// sortBy orders the active pods and those in backoff anew. As upstream (KEP-5142), pods whose
+// backoff ends in the same second are ordered like active ones.
+func (q *queue) sortBy(sort framework.QueueSortPlugin) {
+	q.active.less = byPriority
+	if sort != nil {
+		q.active.less = func(a, b *queued) bool { return sort.Less(&a.sorted, &b.sorted) }
+	}
+	q.backoff.less = func(a, b *queued) bool {
+		if sa, sb := a.until.Unix(), b.until.Unix(); sa != sb {
+			return sa < sb
+		}
+		return q.active.less(a, b)
+	}
+	heap.Init(&q.active)
+	heap.Init(&q.backoff)
 }
 
 func priority(pod *corev1.Pod) int32 {
@@ -93,17 +136,20 @@ func (q *queue) put(info *framework.PodInfo, changed bool, now time.Time) {
 	if !ok {
 		p = &queued{info: info, since: now}
 		q.pods[info.Pod.UID] = p
-		q.activate(p, "UnschedulablePodAdd")
+		if !q.gates(p, "UnschedulablePodAdd") {
+			q.activate(p, "UnschedulablePodAdd")
+		}
 		return
 	}
 	p.info = info
 	switch {
-	case p.place == active:
-		heap.Fix(&q.active, p.index)
-	case p.place == unschedulable && changed:
+	case p.place == active || p.place == backoff:
+		p.sorted.Pod = info
+		heap.Fix(q.heapOf(p), p.index)
+	case (p.place == unschedulable || p.place == gated) && changed:
 		q.retry(p, "UnschedulablePodUpdate", now)
 	case p.place == inFlight && changed:
-		q.missed |= framework.SelfChanged
+		p.missed |= framework.SelfChanged
 	}
 }
 
@@ -117,62 +163,128 @@ func (q *queue) remove(uid types.UID) {
 
 func (q *queue) leave(p *queued) {
 	switch p.place {
-	case active:
-		heap.Remove(&q.active, p.index)
-	case backoff:
-		heap.Remove(&q.backoff, p.index)
+	case active, backoff:
+		heap.Remove(q.heapOf(p), p.index)
+	case unschedulable, gated:
+		delete(q.waiting, p.info.Pod.UID)
+	case inFlight:
+		delete(q.flying, p.info.Pod.UID)
 	}
 	p.place = nowhere
 }
 
-// activate, retry and refused count the reason in the metrics, in upstream's words.
-func (q *queue) activate(p *queued, why string) {
-	q.leave(p)
-	p.place = active
-	q.metrics.queuedTo(active, why)
-	heap.Push(&q.active, p)
+// heapOf returns the heap of an active pod or one in backoff.
+func (q *queue) heapOf(p *queued) *podHeap {
+	switch {
+	case p.place == active:
+		return &q.active
+	case p.erred:
+		return &q.erred
+	}
+	return &q.backoff
 }
 
-// retry makes a pod active after the rest of its backoff.
-func (q *queue) retry(p *queued, why string, now time.Time) {
+// gates moves the pod to the gated ones if a PreEnqueue plugin refuses it. gates, activate, retry
+// and refused count the reason in the metrics, in upstream's words.
+func (q *queue) gates(p *queued, why string) bool {
+	plugin, wants := q.gate(p.info)
+	if plugin == "" {
+		return false
+	}
+	again := p.place == gated
 	q.leave(p)
-	p.until = p.tried.Add(backoffOf(p.attempts))
+	p.place, p.wants, p.refused = gated, wants, []string{plugin}
+	q.waiting[p.info.Pod.UID] = p
+	if !again {
+		q.metrics.queuedTo(unschedulable, why)
+	}
+	return true
+}
+
+func (q *queue) activate(p *queued, why string) {
+	q.leave(p)
+	q.push(p, active, why)
+}
+
+// push adds a pod to the heap of a place.
+func (q *queue) push(p *queued, to place, why string) {
+	p.place = to
+	p.sorted = framework.QueuedPod{Pod: p.info, Since: p.since, Attempts: p.attempts}
+	q.metrics.queuedTo(to, why)
+	heap.Push(q.heapOf(p), p)
+}
+
+// retry makes a pod active after the rest of its backoff, unless a plugin gates it.
+func (q *queue) retry(p *queued, why string, now time.Time) {
+	wasGated := p.place == gated
+	if q.gates(p, why) {
+		return
+	}
+	if wasGated {
+		p.refused = nil
+		if p.attempts == 0 {
+			p.since = now
+		}
+	}
+	q.leave(p)
+	p.until = p.tried.Add(q.backoffOf(p.attempts))
 	if !p.until.After(now) {
 		q.activate(p, why)
 		return
 	}
-	p.place = backoff
-	q.metrics.queuedTo(backoff, why)
-	heap.Push(&q.backoff, p)
+	q.push(p, backoff, why)
 }
 
-// backoffOf is 1 s after the first attempt, and doubles up to 10 s.
-func backoffOf(attempts int) time.Duration {
+// backoffOf is 1 s after the first attempt, and doubles up to 10 s, unless configured otherwise.
+func (q *queue) backoffOf(attempts int) time.Duration {
 	if attempts == 0 {
 		return 0
 	}
-	d := initialBackoff
+	d := q.initialBackoff
 	for range attempts - 1 {
-		if d *= 2; d >= maxBackoff {
-			return maxBackoff
+		if d *= 2; d >= q.maxBackoff {
+			break
 		}
 	}
-	return d
+	return min(d, q.maxBackoff)
 }
 
-// pop takes the next pod to try; ok is false if none is active.
+// pop takes the next pod to try; ok is false if there is none. While no pod is active it ends
+// backoffs early, but not after a failure.
 func (q *queue) pop(now time.Time) (p *queued, ok bool) {
-	for len(q.backoff.items) > 0 && !q.backoff.items[0].until.After(now) {
-		q.activate(q.backoff.items[0], "BackoffComplete")
+	for _, h := range []*podHeap{&q.backoff, &q.erred} {
+		for len(h.items) > 0 && !h.items[0].until.After(now) {
+			q.activate(h.items[0], "BackoffComplete")
+		}
 	}
 	if len(q.active.items) == 0 {
-		return nil, false
+		if len(q.backoff.items) == 0 {
+			return nil, false
+		}
+		q.activate(q.backoff.items[0], "PopFromBackoffQ")
 	}
 	p = heap.Pop(&q.active).(*queued)
-	p.place, p.tried, p.refused = inFlight, now, nil
-	p.attempts++
-	q.missed = 0
+	q.fly(p, now)
 	return p, true
+}
+
+// take takes a certain pod to try, wherever it waits, unless a plugin gates it.
+func (q *queue) take(uid types.UID, now time.Time) (p *queued, ok bool) {
+	q.moveNow(uid)
+	if p, ok = q.pods[uid]; !ok || p.place != active {
+		return nil, false
+	}
+	q.leave(p)
+	q.fly(p, now)
+	return p, true
+}
+
+// fly begins an attempt.
+func (q *queue) fly(p *queued, now time.Time) {
+	p.place, p.tried, p.refused, p.erred = inFlight, now, nil, false
+	p.attempts++
+	p.missed, p.missedCauses = 0, because.Revisions{}
+	q.flying[p.info.Pod.UID] = p
 }
 
 // refused returns a pod that found no node to the queue. It waits for one of the events, unless one
@@ -181,11 +293,15 @@ func (q *queue) refused(p *queued, wants framework.Events, now time.Time) {
 	if q.pods[p.info.Pod.UID] != p {
 		return // deleted during the attempt
 	}
-	if q.missed&wants != 0 || wants == 0 {
+	if p.missed&wants != 0 || wants == 0 {
+		p.woken.AddAll(p.missedCauses)
+		p.erred = wants == 0 // no event is known to help, so only time may
 		q.retry(p, attemptFailed, now)
 		return
 	}
+	q.leave(p)
 	p.place, p.wants, p.until = unschedulable, wants, now.Add(maxInUnschedulable)
+	q.waiting[p.info.Pod.UID] = p
 	q.metrics.queuedTo(unschedulable, attemptFailed)
 }
 
@@ -193,24 +309,47 @@ func (q *queue) refused(p *queued, wants framework.Events, now time.Time) {
 // backoff.
 func (q *queue) failed(p *queued, now time.Time) {
 	if q.pods[p.info.Pod.UID] == p {
+		p.erred = true
 		q.retry(p, attemptFailed, now)
 	}
 }
 
-// wake wakes the pods that wait for the event.
-func (q *queue) wake(e framework.Events, now time.Time) { q.wakeMatching(e, nil, now) }
+// moveNow makes a waiting pod active without its backoff, unless a plugin gates it.
+func (q *queue) moveNow(uid types.UID) {
+	p, ok := q.pods[uid]
+	if !ok || p.place == active || p.place == inFlight || q.gates(p, forceActivate) {
+		return
+	}
+	q.activate(p, forceActivate)
+}
 
-// wakeMatching wakes those of the waiting pods that the event concerns; nil means all of them.
-func (q *queue) wakeMatching(e framework.Events, concerns func(*framework.PodInfo) bool, now time.Time) {
-	q.missed |= e
-	for _, p := range q.pods {
-		if p.place != unschedulable {
-			continue
+// forceActivate is the reason for pods that a plugin activates, in upstream's words.
+const forceActivate = "ForceActivate"
+
+// wake wakes the pods that wait for the event.
+func (q *queue) wake(e framework.Events, now time.Time) {
+	q.wakeFor(&framework.Change{Events: e}, nil, now)
+}
+
+// wakeFor wakes those of the waiting pods that the change concerns; nil means all of them.
+func (q *queue) wakeFor(change *framework.Change, concerns func(*framework.PodInfo) bool, now time.Time) {
+	e := change.Events
+	if e != 0 {
+		began := time.Now()
+		defer func() { q.metrics.eventTimes.WithLabelValues(e.Name()).Observe(time.Since(began).Seconds()) }()
+		for _, p := range q.flying {
+			p.missed |= e
+			p.missedCauses.Add(q.cause)
 		}
+	}
+	for _, p := range q.waiting {
 		switch {
-		case p.wants&e != 0 && (concerns == nil || concerns(p.info)):
+		case p.wants&e != 0 && (concerns == nil || concerns(p.info)) && q.helps(p, change):
+			p.woken.Add(q.cause)
+			p.flushed = false
 			q.retry(p, (p.wants & e).Name(), now)
-		case !p.until.After(now):
+		case p.place == unschedulable && !p.until.After(now):
+			p.flushed = true
 			q.retry(p, "UnschedulableTimeout", now)
 		}
 	}
@@ -218,10 +357,12 @@ func (q *queue) wakeMatching(e framework.Events, concerns func(*framework.PodInf
 
 // next is the earliest time at which a pod becomes active by itself; ok is false if there is none.
 func (q *queue) next() (at time.Time, ok bool) {
-	if len(q.backoff.items) > 0 {
-		at, ok = q.backoff.items[0].until, true
+	for _, h := range []*podHeap{&q.backoff, &q.erred} {
+		if len(h.items) > 0 && (!ok || h.items[0].until.Before(at)) {
+			at, ok = h.items[0].until, true
+		}
 	}
-	for _, p := range q.pods {
+	for _, p := range q.waiting {
 		if p.place == unschedulable && (!ok || p.until.Before(at)) {
 			at, ok = p.until, true
 		}

@@ -1,9 +1,12 @@
 package scheduler
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/knarr-project/knarr/internal/insight/because"
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
@@ -40,14 +43,75 @@ func TestAnEventDuringTheAttemptIsNotLost(t *testing.T) {
 	p, _ := q.pop(now)
 	q.wake(framework.NodeAdded, now)
 	q.refused(p, framework.NodeAdded, now)
-	if _, ok := q.pop(now); ok {
-		t.Fatal("tried again without backoff")
-	}
 	if at, ok := q.next(); !ok || !at.Equal(now.Add(initialBackoff)) {
 		t.Fatalf("next at %v %v, want after the backoff", at, ok)
 	}
 	if _, ok := q.pop(now.Add(initialBackoff)); !ok {
 		t.Fatal("not tried after the backoff")
+	}
+}
+
+func TestBackoffEndsEarlyWhenNothingElseIsReady(t *testing.T) {
+	q, now := newQueue(NewMetrics()), time.Unix(1000, 5e8)
+	q.put(framework.NewPodInfo(pod("failed", "", withPriority(9))), false, now)
+	p, _ := q.pop(now)
+	q.failed(p, now)
+	for i, name := range []string{"low", "high", "later"} {
+		at := now.Add(time.Duration(i) * 350 * time.Millisecond) // the last ends in the next second
+		q.put(framework.NewPodInfo(pod(name, "", withPriority(int32(len(name))))), false, at)
+		p, _ := q.pop(at)
+		q.wake(framework.NodeAdded, at) // during the attempt
+		q.refused(p, framework.NodeAdded, at)
+	}
+	q.put(framework.NewPodInfo(pod("ready", "")), false, now)
+	for _, want := range []string{"ready", "high", "low", "later"} {
+		if p, ok := q.pop(now); !ok || p.info.Pod.Name != want {
+			t.Fatalf("popped %v, want %s", p, want)
+		}
+	}
+	if p, ok := q.pop(now); ok {
+		t.Fatalf("popped %s during the backoff after a failure", p.info.Pod.Name)
+	}
+	if at, ok := q.next(); !ok || !at.Equal(now.Add(initialBackoff)) {
+		t.Fatalf("next at %v %v", at, ok)
+	}
+	if p, ok := q.pop(now.Add(initialBackoff)); !ok || p.info.Pod.Name != "failed" {
+		t.Fatalf("popped %v, want failed", p)
+	}
+}
+
+func TestAPodWithoutHelpfulEventsKeepsItsBackoff(t *testing.T) {
+	q, now := newQueue(NewMetrics()), time.Unix(1000, 0)
+	q.put(framework.NewPodInfo(pod("p", "")), false, now)
+	p, _ := q.pop(now)
+	q.refused(p, 0, now)
+	if _, ok := q.pop(now); ok {
+		t.Fatal("tried again without backoff")
+	}
+	if _, ok := q.pop(now.Add(initialBackoff)); !ok {
+		t.Fatal("not tried after the backoff")
+	}
+}
+
+func TestAPodKnowsTheChangesThatWokeIt(t *testing.T) {
+	q, now := newQueue(NewMetrics()), time.Unix(1000, 0)
+	q.put(framework.NewPodInfo(pod("p", "")), false, now)
+	p, _ := q.pop(now)
+	q.cause = 70
+	q.wake(framework.NodeAdded, now) // during the attempt
+	q.refused(p, framework.NodeAdded, now)
+	if !slices.Equal(p.woken.All(), []int64{70}) {
+		t.Errorf("%v", p.woken.All())
+	}
+	p, _ = q.pop(now.Add(time.Minute))
+	p.woken = because.Revisions{}
+	q.refused(p, framework.NodeAdded, now.Add(time.Minute))
+	q.cause = 80
+	q.wake(framework.PodRemoved, now.Add(2*time.Minute)) // does not help
+	q.cause = 90
+	q.wake(framework.NodeAdded, now.Add(2*time.Minute))
+	if !slices.Equal(p.woken.All(), []int64{90}) {
+		t.Errorf("%v", p.woken.All())
 	}
 }
 
@@ -78,5 +142,34 @@ func TestAPodBeingTriedDoesNotCountAsRefused(t *testing.T) {
 	}
 	if n := s.sizes().refused; len(n) != 0 {
 		t.Errorf("refused, while it is tried: %v", n)
+	}
+}
+
+func TestARemovedPodDoesNotWaitAnyMore(t *testing.T) {
+	q, now := newQueue(NewMetrics()), time.Unix(1000, 0)
+	for _, name := range []string{"a", "b"} {
+		q.put(framework.NewPodInfo(pod(name, "")), false, now)
+		p, _ := q.pop(now)
+		q.refused(p, framework.NodeAdded, now)
+	}
+	q.remove(pod("a", "").UID)
+	q.wake(framework.NodeAdded, now.Add(time.Minute))
+	if p, ok := q.pop(now.Add(time.Minute)); !ok || p.info.Pod.Name != "b" {
+		t.Fatalf("woke %v, want b", p)
+	}
+	if p, ok := q.pop(now.Add(time.Minute)); ok {
+		t.Fatalf("woke %v too", p)
+	}
+}
+
+// An event must not cost more because many pods are ready.
+func BenchmarkWakeBesideReadyPods(b *testing.B) {
+	q, now := newQueue(NewMetrics()), time.Unix(1000, 0)
+	for i := range 5000 {
+		q.put(framework.NewPodInfo(pod(fmt.Sprint("p", i), "")), false, now)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		q.wake(framework.PodAssigned, now)
 	}
 }

@@ -39,7 +39,7 @@ type storage struct {
 	mu             sync.RWMutex
 	assumedVolumes map[string]*corev1.PersistentVolume
 	assumedClaims  map[string]*corev1.PersistentVolumeClaim
-	changed        chan struct{} // closed when a claim or a volume changes
+	changes        notices // of claims and volumes
 }
 
 // wakeFunc wakes the waiting pods that an event concerns; a nil function means all of them.
@@ -47,13 +47,12 @@ type wakeFunc func(e framework.Events, concerns func(*framework.PodInfo) bool)
 
 // wakeMatching passes an event to the scheduler's goroutine.
 func (s *Scheduler) wakeMatching(e framework.Events, concerns func(*framework.PodInfo) bool) {
-	s.post(func(now time.Time) { s.queue.wakeMatching(e, concerns, now) })
+	s.post(func(now time.Time) { s.queue.wakeFor(&framework.Change{Events: e}, concerns, now) })
 }
 
 func newStorage(ctx context.Context, c client.Interface, wakePods wakeFunc) *storage {
 	s := &storage{
 		wakePods: wakePods, assumedVolumes: map[string]*corev1.PersistentVolume{}, assumedClaims: map[string]*corev1.PersistentVolumeClaim{},
-		changed: make(chan struct{}),
 	}
 	s.opened.open = func() error { return s.open(ctx, c) }
 	return s
@@ -87,13 +86,13 @@ func (s *storage) subscribe(ctx context.Context) {
 	hasClaims := func(p *framework.PodInfo) bool { return len(p.Claims) > 0 }
 	s.opened.follow(ctx,
 		follow(ctx, s.claims, func(e client.TypedEvent[*corev1.PersistentVolumeClaim]) {
-			s.notify()
+			s.changes.notify(claimKey(e.Object.Namespace, e.Object.Name))
 			if e.Type != client.Deleted {
 				s.wakePods(framework.ClaimChanged, func(p *framework.PodInfo) bool { return p.UsesClaim(e.Object.Namespace, e.Object.Name) })
 			}
 		}),
 		follow(ctx, s.volumes, func(e client.TypedEvent[*corev1.PersistentVolume]) {
-			s.notify()
+			s.changes.notify(volumeKey(e.Object.Name))
 			if e.Type == client.Deleted {
 				return
 			}
@@ -125,21 +124,6 @@ func (s *storage) subscribe(ctx context.Context) {
 			}
 		}),
 	)
-}
-
-// notify wakes the goroutines of pods that wait for their claims to be bound.
-func (s *storage) notify() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
-
-// next returns a channel that is closed at the next change of a claim or a volume.
-func (s *storage) next() <-chan struct{} {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.changed
 }
 
 // assume shows these objects instead of the API server's versions, until forget.

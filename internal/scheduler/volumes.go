@@ -36,6 +36,18 @@ type reservedVolumes struct {
 	claims  []*corev1.PersistentVolumeClaim
 }
 
+// keys are those of the objects whose changes may end the wait. A provisioner names a new volume in
+// the claim once the volume exists.
+func (r *reservedVolumes) keys() (keys []string) {
+	for _, s := range r.found.Static {
+		keys = append(keys, claimKey(s.Claim.Namespace, s.Claim.Name), volumeKey(s.Volume.Name))
+	}
+	for _, c := range r.found.Provision {
+		keys = append(keys, claimKey(c.Namespace, c.Name))
+	}
+	return keys
+}
+
 const reservedKey = framework.VolumeBinding + "/reserved"
 
 func (*volumeBinder) Name() string { return framework.VolumeBinding }
@@ -85,8 +97,8 @@ func (b *volumeBinder) PreBindPreFlight(state framework.State, _ *corev1.Pod, _ 
 	return ok && len(r.found.Static)+len(r.found.Provision) > 0
 }
 
-// PreBind writes the reserved objects and waits until all claims are bound.
-func (b *volumeBinder) PreBind(ctx context.Context, state framework.State, pod *corev1.Pod, node string) *framework.Status {
+// bind writes the reserved objects and waits until all claims are bound.
+func (b *volumeBinder) bind(ctx context.Context, state framework.State, pod *corev1.Pod, node string, timeout time.Duration) *framework.Status {
 	r, ok := state[reservedKey].(*reservedVolumes)
 	if !ok || len(r.found.Static)+len(r.found.Provision) == 0 {
 		return nil
@@ -94,10 +106,11 @@ func (b *volumeBinder) PreBind(ctx context.Context, state framework.State, pod *
 	if err := b.write(ctx, r); err != nil {
 		return framework.Fail(fmt.Errorf("binding volumes: %w", err))
 	}
-	ctx, cancel := context.WithTimeout(ctx, bindVolumesTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	changed, stop := b.storage.changes.expect(r.keys()...)
+	defer stop()
 	for {
-		changed := b.storage.next()
 		bound, err := b.bound(r, pod, node)
 		if err != nil {
 			return framework.Fail(fmt.Errorf("binding volumes: %w", err))

@@ -45,33 +45,53 @@ func (s *Scheduler) watch(ctx context.Context) (done []<-chan struct{}, err erro
 	if err != nil {
 		return nil, err
 	}
+	s.pods = pods
+	if s.groups != nil {
+		groupsDone, err := s.openGroups(ctx)
+		if err != nil {
+			return nil, err
+		}
+		done = append(done, groupsDone)
+	}
 	s.storage = newStorage(ctx, s.client, s.wakeMatching)
-	s.allocator = &allocator{client: s.client, devices: newDevices(ctx, s.client, s.wakeMatching)}
+	s.allocator.client, s.allocator.devices = s.client, newDevices(ctx, s.client, s.wakeMatching)
 	s.cluster.storage, s.cluster.devices = s.storage.use, s.allocator.devices.use
-	s.addBinders(&volumeBinder{
+	*s.volumes = volumeBinder{
 		client: s.client, storage: s.storage,
 		pods:  pods.Get,
 		nodes: func(name string) (*corev1.Node, bool) { return nodes.Get("", name) },
-	}, s.allocator)
+	}
 	nodesSynced, nodesDone := nodes.Subscribe(ctx, func(e client.TypedEvent[*corev1.Node]) {
 		s.post(func(now time.Time) {
+			s.queue.cause = e.Revision
 			if e.Type == client.Deleted {
 				s.cluster.removeNode(e.Object.Name)
-				s.queue.wake(framework.NodeDeleted, now)
-			} else if change := s.cluster.setNode(e.Object); change != 0 {
-				s.queue.wake(change, now)
+				s.queue.wakeFor(&framework.Change{Events: framework.NodeDeleted, Old: e.Object}, nil, now)
+			} else if events := s.cluster.setNode(e.Object); events != 0 {
+				change := &framework.Change{Events: events, New: e.Object}
+				if e.Old != nil && events&framework.NodeAdded == 0 {
+					change.Old = e.Old
+				}
+				s.queue.wakeFor(change, nil, now)
 			}
 		})
 	})
 	podsSynced, podsDone := pods.Subscribe(ctx, func(e client.TypedEvent[*corev1.Pod]) {
-		s.post(func(now time.Time) { s.onPod(e.Old, e.Object, e.Type == client.Deleted, now) })
+		s.post(func(now time.Time) {
+			s.queue.cause = e.Revision
+			s.onPod(e.Old, e.Object, e.Type == client.Deleted, now)
+		})
 	})
 	_, namespacesDone := namespaces.Subscribe(ctx, func(e client.TypedEvent[*corev1.Namespace]) {
-		if e.Old != nil && !maps.Equal(e.Old.Labels, e.Object.Labels) {
-			s.post(func(now time.Time) { s.queue.wake(framework.PodAssigned, now) })
-		}
+		relabeled := e.Old != nil && !maps.Equal(e.Old.Labels, e.Object.Labels)
+		s.post(func(now time.Time) {
+			s.cluster.namespacesChanged()
+			if relabeled {
+				s.queue.wake(framework.PodAssigned, now)
+			}
+		})
 	})
-	done = []<-chan struct{}{nodesDone, podsDone, namespacesDone}
+	done = append(done, nodesDone, podsDone, namespacesDone)
 	for _, synced := range []<-chan struct{}{nodesSynced, podsSynced} {
 		select {
 		case <-synced:
@@ -82,23 +102,11 @@ func (s *Scheduler) watch(ctx context.Context) (done []<-chan struct{}, err erro
 	return done, nil
 }
 
-// binder is a plugin that reserves resources for a decided pod, and writes them before the pod is
-// bound.
-type binder interface {
-	framework.ReservePlugin
-	framework.PreBindPlugin
-}
+// bySelector is an index of Services by one label of their selectors, the one with the first name.
+// A Service that selects a pod is found by one of the pod's labels.
+const bySelector = "scheduler-selector"
 
-// addBinders adds the acting half of a plugin to each profile that has its deciding half.
-func (s *Scheduler) addBinders(binders ...binder) {
-	for _, b := range binders {
-		for _, p := range s.profiles {
-			if slices.ContainsFunc(p.PreFilters, func(f framework.PreFilterPlugin) bool { return f.Name() == b.Name() }) {
-				p.Reserves, p.PreBinds = append(p.Reserves, b), append(p.PreBinds, b)
-			}
-		}
-	}
-}
+func selectorIndex(namespace, key, value string) string { return namespace + "/" + key + "=" + value }
 
 // workloads are the Views that tell to which group a pod belongs, for default spreading.
 type workloads struct {
@@ -112,6 +120,13 @@ func openSelectors(ctx context.Context, c client.Interface) (w workloads, err er
 	if w.services, err = client.Open[*corev1.Service](ctx, c, client.Scope{}); err != nil {
 		return w, err
 	}
+	w.services.AddIndex(bySelector, func(svc *corev1.Service) []string {
+		if len(svc.Spec.Selector) == 0 {
+			return nil
+		}
+		key := slices.Min(slices.Collect(maps.Keys(svc.Spec.Selector)))
+		return []string{selectorIndex(svc.Namespace, key, svc.Spec.Selector[key])}
+	})
 	if w.replicaSets, err = client.Open[*appsv1.ReplicaSet](ctx, c, client.Scope{}); err != nil {
 		return w, err
 	}
@@ -125,14 +140,12 @@ func openSelectors(ctx context.Context, c client.Interface) (w workloads, err er
 // of joins the selectors of the pod's Services and its controller; nil if there are none.
 func (w workloads) of(pod *corev1.Pod) labels.Selector {
 	var all labels.Requirements
-	podLabels := labels.Set(pod.Labels)
-	for _, svc := range w.services.List(pod.Namespace, nil) {
-		if len(svc.Spec.Selector) == 0 {
-			continue
-		}
-		if sel := labels.SelectorFromValidatedSet(svc.Spec.Selector); sel.Matches(podLabels) {
-			requirements, _ := sel.Requirements()
-			all = append(all, requirements...)
+	for _, key := range slices.Sorted(maps.Keys(pod.Labels)) {
+		for _, svc := range w.services.ByIndex(bySelector, selectorIndex(pod.Namespace, key, pod.Labels[key])) {
+			if containsAll(pod.Labels, svc.Spec.Selector) {
+				requirements, _ := labels.SelectorFromValidatedSet(svc.Spec.Selector).Requirements()
+				all = append(all, requirements...)
+			}
 		}
 	}
 	if sel := w.ofController(pod); sel != nil {
@@ -143,6 +156,15 @@ func (w workloads) of(pod *corev1.Pod) labels.Selector {
 		return nil
 	}
 	return labels.NewSelector().Add(all...)
+}
+
+func containsAll(have, want map[string]string) bool {
+	for k, v := range want {
+		if is, ok := have[k]; !ok || is != v {
+			return false
+		}
+	}
+	return true
 }
 
 func (w workloads) ofController(pod *corev1.Pod) labels.Selector {

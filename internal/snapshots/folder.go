@@ -143,7 +143,8 @@ func (d Folder) Remove(_ context.Context, name string) error {
 	return nil
 }
 
-// Tidy removes records without a snapshot, and work folders of killed processes.
+// Tidy removes records without a snapshot, and what killed processes have left: work folders and
+// unfinished records.
 func (d Folder) Tidy(context.Context) error {
 	removeAbandoned(string(d))
 	files, err := os.ReadDir(string(d))
@@ -162,6 +163,11 @@ func (d Folder) Tidy(context.Context) error {
 		name, isRecord := strings.CutSuffix(f.Name(), recordEnding)
 		if isRecord && IsName(name) && !present[name] {
 			errs = append(errs, os.Remove(d.At(f.Name())))
+		}
+		if unfinished, ok := strings.CutPrefix(f.Name(), "."); ok {
+			if name, _, ok := strings.Cut(unfinished, recordEnding+"-"); ok && IsName(name) {
+				durable.RemoveAbandoned(d.At(name) + recordEnding)
+			}
 		}
 	}
 	return errors.Join(errs...)

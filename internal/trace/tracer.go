@@ -16,6 +16,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	otelsemconv "go.opentelemetry.io/otel/semconv/v1.39.0"
 	oteltrace "go.opentelemetry.io/otel/trace"
+	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
 )
 
@@ -47,6 +48,27 @@ func Open(ctx context.Context, config *Configuration, opts Options) (*Tracer, er
 	if opts.Log != nil {
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { opts.Log.Warn("spans could not be sent", "err", err) }))
 	}
+	exporter, err := otlptracegrpc.New(ctx, clientOptions(config, opts)...)
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
+	}
+	t := newTracer(config, sdktrace.NewBatchSpanProcessor(exporter), opts)
+	return t, nil
+}
+
+// Uploader sends finished spans to a collector.
+type Uploader interface {
+	Start(ctx context.Context) error
+	Stop(ctx context.Context) error
+	UploadTraces(ctx context.Context, spans []*tracev1.ResourceSpans) error
+}
+
+// NewUploader returns access to the configuration's collector for spans that are made elsewhere.
+func NewUploader(config *Configuration, opts Options) Uploader {
+	return otlptracegrpc.NewClient(clientOptions(config, opts)...)
+}
+
+func clientOptions(config *Configuration, opts Options) []otlptracegrpc.Option {
 	// KEP-647: the collector is close by
 	client := []otlptracegrpc.Option{otlptracegrpc.WithInsecure()}
 	if config.Endpoint != nil {
@@ -55,12 +77,7 @@ func Open(ctx context.Context, config *Configuration, opts Options) (*Tracer, er
 	if opts.Dial != nil {
 		client = append(client, otlptracegrpc.WithDialOption(grpc.WithContextDialer(opts.Dial)))
 	}
-	exporter, err := otlptracegrpc.New(ctx, client...)
-	if err != nil {
-		return nil, fmt.Errorf("tracing: %w", err)
-	}
-	t := newTracer(config, sdktrace.NewBatchSpanProcessor(exporter), opts)
-	return t, nil
+	return client
 }
 
 func newTracer(config *Configuration, processor sdktrace.SpanProcessor, opts Options) *Tracer {
@@ -105,6 +122,15 @@ func (t *Tracer) Begin(ctx context.Context, name string, attributes ...attribute
 
 // propagator reads and writes the headers traceparent, tracestate and baggage.
 var propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
+
+// Parent returns the W3C traceparent of a context, or "" if it is part of no trace.
+func Parent(ctx context.Context) string {
+	at := oteltrace.SpanContextFromContext(ctx)
+	if !at.IsValid() {
+		return ""
+	}
+	return "00-" + at.TraceID().String() + "-" + at.SpanID().String() + "-" + at.TraceFlags().String()
+}
 
 // traceparent is the canonical form of the header that carries a trace.
 const traceparent = "Traceparent"

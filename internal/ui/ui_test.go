@@ -141,6 +141,20 @@ func TestThePageRunsOnlyItsOwnFiles(t *testing.T) {
 	})
 }
 
+// Without this the browser asks for the modules of each level after it has read the level before.
+func TestAllModulesAreAskedForAtOnce(t *testing.T) {
+	index, err := embedded.ReadFile("files/index.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eachFile(t, func(name string, _ []byte) {
+		module := strings.TrimPrefix(name, "files/")
+		if strings.HasSuffix(name, ".js") && module != "js/main.js" && !strings.Contains(string(index), `<link rel="modulepreload" href="`+module+`">`) {
+			t.Errorf("index.html does not preload %s", module)
+		}
+	})
+}
+
 func TestDictionariesAreComplete(t *testing.T) {
 	dictionaries := map[string]map[string]string{}
 	var code strings.Builder

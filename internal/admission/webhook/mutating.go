@@ -76,6 +76,9 @@ func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 		if e == nil {
 			continue
 		}
+		if a.Instant {
+			return admission.ErrNotInstant
+		}
 		changed, err := p.invoke(ctx, h, s, e)
 		if err != nil {
 			return err

@@ -70,6 +70,9 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 		if e == nil {
 			continue
 		}
+		if a.Instant {
+			return admission.ErrNotInstant
+		}
 		if err := e.encode(); err != nil { // before several goroutines read it
 			return err
 		}

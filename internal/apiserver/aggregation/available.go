@@ -15,6 +15,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/insight/because"
 )
 
 // verdict is the condition Available with its reason.
@@ -199,7 +200,9 @@ func (r *Remote) writeCondition(ctx context.Context, v verdict) error {
 		if !setCondition(object, v, metav1.NewTime(r.aggregator.cfg.Clock())) {
 			return nil
 		}
-		_, err = client.UpdateStatus(ctx, r.aggregator.cfg.Client, object)
+		var version because.Revisions
+		version.AddObject(object)
+		_, err = client.UpdateStatus(because.With(ctx, version), r.aggregator.cfg.Client, object)
 		if !apierrors.IsConflict(err) || attempt == 3 {
 			return err
 		}

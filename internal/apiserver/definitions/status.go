@@ -17,6 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/cache"
+	"github.com/knarr-project/knarr/internal/insight/because"
 )
 
 // secondAfter is how long a server that is not the first leaves a change of a definition to it.
@@ -212,7 +213,11 @@ func (c *Kinds) updateDefinition(ctx context.Context, name string, change func(*
 	}
 	op := c.Engine.InternalOperation(e, "", name)
 	op.Raw, op.Subresource, op.FieldManager = true, "status", registry.ComponentManager(op.User.Name)
-	out, _, err := op.Update(ctx, false, func(_ context.Context, old runtime.Object) (runtime.Object, error) {
+	var version because.Revisions
+	if entry, err := op.Get(ctx, ""); err == nil {
+		version.Add(entry.Revision)
+	}
+	out, _, err := op.Update(because.With(ctx, version), false, func(_ context.Context, old runtime.Object) (runtime.Object, error) {
 		crd := old.DeepCopyObject().(*apiextensionsv1.CustomResourceDefinition)
 		change(crd)
 		return op.TrackFields(old, crd), nil

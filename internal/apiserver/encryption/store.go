@@ -204,6 +204,29 @@ func (s *Store) DecryptError(ctx context.Context, key string, value []byte) erro
 	return err
 }
 
+// Seal encrypts a value as the store would, for a copy of it elsewhere. A value of a resource that
+// is not encrypted stays as it is.
+func (s *Store) Seal(ctx context.Context, key string, plain []byte) ([]byte, error) {
+	r := s.ruleOf(key)
+	if r == nil {
+		return plain, nil
+	}
+	return r.TransformToStorage(s.withResource(ctx, key), plain, s.valueContext(key))
+}
+
+// Unseal decrypts a value from Seal. It fails if the key is no longer in the configuration.
+func (s *Store) Unseal(ctx context.Context, key string, sealed []byte) ([]byte, error) {
+	if !encrypted(sealed) {
+		return sealed, nil
+	}
+	r := s.ruleOf(key)
+	if r == nil {
+		return nil, errNoProvider
+	}
+	plain, _, err := r.TransformFromStorage(s.withResource(ctx, key), sealed, s.valueContext(key))
+	return plain, err
+}
+
 // NeedsReencryption reports whether the key's value would now be encrypted differently.
 func (s *Store) NeedsReencryption(ctx context.Context, key string) (bool, error) {
 	r := s.ruleOf(key)

@@ -9,6 +9,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/insight/because"
 	"github.com/knarr-project/knarr/internal/insight/causes"
+	"github.com/knarr-project/knarr/internal/trace"
 )
 
 // Recorder takes a Record of each committed write. Append must not wait.
@@ -46,10 +47,15 @@ func (t *Transaction) record(ctx context.Context, revision int64) {
 			owner = string(ref.UID)
 		}
 	}
+	note := ""
+	if t.Author.Subresource == "binding" { // the scheduler's context lasts for other writes, too
+		note = because.Note(ctx)
+	}
 	t.Registry.Shared.Causes.Append(&causes.Record{
 		Revision: revision, Time: t.Registry.Shared.Clock(),
 		Object:      causes.Object{Group: resource.Group, Resource: resource.Resource, Namespace: meta.GetNamespace(), Name: meta.GetName()},
 		Subresource: t.Author.Subresource, UID: string(meta.GetUID()), Owner: owner, Verb: t.Author.Verb, Effect: t.effect,
 		Actor: t.Author.User, Manager: t.Author.Manager, Request: t.Author.Request, Because: because.From(ctx),
+		Note: note, Trace: trace.Parent(ctx),
 	})
 }

@@ -153,6 +153,17 @@ func (es *Kinds) HasBuiltInPrefix(prefix string) bool {
 	return false
 }
 
+// ByPrefix returns the built-in kinds that store objects, by their key prefix.
+func (es *Kinds) ByPrefix() map[string]*Registry {
+	all := map[string]*Registry{}
+	for _, r := range es.registries {
+		if !r.Kind.Virtual && r.Kind.Alias == (schema.GroupResource{}) {
+			all[r.Kind.Prefix] = r
+		}
+	}
+	return all
+}
+
 // HasGroup reports whether a built-in kind of the group is served.
 func (es *Kinds) HasGroup(group string) bool {
 	for gvr := range es.Builtin {

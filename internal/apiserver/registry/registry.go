@@ -87,7 +87,7 @@ func newRegistry(s *Shared, kind *api.Kind) *Registry {
 	if target, ok := api.ByResource(kind.Alias); ok && kind.Alias.Resource != "" {
 		r.Hub = target.Kind
 	}
-	if r.Strategy = resource.For(r.Resource); r.Strategy == nil {
+	if r.Strategy = resource.WithGates(r.Resource, s.Gates); r.Strategy == nil {
 		r.Strategy = &strategy.Strategy{}
 	}
 	if !kind.Virtual {

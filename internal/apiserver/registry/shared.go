@@ -31,6 +31,8 @@ type Shared struct {
 	// EventTTL is how long Events are kept; a negative one is for ever. Events that are written
 	// within LeaseReuse expire together; 0 is one minute.
 	EventTTL, LeaseReuse time.Duration
+	// Gates are the feature gates that are on besides the defaults.
+	Gates []string
 }
 
 // Now returns the current time, truncated to seconds as in metadata.

@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -27,6 +26,9 @@ type Transaction struct {
 	Ops        []store.Op
 	// Guards are the objects that the write depends on and does not change.
 	Guards []Guard
+	// Beside is a write of another kind that is committed together with this one. A write that
+	// cannot be committed does not stop this one: Commit then sets Beside to nil (ADR 0105).
+	Beside *Transaction
 	// object is the object that the last operation writes; nil if the transaction removes it.
 	object runtime.Object
 	// Author is the request of the write, for the causal log.
@@ -57,6 +59,12 @@ func (t *Transaction) Add(c store.Condition, op store.Op) {
 
 // Commit applies the transaction. res.Succeeded is false if a condition did not hold.
 func (t *Transaction) Commit(ctx context.Context) (res store.TxnResult, err error) {
+	if t.Beside != nil {
+		if res, done, err := t.commitBoth(ctx); done {
+			return res, err
+		}
+		t.Beside = nil
+	}
 	for {
 		res, err = t.commitGuarded(ctx)
 		if errors.Is(err, store.ErrTooLarge) && t.dropManagedFields() {
@@ -85,11 +93,19 @@ func (t *Transaction) Commit(ctx context.Context) (res store.TxnResult, err erro
 
 // commitGuarded commits on condition that the guards have not changed.
 func (t *Transaction) commitGuarded(ctx context.Context) (store.TxnResult, error) {
-	conditions := t.Conditions
-	for _, g := range t.Guards {
-		conditions = append(slices.Clip(conditions), store.Condition{Key: g.Key, ModRevision: g.Revision})
+	return t.Place.Store.Commit(ctx, t.allConditions(), t.Ops...)
+}
+
+// allConditions returns the conditions and those of the guards.
+func (t *Transaction) allConditions() []store.Condition {
+	if len(t.Guards) == 0 {
+		return t.Conditions
 	}
-	return t.Place.Store.Commit(ctx, conditions, t.Ops...)
+	all := append(make([]store.Condition, 0, len(t.Conditions)+len(t.Guards)), t.Conditions...)
+	for _, g := range t.Guards {
+		all = append(all, store.Condition{Key: g.Key, ModRevision: g.Revision})
+	}
+	return all
 }
 
 // checkGuards looks at the outcome of a transaction that was not committed. It reports whether only
@@ -98,10 +114,8 @@ func (t *Transaction) checkGuards(res *store.TxnResult) (again bool, err error) 
 	n := len(t.Conditions)
 	guards := res.Current[n:]
 	res.Current = res.Current[:n:n]
-	for i, c := range t.Conditions {
-		if modRevision(res.Current[i]) != c.ModRevision {
-			return false, nil
-		}
+	if !t.conditionsHold(res.Current) {
+		return false, nil
 	}
 	for i := range t.Guards {
 		g, now := &t.Guards[i], modRevision(guards[i])
@@ -114,6 +128,16 @@ func (t *Transaction) checkGuards(res *store.TxnResult) (again bool, err error) 
 		g.Revision, again = now, true
 	}
 	return again, nil
+}
+
+// conditionsHold compares the conditions with the current states of their keys.
+func (t *Transaction) conditionsHold(current []*store.KeyValue) bool {
+	for i, c := range t.Conditions {
+		if modRevision(current[i]) != c.ModRevision {
+			return false
+		}
+	}
+	return true
 }
 
 func modRevision(kv *store.KeyValue) int64 {

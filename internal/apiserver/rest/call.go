@@ -81,6 +81,10 @@ func (rs *Handler) Serve(w *telemetry.ResponseRecorder, r *http.Request, info *w
 	if !e.Kind.Namespaced {
 		c.Namespace = ""
 	}
+	if err := c.travel(); err != nil {
+		wire.RespondError(w, wire.ErrorFormat(r), err)
+		return
+	}
 	if sub, ok := e.Kind.Subresource(info.Subresource); ok {
 		// Otherwise the subresource shows the object in the requested version.
 		if sub.Kind.GroupKind() != e.GVK.GroupKind() {
@@ -162,11 +166,19 @@ func (c *Call) transforms() wire.AllowedTransforms {
 	return wire.AllowedTransforms{Metadata: objects, Table: objects && !answered}
 }
 
-// withCauses adds the causes that the client names in a header. They are for display only, so
-// malformed ones are ignored. Anonymous clients have none.
+// withCauses adds the causes that the client names in a header, and the note of a binding. They are
+// for display only, so malformed ones are ignored. Anonymous clients have none.
 func (c *Call) withCauses(ctx context.Context) context.Context {
+	if c.Engine.Kinds.Shared.Causes == nil || c.User.Name == auth.UserAnonymous {
+		return ctx
+	}
+	if c.Subresource == "binding" {
+		if note, err := because.ParseNote(c.R.Header.Get(because.NoteHeader)); err == nil {
+			ctx = because.WithNote(ctx, note)
+		}
+	}
 	named := c.R.Header[because.Header]
-	if len(named) != 1 || c.Engine.Kinds.Shared.Causes == nil || c.User.Name == auth.UserAnonymous {
+	if len(named) != 1 {
 		return ctx
 	}
 	revisions, err := because.Parse(named[0])

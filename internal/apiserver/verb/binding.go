@@ -36,7 +36,7 @@ func (op *Operation) bind(ctx context.Context, b *corev1.Binding) (runtime.Objec
 	}
 	update := *op
 	update.Endpoint, update.Name, update.Subresource, update.Raw, update.FieldManager = pods, name, "binding", true, ""
-	_, _, err := update.Update(ctx, false, func(_ context.Context, old runtime.Object) (runtime.Object, error) {
+	out, _, err := update.Update(ctx, false, func(_ context.Context, old runtime.Object) (runtime.Object, error) {
 		pod := old.(*corev1.Pod).DeepCopy()
 		if err := assignToNode(pod, b, op.Endpoint.Shared.Now()); err != nil {
 			return nil, apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, name, err)
@@ -46,6 +46,8 @@ func (op *Operation) bind(ctx context.Context, b *corev1.Binding) (runtime.Objec
 	if err != nil {
 		return nil, err
 	}
+	op.beside = update.beside
+	op.beside.committed(ctx, wire.Accessor(out).GetResourceVersion())
 	return statusCreated.DeepCopy(), nil
 }
 

@@ -33,20 +33,11 @@ const (
 
 // create stores a new object; obj is a hub object that the operation may change.
 func (op *Operation) create(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
+	obj, err := op.admitNew(ctx, obj)
+	if err != nil {
+		return nil, err
+	}
 	meta := wire.Accessor(obj)
-	if err := op.setNamespace(meta); err != nil {
-		return nil, err
-	}
-	if op.Name == "" {
-		op.Name = meta.GetName()
-	}
-	// Fields that only the server sets have no field manager.
-	meta.SetDeletionTimestamp(nil)
-	meta.SetDeletionGracePeriodSeconds(nil)
-	obj = op.TrackFields(op.Endpoint.NewObject(), obj)
-	if err := op.Admit(ctx, op.Attributes(admission.Create, obj, nil)); err != nil {
-		return nil, err
-	}
 	if meta.GetName() != "" || meta.GetGenerateName() == "" {
 		return op.createWithRetries(ctx, obj)
 	}
@@ -61,6 +52,22 @@ func (op *Operation) create(ctx context.Context, obj runtime.Object) (runtime.Ob
 			return nil, apierrors.NewGenerateNameConflict(op.Endpoint.Resource, wire.Accessor(candidate).GetName(), 1)
 		}
 	}
+}
+
+// admitNew completes a new object and runs the mutating plugins.
+func (op *Operation) admitNew(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
+	meta := wire.Accessor(obj)
+	if err := op.setNamespace(meta); err != nil {
+		return nil, err
+	}
+	if op.Name == "" {
+		op.Name = meta.GetName()
+	}
+	// Fields that only the server sets have no field manager.
+	meta.SetDeletionTimestamp(nil)
+	meta.SetDeletionGracePeriodSeconds(nil)
+	obj = op.TrackFields(op.Endpoint.NewObject(), obj)
+	return obj, op.Admit(ctx, op.Attributes(admission.Create, obj, nil))
 }
 
 func generateName(base string) string {
@@ -127,17 +134,10 @@ func (op *Operation) createOnce(ctx context.Context, obj runtime.Object) (runtim
 	if version, err := strconv.ParseUint(meta.GetResourceVersion(), 10, 64); err == nil && version != 0 && op.Verb == "create" {
 		return nil, wire.InternalServerError(errResourceVersionOnCreate)
 	}
-	meta.SetResourceVersion("")
-	stored, err := r.Codec.Encode(obj)
+	lease, err := op.put(ctx, t, key, obj)
 	if err != nil {
 		return nil, err
 	}
-	lease, err := r.Shared.Lease(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	t.Put(store.Condition{Key: key}, obj, stored, lease)
-	op.guard(t, meta.GetNamespace(), obj)
 	res, err := t.Commit(ctx)
 	if errors.Is(err, store.ErrLeaseNotFound) && r.Shared.Expired(r, lease) {
 		return nil, wire.TryAgain(err)
@@ -151,6 +151,23 @@ func (op *Operation) createOnce(ctx context.Context, obj runtime.Object) (runtim
 	meta.SetResourceVersion(strconv.FormatInt(res.Revision, 10))
 	r.WaitVisible(ctx, res.Revision)
 	return r.ReadForm(obj, t.Stored(), res.Revision)
+}
+
+// put adds a prepared new object to the transaction.
+func (op *Operation) put(ctx context.Context, t *registry.Transaction, key string, obj runtime.Object) (store.LeaseID, error) {
+	r, meta := op.Endpoint.Registry, wire.Accessor(obj)
+	meta.SetResourceVersion("")
+	stored, err := r.Codec.Encode(obj)
+	if err != nil {
+		return 0, err
+	}
+	lease, err := r.Shared.Lease(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	t.Put(store.Condition{Key: key}, obj, stored, lease)
+	op.guard(t, meta.GetNamespace(), obj)
+	return lease, nil
 }
 
 // explainFailedCreate explains a failed condition of a create: the object exists, or a hook's

@@ -2,6 +2,7 @@ package verb
 
 import (
 	"context"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -11,6 +12,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/registry"
 	"github.com/knarr-project/knarr/internal/apiserver/usage"
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/cache"
 )
 
 // Engine has the parts of a server that its operations share.
@@ -21,6 +23,14 @@ type Engine struct {
 	Meter *usage.Meter
 	// Components returns the ComponentStatuses whose names are wanted.
 	Components func(ctx context.Context, wanted func(name string) bool) []runtime.Object
+	// Past has objects as they were; nil if nothing is recorded.
+	Past Past
+}
+
+// Past returns the objects of a kind as they were at a time. With a namespace or a name, only
+// objects of that namespace and name need be as they were. warn is told what is missing.
+type Past interface {
+	Snapshot(ctx context.Context, r *registry.Registry, namespace, name string, at time.Time, warn func(string)) (*cache.Snapshot, error)
 }
 
 // Access authorizes operations, and has the admission plugins that they run.

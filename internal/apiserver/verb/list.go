@@ -27,6 +27,9 @@ func (op *Operation) List(ctx context.Context, req *registry.ListRequest) (*regi
 	from, limit := prefix, req.Opts.Limit
 	var snapshot *cache.Snapshot
 	switch rv := req.Opts.ResourceVersion; {
+	case !op.At.IsZero():
+		limit = 0 // another page might be beyond the log's reach
+		snapshot, err = op.snapshotPast(ctx, req)
 	case req.Opts.Continue != "" && rv != "" && rv != "0":
 		err = apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	case req.Opts.Continue != "":
@@ -149,6 +152,14 @@ func (op *Operation) snapshotAt(ctx context.Context, reader cache.Reader, resour
 		return nil, wire.StoreError(err)
 	}
 	return s, nil
+}
+
+// snapshotPast returns the objects as they were at a time.
+func (op *Operation) snapshotPast(ctx context.Context, req *registry.ListRequest) (*cache.Snapshot, error) {
+	if rv := req.Opts.ResourceVersion; rv != "" && rv != "0" || req.Opts.Continue != "" {
+		return nil, apierrors.NewBadRequest("neither resourceVersion nor continue is allowed with a time")
+	}
+	return op.Engine.Past.Snapshot(ctx, op.Endpoint.Registry, op.Namespace, "", op.At, op.Warn)
 }
 
 // snapshotOfToken returns the snapshot of a continue token and the key to continue from.

@@ -3,6 +3,7 @@ package verb
 import (
 	"context"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -93,8 +94,14 @@ type Operation struct {
 	namespaceVersion string
 	// charged are the quotas that have counted a create that is tried again.
 	charged map[types.UID]bool
+	// beside is an object that is committed with this write if nothing refuses it.
+	beside *Beside
+	// instant is set for a write that fails rather than wait for another server.
+	instant bool
 	// Request is the audit ID of the request; "" for a call in the process.
 	Request string
+	// At is the time of a read of objects as they were; zero for a read of the present.
+	At time.Time
 }
 
 // Attributes describes the operation to admission.
@@ -102,7 +109,7 @@ func (op *Operation) Attributes(what admission.Operation, obj, old runtime.Objec
 	a := &admission.Attributes{
 		User: op.User, Operation: what, Verb: op.Verb, Kind: op.GVK, Resource: op.Endpoint.GVR, Subresource: op.Subresource,
 		Namespace: op.Namespace, Name: op.Name, Object: obj, OldObject: old, Options: op.Options, DryRun: op.DryRun,
-		Warn: op.Warn, Annotate: func(string, string) {}, Stopwatch: op.Stopwatch, Charged: op.charged,
+		Warn: op.Warn, Annotate: func(string, string) {}, Stopwatch: op.Stopwatch, Charged: op.charged, Instant: op.instant,
 	}
 	if u, ok := op.Options.(*metav1.UpdateOptions); ok && what == admission.Create {
 		a.Options = &metav1.CreateOptions{DryRun: u.DryRun, FieldManager: u.FieldManager, FieldValidation: u.FieldValidation}

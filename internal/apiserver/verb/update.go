@@ -176,7 +176,9 @@ func (op *Operation) updateOnce(ctx context.Context, key string, c registry.Stor
 		return nil, nil, err
 	}
 	t.Put(store.Condition{Key: key, ModRevision: c.Revision}, obj, stored, lease)
+	op.beside.join(t)
 	res, err := t.Commit(ctx)
+	op.beside = op.beside.joined(t)
 	if err == nil && !res.Succeeded && failpoint.Bug("conflict-overwritten") {
 		t.Conditions = nil
 		res, err = t.Commit(ctx)

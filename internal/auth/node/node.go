@@ -3,7 +3,8 @@
 // accounts that these pods refer to.
 //
 // A node may also request tokens of the service account of its other parts (auth.NodeAccount). RBAC
-// gives that account its rights, except one: to list the volumes on the node's own disks.
+// gives that account its rights, except two: to list the volumes on the node's own disks, and to
+// read and update the node's own Traffic.
 //
 // There is no separate graph: an index of the pods' View holds the references, so it is always as
 // new as the View.
@@ -24,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/knarr-project/knarr/internal/architecture"
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/rbac"
 	"github.com/knarr-project/knarr/internal/client"
@@ -105,9 +107,13 @@ func (z *Authorizer) Authorize(_ context.Context, a auth.Attributes) (auth.Decis
 	return z.byRules(a)
 }
 
-// part allows a node's parts to list and watch the volumes on the node's disks. Has no opinion on
-// all other requests, since the account's rights come from RBAC.
+// part allows a node's parts to list and watch the volumes on the node's disks, and to read and
+// update the node's Traffic. Has no opinion on all other requests, since the account's rights come
+// from RBAC.
 func (z *Authorizer) part(node string, a auth.Attributes) (auth.Decision, string, error) {
+	if node != "" && a.Group == architecture.Traffics.Group && a.Resource == architecture.Traffics.Resource {
+		return z.traffic(node, a)
+	}
 	own := node != "" && a.Group == "" && a.Resource == "persistentvolumes" && a.Subresource == "" && (a.Verb == "list" || a.Verb == "watch")
 	if !own {
 		return auth.NoOpinion, "", nil
@@ -120,6 +126,23 @@ func (z *Authorizer) part(node string, a auth.Attributes) (auth.Decision, string
 		return auth.Allow, "", nil
 	}
 	return refuse("can only list/watch persistentvolumes with the label selector %s=%s", local.NodeLabel, local.LabelOf(node))
+}
+
+func (z *Authorizer) traffic(node string, a auth.Attributes) (auth.Decision, string, error) {
+	name := a.Name
+	switch a.Verb {
+	case "list", "watch":
+		if name == "" {
+			name = exactly(a.FieldSelector, "metadata.name")
+		}
+	case "get", "update": // NodeRestriction checks what an update changes
+	default:
+		return refuse("can only get, list, watch and update the Traffic of the own node")
+	}
+	if a.Subresource != "" || name != node {
+		return refuse("can only access the Traffic with the same name as the requesting node")
+	}
+	return auth.Allow, "", nil
 }
 
 func (z *Authorizer) byRules(a auth.Attributes) (auth.Decision, string, error) {

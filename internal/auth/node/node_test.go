@@ -189,3 +189,31 @@ func TestAPartOfANodeListsTheVolumesOnItsDisks(t *testing.T) {
 		}
 	}
 }
+
+func TestANodesPartsReadAndUpdateTheTrafficOfTheirNode(t *testing.T) {
+	z, err := New(t.Context(), clienttest.NewMemory())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		verb, name, selector string
+		allow                bool
+	}{
+		{"get", "n1", "", true},
+		{"update", "n1", "", true},
+		{"list", "", "metadata.name=n1", true},
+		{"watch", "", "metadata.name=n1", true},
+		{"get", "n2", "", false},
+		{"update", "n2", "", false},
+		{"list", "", "", false},
+		{"watch", "", "metadata.name=n2", false},
+		{"create", "n1", "", false},
+		{"delete", "n1", "", false},
+		{"patch", "n1", "", false},
+	} {
+		a := auth.Attributes{User: auth.NodePart("n1"), Verb: c.verb, Group: "architecture.knarr.io", Resource: "traffics", Name: c.name, FieldSelector: c.selector}
+		if d, reason, _ := z.Authorize(t.Context(), a); (d == auth.Allow) != c.allow {
+			t.Errorf("%s %s %s: %v (%s), want %t", c.verb, c.name, c.selector, d, reason, c.allow)
+		}
+	}
+}

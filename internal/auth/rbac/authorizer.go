@@ -22,8 +22,9 @@ type Authorizer struct {
 	starting atomic.Pointer[memory]
 }
 
-// New opens Views of roles and bindings. The client must be allowed to read them all.
-func New(ctx context.Context, c client.Interface) (*Authorizer, error) {
+// New opens Views of roles and bindings. The client must be allowed to read them all. gates are
+// those of Bootstrap.
+func New(ctx context.Context, c client.Interface, gates ...string) (*Authorizer, error) {
 	live, err := openViews(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("rbac: %w", err)
@@ -31,7 +32,7 @@ func New(ctx context.Context, c client.Interface) (*Authorizer, error) {
 	z := &Authorizer{live: live}
 	// Bootstrap writes this role last, so if it exists, the whole policy does.
 	if _, ok := live.clusterRoles.Get("", lastRole); !ok {
-		z.starting.Store(newMemory(Bootstrap()))
+		z.starting.Store(newMemory(Bootstrap(gates...)))
 	}
 	return z, nil
 }

@@ -36,8 +36,8 @@ type Policy struct {
 }
 
 // Bootstrap returns upstream's bootstrap policy, plus knarr's rules for nodes (addMembership) and
-// metrics (addMetrics).
-func Bootstrap() *Policy {
+// metrics (addMetrics). gates are the feature gates that are on besides the defaults.
+func Bootstrap(gates ...string) *Policy {
 	p := &Policy{}
 	p.addUserRoles()
 	p.addDiscoveryRoles()
@@ -48,6 +48,11 @@ func Bootstrap() *Policy {
 	p.addMembership()
 	p.addMetrics()
 	p.addPage()
+	p.addInsight()
+	p.addArchitecture()
+	if slices.Contains(gates, "GenericWorkload") {
+		p.addWorkloads()
+	}
 	p.aggregate()
 	return p
 }
@@ -210,6 +215,8 @@ func (p *Policy) addNamespacedRoles() {
 	p.role(system, "system:controller:cloud-provider", []rbacv1.Subject{account("cloud-provider")}, rule("create get list watch", core, "configmaps"))
 	p.role(system, "system:controller:token-cleaner", []rbacv1.Subject{account("token-cleaner")},
 		rule("delete get list watch", core, "secrets"), rule("create patch update", events, "events"))
+	// A SchedulerPlugin may name a ConfigMap with its module.
+	p.role(system, "system:knarr:scheduler-plugins", []rbacv1.Subject{user(auth.UserScheduler)}, rule("get", core, "configmaps"))
 	locking := func(name string, leaders ...rbacv1.Subject) {
 		p.role(system, "system::leader-locking-"+name, leaders, rule("create get list update watch", "coordination.k8s.io", "leases"),
 			rule("create get list update watch", "coordination.k8s.io", "leasecandidates"))

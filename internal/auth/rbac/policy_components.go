@@ -108,6 +108,12 @@ func (p *Policy) addComponentRoles() {
 		rule("get list patch update watch", core, "persistentvolumeclaims"),
 	)
 	p.bindCluster("system:volume-scheduler", user(auth.UserScheduler))
+	// Upstream's scheduler has no plugins that are loaded at run time.
+	p.clusterRole("system:knarr:scheduler-plugins",
+		rule(read, "scheduling.knarr.io", "schedulerplugins"),
+		rule("patch update", "scheduling.knarr.io", "schedulerplugins/status"),
+	)
+	p.bindCluster("system:knarr:scheduler-plugins", user(auth.UserScheduler))
 }
 
 // addNodeHelpers adds the roles of programs that run beside a node's agent, or talk to it.
@@ -130,20 +136,43 @@ func (p *Policy) addNodeHelpers() {
 	p.clusterRole("system:node-bootstrapper", rule("create get list watch", "certificates.k8s.io", "certificatesigningrequests"))
 }
 
+// addWorkloads adds the rules for Workloads and PodGroups to the other roles.
+func (p *Policy) addWorkloads() {
+	const scheduling = "scheduling.k8s.io"
+	for _, role := range p.ClusterRoles {
+		switch role.Name {
+		case "system:aggregate-to-view":
+			role.Rules = append(role.Rules, rule(read, scheduling, "podgroups podgroups/status workloads"))
+		case "system:aggregate-to-edit":
+			role.Rules = append(role.Rules, rule(write, scheduling, "podgroups workloads"))
+		case "system:kube-scheduler":
+			role.Rules = append(role.Rules, rule(read, scheduling, "podgroups"), rule("patch update", scheduling, "podgroups/status"))
+		}
+	}
+	p.controllerRole(controllerRole{account: "podgroup-protection-controller", noEvents: true, rules: []rbacv1.PolicyRule{
+		rule("get list update watch", scheduling, "podgroups"),
+		rule(read, core, "pods"),
+	}})
+}
+
 // addControllerRoles adds a role and a binding for each controller's service account in
 // kube-system.
 func (p *Policy) addControllerRoles() {
 	for _, c := range controllerRules() {
-		name := "system:controller:" + c.account
-		rules := c.rules
-		if !c.noEvents {
-			rules = append(rules, rule("create patch update", events, "events"))
-		}
-		p.clusterRole(name, rules...)
-		p.ClusterRoleBindings = append(p.ClusterRoleBindings, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: bootstrapMeta("", name),
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: c.account}},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		})
+		p.controllerRole(c)
 	}
+}
+
+func (p *Policy) controllerRole(c controllerRole) {
+	name := "system:controller:" + c.account
+	rules := c.rules
+	if !c.noEvents {
+		rules = append(rules, rule("create patch update", events, "events"))
+	}
+	p.clusterRole(name, rules...)
+	p.ClusterRoleBindings = append(p.ClusterRoleBindings, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: bootstrapMeta("", name),
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: c.account}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+	})
 }

@@ -192,6 +192,30 @@ func clusterControllers() []controllerRole {
 			rule("create delete get list update watch", "knarr.dev", "policypeers"),
 			rule("create get", "apiextensions.k8s.io", "customresourcedefinitions"),
 		}},
+		// This one compares declared components with the cluster. Upstream has no such controller.
+		{account: "architecture-controller", rules: []rbacv1.PolicyRule{
+			rule(read, "architecture.knarr.io", "components systems traffics"),
+			rule("patch update", "architecture.knarr.io", "components/status systems/status"),
+			rule("update", "architecture.knarr.io", "components/finalizers"),
+			rule("create delete get list patch update watch", "networking.k8s.io", "networkpolicies"),
+			rule(read, core, "pods services"),
+			rule(read, "apps", "daemonsets deployments replicasets statefulsets"),
+			rule(read, "batch", "cronjobs jobs"),
+			rule(read, "discovery.k8s.io", "endpointslices"),
+			rule(read, rbacv1.GroupName, "clusterrolebindings clusterroles rolebindings roles"),
+			rule("create get update", "apiextensions.k8s.io", "customresourcedefinitions"),
+		}},
+		// This one decides whether nodes count connections. Upstream has no such controller.
+		{account: "traffic-controller", noEvents: true, rules: []rbacv1.PolicyRule{
+			rule("list watch", core, "nodes"),
+			rule("list watch", "architecture.knarr.io", "components systems"),
+			rule("create delete list watch", "architecture.knarr.io", "traffics"),
+			rule("list watch", "apiextensions.k8s.io", "customresourcedefinitions"),
+		}},
+		// This one defines the kind SchedulerPlugin. Upstream has no such controller.
+		{account: "scheduler-plugin-definition-controller", noEvents: true, rules: []rbacv1.PolicyRule{
+			rule("create get update", "apiextensions.k8s.io", "customresourcedefinitions"),
+		}},
 		{account: "ttl-controller", rules: []rbacv1.PolicyRule{
 			rule("list patch update watch", core, "nodes"),
 		}},

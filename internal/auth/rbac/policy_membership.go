@@ -94,8 +94,25 @@ func (p *Policy) addPage() {
 	p.bindCluster("knarr:page", group(auth.GroupAuthenticated))
 }
 
+// addInsight lets all users ask the cluster to explain itself. Answers have only what the user may
+// read.
+func (p *Policy) addInsight() {
+	p.clusterRole("knarr:insight", paths("get", "/insight/v1/*"))
+	p.bindCluster("knarr:insight", group(auth.GroupAuthenticated))
+}
+
 // addMetrics lets viewers of a namespace read the usage of its pods, and viewers of the cluster the
 // usage of nodes. metrics-server brings such a role with it.
 func (p *Policy) addMetrics() {
 	p.clusterRole("knarr:metrics-reader", rule("get list", "metrics.k8s.io", "nodes pods")).Labels[aggregateTo+"view"] = "true"
+}
+
+// addArchitecture lets viewers read the kinds of architecture, and editors declare components and
+// systems. Nodes and the controllers alone write Traffic and the status of each kind.
+func (p *Policy) addArchitecture() {
+	const group = "architecture.knarr.io"
+	view := p.clusterRole("knarr:architecture-viewer", rule(read, group, "components components/status systems systems/status traffics"))
+	view.Labels[aggregateTo+"view"] = "true"
+	edit := p.clusterRole("knarr:architecture-editor", rule(write, group, "components systems"))
+	edit.Labels[aggregateTo+"edit"] = "true"
 }

@@ -60,6 +60,14 @@ func TestBootstrapPolicyDecidesAsUpstreams(t *testing.T) {
 		{ask("editor", "create", "apps", "deployments", "ns", ""), true},
 		{ask("editor", "get", "", "secrets", "ns", "s"), true},
 		{ask("editor", "list", "", "pods", "ns", ""), true},
+		{ask("viewer", "watch", "architecture.knarr.io", "components", "ns", ""), true},
+		{ask("viewer", "get", "architecture.knarr.io", "traffics", "ns", "t"), true},
+		{ask("viewer", "create", "architecture.knarr.io", "components", "ns", ""), false},
+		{ask("editor", "patch", "architecture.knarr.io", "systems", "ns", "s"), true},
+		{ask("editor", "list", "architecture.knarr.io", "traffics", "ns", ""), true},
+		{ask("editor", "update", "architecture.knarr.io", "traffics", "ns", "t"), false},
+		{ask("editor", "update", "architecture.knarr.io", "components/status", "ns", "c"), false},
+		{ask("boss", "delete", "architecture.knarr.io", "components", "ns", "c"), true},
 		{ask("editor", "create", "rbac.authorization.k8s.io", "roles", "ns", ""), false},
 		{ask("boss", "create", "rbac.authorization.k8s.io", "roles", "ns", ""), true},
 		{ask("boss", "delete", "batch", "jobs", "ns", "j"), true},
@@ -101,9 +109,12 @@ func TestBootstrapPolicyDecidesAsUpstreams(t *testing.T) {
 
 func TestAnEmptyClusterIsAuthorizedBeforeItsRolesAreWritten(t *testing.T) {
 	m := clienttest.NewMemory()
-	z, err := New(context.Background(), m)
+	z, err := New(context.Background(), m, "GenericWorkload")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if d, _, _ := z.Authorize(context.Background(), ask("system:kube-scheduler", "list", "scheduling.k8s.io", "podgroups", "", "")); d != auth.Allow {
+		t.Error("the rule of a feature gate is missing before the roles are written")
 	}
 	request := ask("system:kube-scheduler", "create", "", "pods/binding", "ns", "p")
 	if d, _, _ := z.Authorize(context.Background(), request); d != auth.Allow {

@@ -25,8 +25,8 @@ const writers = 32
 // Bootstrap writes the bootstrap policy to the store. It creates missing objects, and adds missing
 // rules and subjects to existing ones unless their autoupdate annotation is "false". It removes
 // nothing. It runs while the API serves.
-func (z *Authorizer) Bootstrap(ctx context.Context, c client.Interface) error {
-	if err := reconcile(ctx, c, Bootstrap()); err != nil {
+func (z *Authorizer) Bootstrap(ctx context.Context, c client.Interface, gates ...string) error {
+	if err := reconcile(ctx, c, Bootstrap(gates...)); err != nil {
 		return fmt.Errorf("rbac bootstrap policy: %w", err)
 	}
 	z.starting.Store(nil)

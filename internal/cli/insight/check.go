@@ -23,12 +23,13 @@ func (p *Program) check() *cobra.Command {
 		Use: "check FILE|FOLDER|-...", Short: "Find errors in files with Kubernetes objects, without a cluster",
 		Long: "Does to each object what the API server does on a create: strict decoding, defaults, validation, schemas and rules\n" +
 			"of custom resources, admission policies, Pod Security. CustomResourceDefinitions, policies, namespaces and LimitRanges\n" +
-			"among the files count. Then it follows references between the files. The exit status is 1 if there are errors.\n\n" +
+			"among the files count. Then it follows references between the files. The exit status is 0 without errors, 1 with\n" +
+			"errors, and 2 for a wrong command line.\n\n" +
 			"A reference to an object that is in no file is a warning if the files have other objects of its kind in the\n" +
 			"namespace, and an error with --closed.",
 		Example: "knarr check -R deploy/\nknarr check app.yaml --crds crds/ --pod-security restricted\nhelm template . | knarr check -\nknarr check app.yaml --fix | patch -p0",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			if len(args)+len(opts.Kustomize) == 0 {
 				return p.Usage(cmd, fmt.Errorf("name files or folders, or - for standard input"))
 			}
 			if !slices.Contains(check.Formats, format) {
@@ -56,6 +57,7 @@ func (p *Program) check() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&opts.Recursive, "recursive", "R", false, "read the folders below folders")
+	f.StringSliceVarP(&opts.Kustomize, "kustomize", "k", nil, "`FOLDER`s with a kustomization; the objects that it makes are checked")
 	f.StringSliceVar(&opts.CRDs, "crds", nil, "`FILE`s or folders with definitions, policies and other objects that the files use")
 	f.StringVarP(&opts.Namespace, "namespace", "n", "default", "`NAMESPACE` of objects without one")
 	f.StringVar(&opts.PodSecurity, "pod-security", "privileged", "Pod Security `LEVEL` of namespaces without labels: privileged, baseline, restricted")
@@ -63,7 +65,7 @@ func (p *Program) check() *cobra.Command {
 	f.BoolVar(&fix, "fix", false, "print a patch for misspelt names instead of the findings")
 	f.BoolVar(&write, "write", false, "with --fix: change the files")
 	f.StringVarP(&format, "output", "o", string(check.Text), "`FORMAT`: "+strings.Join(check.Formats, ", "))
-	for _, name := range []string{"recursive", "crds", "namespace", "pod-security", "closed", "fix", "write", "output"} {
+	for _, name := range []string{"recursive", "kustomize", "crds", "namespace", "pod-security", "closed", "fix", "write", "output"} {
 		config.OnlyOnCommandLine(f.Lookup(name))
 	}
 	return cmd

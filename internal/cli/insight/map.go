@@ -1,34 +1,46 @@
 package insight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/knarr-project/knarr/internal/config"
+	"github.com/knarr-project/knarr/internal/insight/calm"
 	"github.com/knarr-project/knarr/internal/insight/relations"
 )
 
 func (p *Program) graph() *cobra.Command {
 	var a Access
 	var all, evidence bool
-	var output string
+	var output, file string
 	cmd := &cobra.Command{
 		Use: "map [SYSTEM]", Short: "Draw which components depend on which", Args: cobra.MaximumNArgs(1),
-		Long: "Derives the components of a namespace, or of the whole cluster with -A, and the relations between them.\n" +
-			"A component is the workloads with one name in their labels. It depends on a Service whose name stands in its\n" +
-			"environment, its arguments or its ConfigMaps; Secrets are not read. A SYSTEM is the components with one label\n" +
-			"app.kubernetes.io/part-of, or of one namespace. Circles are named below the map.",
-		Example: "knarr map -A\nknarr map -n shop --evidence\nknarr map -n shop -o svg > shop.svg",
+		Long: "Shows the components of a namespace, or of the whole cluster with -A, and the relations between them:\n" +
+			"declared by Components, derived from objects, and seen by nodes as connections. Differences are marked.\n" +
+			"Without a Component, a component is the workloads with one name in their labels. It depends on a Service whose\n" +
+			"name stands in its environment, its arguments or its ConfigMaps; Secrets are not read. A SYSTEM is a System, the\n" +
+			"components with one label app.kubernetes.io/part-of, or those of a namespace. Circles are named below the map.\n\n" +
+			"-o calm writes a document of FINOS CALM 1.1. --import reads one (1.0 or 1.1) and writes the Components and\n" +
+			"Systems that it describes as YAML; it needs no cluster. Notes on standard error say what was guessed or left out.",
+		Example: "knarr map -A\nknarr map -n shop --evidence\nknarr map -n shop -o svg > shop.svg\n" +
+			"knarr map -n shop -o calm > shop.calm.json\nknarr map --import shop.calm.json -n shop > architecture.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains([]string{"text", "svg", "mermaid", "json"}, output) {
-				return outputError(output, "text, svg, mermaid or json")
+			if !slices.Contains(mapFormats, output) {
+				return outputError(output, "text, svg, mermaid, json or calm")
+			}
+			if file != "" {
+				if len(args) > 0 || all || evidence || cmd.Flags().Changed("output") {
+					return p.Usage(cmd, errors.New("--import reads a file alone: SYSTEM, --all-namespaces, --evidence and --output cannot be used with it"))
+				}
+				return importCALM(cmd, file, cmp.Or(a.Namespace, "default"))
 			}
 			namespace := func() string {
 				if all {
@@ -41,7 +53,7 @@ func (p *Program) graph() *cobra.Command {
 				return err
 			}
 			if len(args) == 1 {
-				g = g.Within(func(c *relations.Component) bool { return c.System == args[0] })
+				g = g.Within(func(c *relations.Component) bool { return c.In(args[0]) })
 				if len(g.Components) == 0 {
 					return fmt.Errorf("map: no component belongs to the system %q", args[0])
 				}
@@ -52,10 +64,36 @@ func (p *Program) graph() *cobra.Command {
 	a.add(cmd)
 	f := cmd.Flags()
 	f.BoolVarP(&all, "all-namespaces", "A", false, "the whole cluster")
-	f.BoolVar(&evidence, "evidence", false, "show the fields that each relation was derived from")
-	f.StringVarP(&output, "output", "o", "text", "`FORMAT` of the output: text, svg, mermaid or json")
-	config.Enumerate(f.Lookup("output"), "text", "svg", "mermaid", "json")
+	f.BoolVar(&evidence, "evidence", false, "show the fields and connections that tell of each relation")
+	f.StringVarP(&output, "output", "o", "text", "`FORMAT` of the output: text, svg, mermaid, json or calm")
+	config.Enumerate(f.Lookup("output"), mapFormats...)
+	f.StringVar(&file, "import", "", "write the declarations that the CALM document in `FILE` describes, - for standard input")
 	return cmd
+}
+
+var mapFormats = []string{"text", "svg", "mermaid", "json", "calm"}
+
+// importCALM writes the declarations of a CALM document as YAML.
+func importCALM(cmd *cobra.Command, file, namespace string) error {
+	from := cmd.InOrStdin()
+	if file != "-" {
+		opened, err := os.Open(file)
+		if err != nil {
+			return fmt.Errorf("--import: %w", err)
+		}
+		defer opened.Close()
+		from = opened
+	}
+	imported, err := calm.Import(from, namespace)
+	if err != nil {
+		return fmt.Errorf("--import: %s: %w", file, err)
+	}
+	for _, note := range imported.Notes {
+		if _, err := fmt.Fprintln(cmd.ErrOrStderr(), "note: "+note); err != nil {
+			return err
+		}
+	}
+	return imported.YAML(cmd.OutOrStdout())
 }
 
 func printGraph(to io.Writer, g *relations.Graph, format string, evidence bool) error {
@@ -66,6 +104,12 @@ func printGraph(to io.Writer, g *relations.Graph, format string, evidence bool) 
 		return g.Mermaid(to)
 	case "json":
 		return printJSON(to, g)
+	case "calm":
+		d, err := calm.Export(g)
+		if err != nil {
+			return err
+		}
+		return printJSON(to, d)
 	}
 	if err := g.Text(to, evidence); err != nil {
 		return err
@@ -88,19 +132,13 @@ func (p *Program) read(cmd *cobra.Command, a *Access, namespace func() string) (
 	if err != nil {
 		return nil, err
 	}
-	set, err := kubernetes.NewForConfig(c)
-	if err != nil {
-		return nil, err
-	}
-	objects, unread, err := relations.Read(cmd.Context(), set, namespace())
+	g, err := relations.Of(cmd.Context(), c, namespace())
 	if text := stopped(); text != "" {
 		return nil, errors.New(text)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cmd.Name(), err)
 	}
-	g := relations.Derive(objects)
-	g.Unread = unread
 	return g, nil
 }
 
@@ -111,7 +149,8 @@ func (p *Program) impact() *cobra.Command {
 		Use: "impact KIND/NAME", Short: "List what suffers when something fails", Args: cobra.ExactArgs(1),
 		Long: "Lists the components that suffer from the loss of an object, nearest and hardest hit first. KIND is component,\n" +
 			"node, namespace, service, pvc, configmap, secret, or a workload: deployment, statefulset, daemonset, cronjob,\n" +
-			"job or pod. Dependencies are those of `knarr map`, over all namespaces.",
+			"job or pod. Dependencies are those of `knarr map`, over all namespaces: declared, derived and seen ones. One that\n" +
+			"is declared as optional counts half.",
 		Example: "knarr impact node/worker-1\nknarr impact statefulset/db -n shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {

@@ -26,7 +26,7 @@ type Program struct {
 
 // Commands returns the commands in the order of help.
 func (p *Program) Commands() []*cobra.Command {
-	return []*cobra.Command{p.why(), p.trace(), p.graph(), p.impact(), p.check(), p.schema()}
+	return []*cobra.Command{p.why(), p.trace(), p.timeline(), p.diff(), p.graph(), p.impact(), p.check(), p.explain(), p.schema()}
 }
 
 // Access has the flags of commands that read a cluster's objects as its user does.

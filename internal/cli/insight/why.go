@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/insight/why"
@@ -33,11 +33,13 @@ func (p *Program) why() *cobra.Command {
 		Use: "why [KIND/NAME | KIND NAME | deny ...]", Short: "Explain what is not well, down to its root cause", Args: cobra.MaximumNArgs(3),
 		Long: "Explains why an object is not well: the root cause, its evidence, a remedy, and the chain of causes between. Without\n" +
 			"an object it examines everything in the namespace, or in the whole cluster with -A, and shows root causes first.\n" +
-			"KIND is any built-in kind, with kubectl's short names. It reads with the rights of the kubeconfig's user, says\n" +
+			"KIND is any kind that the cluster serves, with kubectl's short names. It reads with the rights of the kubeconfig's user, says\n" +
 			"what that user may not read, changes nothing, and works with any Kubernetes cluster.\n\n" +
-			"`knarr why deny --as USER VERB RESOURCE[/NAME]` explains why RBAC denies a request, and what would allow it.\n" +
-			"`knarr why deny pod/A pod/B --port PORT` explains which NetworkPolicies deny a connection. Pods in another\n" +
-			"namespace are NAMESPACE/pod/NAME.\n\n" +
+			"`knarr why deny VERB RESOURCE[/NAME]` explains why RBAC denies a request, and what would allow it. --as names the\n" +
+			"user, instead of the kubeconfig's. VERB /PATH asks about a path, RESOURCE:SUB about a subresource.\n" +
+			"`knarr why deny MESSAGE` reads the request from the API server's message \"... is forbidden: User ...\".\n" +
+			"`knarr why deny pod/A pod/B --port PORT` explains which NetworkPolicies deny a connection; the receiver may be\n" +
+			"svc/B. Objects in another namespace are NAMESPACE/pod/NAME.\n\n" +
 			"Exit status: 0 nothing is wrong, 1 there are findings or an error, 2 the command line is wrong.",
 		Example: "knarr why pod/web-0 -n shop\nknarr why -A\nknarr why deny --as system:serviceaccount:shop:web list secrets -n shop\n" +
 			"knarr why deny pod/web-0 pod/db-0 --port 5432 -n shop",
@@ -47,9 +49,9 @@ func (p *Program) why() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVarP(&w.all, "all-namespaces", "A", false, "examine the whole cluster")
 	f.StringVarP(&w.output, "output", "o", "", "`FORMAT` of the output: json, instead of text")
-	f.StringVar(&w.as, "as", "", "`USER` whose request is denied")
+	f.StringVar(&w.as, "as", "", "`USER` whose request is denied (default: the kubeconfig's)")
 	f.StringSliceVar(&w.groups, "as-group", nil, "`GROUPS` of that user, beside system:authenticated")
-	f.Int32Var(&w.port, "port", 0, "`PORT` of the denied connection, at the receiving pod")
+	f.Int32Var(&w.port, "port", 0, "`PORT` of the denied connection, at the receiver")
 	f.StringVar(&w.protocol, "protocol", "TCP", "`PROTOCOL` of the denied connection: TCP, UDP or SCTP")
 	config.Enumerate(f.Lookup("output"), "json")
 	config.Enumerate(f.Lookup("protocol"), "TCP", "UDP", "SCTP")
@@ -64,27 +66,39 @@ func (w *whyFlags) run(p *Program, cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	question, allowed, err := w.question(args)
-	if err != nil {
-		return p.Usage(cmd, err)
-	}
 	reader, err := why.NewReader(c)
 	if err != nil {
 		return err
 	}
-	answer, err := why.Explain(cmd.Context(), reader, question, time.Now())
-	if text := stopped(); text != "" {
-		return errors.New(text)
-	}
-	if err != nil {
-		return fmt.Errorf("why: %w", err)
-	}
+	a := &asking{whyFlags: w, program: p, cmd: cmd, reader: reader}
+	question, err := a.question(args)
+	var wrong *usageError
 	switch {
-	case w.output == "json":
+	case errors.As(err, &wrong):
+		return p.Usage(cmd, wrong.err)
+	case err != nil:
+		return w.failed(p, cmd, c, stopped, err)
+	}
+	answer, err := why.Explain(cmd.Context(), reader, question, time.Now())
+	if text := stopped(); err != nil || text != "" {
+		return w.failed(p, cmd, c, stopped, err)
+	}
+	if a.settled != nil && len(answer.Unread) == 0 {
+		if text, status := a.settled(answer); text != "" && w.output == "" {
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), text); err != nil || status == 0 {
+				return err
+			}
+			return p.Ended(status)
+		}
+	}
+	return w.show(p, cmd, answer)
+}
+
+// show prints an answer. Its error has the exit status.
+func (w *whyFlags) show(p *Program, cmd *cobra.Command, answer *why.Answer) (err error) {
+	if w.output == "json" {
 		err = printJSON(cmd.OutOrStdout(), answer)
-	case question.Ask != nil && len(answer.Findings) == 0 && len(answer.Unread) == 0:
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), allowed())
-	default:
+	} else {
 		err = why.Print(cmd.OutOrStdout(), answer)
 	}
 	if err == nil && len(answer.Findings) > 0 {
@@ -93,97 +107,32 @@ func (w *whyFlags) run(p *Program, cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// question reads the arguments. allowed returns the answer for a request or a connection without a
-// finding.
-func (w *whyFlags) question(args []string) (q why.Question, allowed func() string, err error) {
-	switch {
-	case len(args) > 0 && args[0] == "deny" && w.as != "":
-		return w.request(args[1:])
-	case len(args) > 0 && args[0] == "deny":
-		return w.connection(args[1:])
-	case w.as != "" || w.port != 0:
-		return q, nil, errors.New("--as and --port belong to `knarr why deny`")
-	case len(args) == 0 && w.all:
-		return q, nil, nil
-	case len(args) == 0:
-		return why.Question{Namespace: w.Namespace}, nil, nil
+// failed explains a question that could not be asked: a stopped cluster, or a certificate.
+func (w *whyFlags) failed(p *Program, cmd *cobra.Command, c *rest.Config, stopped func() string, err error) error {
+	if text := stopped(); text != "" {
+		return errors.New(text)
 	}
-	ref, err := parseRef(args, w.Namespace)
-	return why.Question{Subject: &ref}, nil, err
+	if answer := why.Unconnected(c, err, time.Now()); answer != nil {
+		return w.show(p, cmd, answer)
+	}
+	return fmt.Errorf("why: %w", err)
 }
 
-// parseRef reads KIND/NAME or KIND NAME.
-func parseRef(args []string, namespace string) (why.Ref, error) {
-	kindName, name, ok := strings.Cut(args[0], "/")
-	switch {
-	case !ok && len(args) == 2:
-		name = args[1]
-	case len(args) != 1 || !ok || name == "":
-		return why.Ref{}, fmt.Errorf("%q is no object: name one as KIND/NAME, such as pod/web-0", strings.Join(args, " "))
+// CausesPage returns the page of all causes. head is the line of generated pages.
+func CausesPage(head string) string {
+	var b strings.Builder
+	n := 0
+	for _, area := range why.Areas() {
+		n += len(area.Causes)
 	}
-	kind, known := why.ResolveKind(kindName)
-	if !known {
-		return why.Ref{}, fmt.Errorf("there is no built-in kind %q: use a name of `knarr kubectl api-resources`, such as pod, pvc or svc", kindName)
-	}
-	if !kind.Namespaced {
-		namespace = ""
-	}
-	return why.Ref{Kind: kind.Kind.Kind, Namespace: namespace, Name: name}, nil
-}
-
-// request reads VERB RESOURCE[/NAME] of a denied request.
-func (w *whyFlags) request(args []string) (q why.Question, allowed func() string, err error) {
-	if len(args) != 2 {
-		return q, nil, errors.New("deny --as USER needs VERB RESOURCE[/NAME], such as: list secrets")
-	}
-	resource, name, _ := strings.Cut(args[1], "/")
-	resource, sub, _ := strings.Cut(resource, ":")
-	r := why.Request{User: w.as, Groups: append([]string{"system:authenticated"}, w.groups...), Verb: strings.ToLower(args[0]), Resource: resource, Subresource: sub, Name: name, Namespace: w.Namespace}
-	if kind, ok := why.ResolveKind(resource); ok {
-		r.Group, r.Resource = kind.Kind.Group, kind.Resource
-		if !kind.Namespaced {
-			r.Namespace = ""
-		}
-	} else if plural, group, ok := strings.Cut(resource, "."); ok {
-		r.Resource, r.Group = plural, group
-	} else {
-		return q, nil, fmt.Errorf("there is no built-in resource %q: write others as RESOURCE.GROUP", resource)
-	}
-	if w.all {
-		r.Namespace = ""
-	}
-	if account, ok := strings.CutPrefix(w.as, "system:serviceaccount:"); ok {
-		namespace, _, _ := strings.Cut(account, ":")
-		r.Groups = append(r.Groups, "system:serviceaccounts", "system:serviceaccounts:"+namespace)
-	}
-	reason := ""
-	q.Ask = func(s *why.Snapshot) (found []why.Finding) {
-		found, reason = why.Denied(s, r)
-		return found
-	}
-	return q, func() string { return w.as + " may " + r.String() + ": " + reason + "." }, nil
-}
-
-// connection reads the two pods of a denied connection.
-func (w *whyFlags) connection(args []string) (q why.Question, allowed func() string, err error) {
-	if len(args) != 2 || w.port < 1 || w.port > 65535 {
-		return q, nil, errors.New("deny needs --as USER VERB RESOURCE[/NAME], or two pods with --port 1-65535")
-	}
-	t := why.Traffic{Port: w.port, Protocol: corev1.Protocol(strings.ToUpper(w.protocol))}
-	for i, to := range []*why.Ref{&t.From, &t.To} {
-		namespace, arg := w.Namespace, args[i]
-		if strings.Count(arg, "/") == 2 {
-			namespace, arg, _ = strings.Cut(arg, "/")
-		}
-		if *to, err = parseRef([]string{arg}, namespace); err == nil && to.Kind != "Pod" {
-			err = fmt.Errorf("%s is no pod: a connection is between two pods", args[i])
-		}
-		if err != nil {
-			return q, nil, err
+	b.WriteString("# Causes of knarr why\n\n" + head + "\n")
+	fmt.Fprintf(&b, "`knarr why -o json` names each finding's cause. The %d names are stable. A finding has an exact\nremedy where its object allows one; this page has the general one.\n\n", n)
+	b.WriteString("`KIND-missing` is the cause of an object that another one needs and that does not exist, such as\n`secret-missing`. Its remedy: create the object, or correct its name.\n")
+	for _, area := range why.Areas() {
+		fmt.Fprintf(&b, "\n## %s\n\n| cause | meaning | remedy |\n|---|---|---|\n", area.Title)
+		for _, c := range area.Causes {
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", c.Name, c.Means, c.Remedy)
 		}
 	}
-	q.Ask = func(s *why.Snapshot) []why.Finding { return why.Blocked(s, t) }
-	return q, func() string {
-		return fmt.Sprintf("No NetworkPolicy denies %s to reach %s at %s port %d.", t.From, t.To, t.Protocol, t.Port)
-	}, nil
+	return b.String()
 }

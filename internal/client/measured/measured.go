@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -94,6 +95,11 @@ func (c calls) CreateSub(ctx context.Context, res schema.GroupVersionResource, n
 	return request(c, "POST", http.StatusCreated, func() (runtime.Object, error) {
 		return c.Interface.CreateSub(ctx, res, namespace, name, sub, obj, opts)
 	})
+}
+
+// Bind implements client.Binder.
+func (c calls) Bind(ctx context.Context, binding *corev1.Binding, event *corev1.Event) (recorded bool, err error) {
+	return request(c, "POST", http.StatusCreated, func() (bool, error) { return client.Bind(ctx, c.Interface, binding, event) })
 }
 
 // Update implements client.Interface.

@@ -45,8 +45,9 @@ func (allowAll) Authorize(context.Context, auth.Attributes) (auth.Decision, stri
 	return auth.Allow, "", nil
 }
 
-// New starts an API server with the namespace "default". It stops with the test.
-func New(t testing.TB) *Cluster {
+// New starts an API server with the namespace "default". It stops with the test. gates are feature
+// gates to turn on.
+func New(t testing.TB, gates ...string) *Cluster {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	st, err := etcd.Open(t.Context(), etcd.Options{DataDir: t.TempDir(), UnsafeNoSync: true, Log: log})
@@ -56,7 +57,7 @@ func New(t testing.TB) *Cluster {
 	t.Cleanup(func() { _ = st.Close() })
 	config := apiserver.Config{
 		Store: st, Logger: log, Security: apiserver.Security{Authorizer: allowAll{}},
-		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")},
+		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")}, Gates: gates,
 	}
 	s, err := apiserver.New(config)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/controller"
+	"github.com/knarr-project/knarr/internal/insight/because"
 )
 
 // RootCA publishes the cluster's CA in the ConfigMap kube-root-ca.crt of every namespace.
@@ -51,7 +52,8 @@ func runRootCA(ctx context.Context, env controller.Env) error {
 			data := map[string]string{"ca.crt": string(env.Config.Authority().CACert)}
 			cm, ok := configMaps.Get(key.Name, rootCAName)
 			if !ok {
-				_, err := client.Create(ctx, env.Client, &corev1.ConfigMap{
+				// The namespace is the cause, also if the key came from the authority.
+				_, err := client.Create(because.WithObjects(ctx, ns), env.Client, &corev1.ConfigMap{
 					ObjectMeta: metav1.ObjectMeta{Namespace: key.Name, Name: rootCAName, Annotations: maps.Clone(annotations)}, Data: data})
 				return controller.Result{}, ignoreRaces(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -253,10 +254,19 @@ func (c *collector) heldUp(k *watched, obj metav1.Object, dependents []dependent
 			blocked = true
 		}
 		if d.GetDeletionTimestamp() == nil || waits(d) {
-			c.work.Add(d.item())
+			c.work.AddBecause(d.item(), revisionOf(obj))
 		}
 	}
 	return blocked
+}
+
+// revisionOf returns the revision of an object's version, or 0.
+func revisionOf(obj metav1.Object) int64 {
+	revision, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return revision
 }
 
 // namespaceFor returns the namespace in which a dependent counts: the owner's own, or any for a

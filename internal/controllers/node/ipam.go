@@ -7,6 +7,7 @@ import (
 	"math/big"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,6 +32,8 @@ type ipam struct {
 	nodes   client.ViewOf[*corev1.Node]
 	ranges  []*cidrRange
 	service netip.Prefix
+	// freed counts the deletions of nodes with parts.
+	freed atomic.Int64
 }
 
 // cidrRange is the pod range of one IP family, divided into parts of one size.
@@ -38,6 +41,10 @@ type cidrRange struct {
 	whole    netip.Prefix
 	partBits int
 	next     int64 // index at which the search starts
+	// full is set when all parts were taken at the time of fullAt deletions. A search would visit
+	// each part, and each node beyond the range would repeat it.
+	full   bool
+	fullAt int64
 }
 
 func runIPAM(ctx context.Context, env controller.Env) error {
@@ -70,7 +77,10 @@ func runIPAM(ctx context.Context, env controller.Env) error {
 		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "node-ipam-controller",
 		Inputs: []controller.Input{controller.On(nodes, func(e client.TypedEvent[*corev1.Node]) []controller.Key {
-			if e.Type == client.Deleted || e.Object.Spec.PodCIDR != "" {
+			if e.Type == client.Deleted {
+				return c.release(e.Object)
+			}
+			if e.Object.Spec.PodCIDR != "" {
 				return nil
 			}
 			return []controller.Key{{Name: e.Object.Name}}
@@ -78,6 +88,20 @@ func runIPAM(ctx context.Context, env controller.Env) error {
 		Reconcile: c.reconcile, // one worker, so that no part is given out twice
 	}
 	return loop.Run(ctx)
+}
+
+// release notes that the parts of a deleted node are free, and returns the nodes without parts.
+func (c *ipam) release(deleted *corev1.Node) (waiting []controller.Key) {
+	if deleted.Spec.PodCIDR == "" {
+		return nil
+	}
+	c.freed.Add(1)
+	for _, n := range c.nodes.List("", nil) {
+		if n.Spec.PodCIDR == "" {
+			waiting = append(waiting, controller.KeyOf(n))
+		}
+	}
+	return waiting
 }
 
 func newRange(text string, maskSize int) (*cidrRange, error) {
@@ -108,16 +132,21 @@ func (r *cidrRange) part(i int64) netip.Prefix {
 	return netip.PrefixFrom(a, r.partBits)
 }
 
-// free returns a part that is not taken; ok is false if there is none.
-func (r *cidrRange) free(taken func(netip.Prefix) bool) (p netip.Prefix, ok bool) {
+// free returns a part that is not taken; ok is false if there is none. freed is the number of
+// deletions that the caller has seen.
+func (r *cidrRange) free(freed int64, taken func(netip.Prefix) bool) (p netip.Prefix, ok bool) {
+	if r.full && r.fullAt == freed {
+		return netip.Prefix{}, false
+	}
 	count := int64(1) << (r.partBits - r.whole.Bits())
 	for n := range count {
 		i := (r.next + n) % count
 		if p := r.part(i); !taken(p) {
-			r.next = (i + 1) % count
+			r.next, r.full = (i+1)%count, false
 			return p, true
 		}
 	}
+	r.full, r.fullAt = true, freed
 	return netip.Prefix{}, false
 }
 
@@ -127,13 +156,15 @@ func (c *ipam) reconcile(ctx context.Context, key controller.Key) (controller.Re
 		return controller.Result{}, nil
 	}
 	var parts []string
+	freed := c.freed.Load() // before the search, so that a later deletion begins another one
 	for _, r := range c.ranges {
-		p, ok := r.free(func(p netip.Prefix) bool {
+		p, ok := r.free(freed, func(p netip.Prefix) bool {
 			return len(c.nodes.ByIndex(byPodCIDR, p.String())) > 0 || (c.service.IsValid() && p.Overlaps(c.service))
 		})
 		if !ok {
 			c.env.Events.Eventf(node, nil, corev1.EventTypeNormal, "CIDRNotAvailable", "AllocateCIDR", "Node %s status is now: CIDRNotAvailable", node.Name)
-			return controller.Result{}, fmt.Errorf("no pod range for node %s: all parts of %s are in use", node.Name, r.whole)
+			// The deletion of another node queues this one again.
+			return controller.Result{}, controller.Terminal(fmt.Errorf("no pod range for node %s: all parts of %s are in use", node.Name, r.whole))
 		}
 		parts = append(parts, p.String())
 	}

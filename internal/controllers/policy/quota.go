@@ -72,7 +72,7 @@ func runQuota(ctx context.Context, env controller.Env) error {
 		// Do not count after a change of the status: admission has added the usage of objects that
 		// are not stored yet, and a count would remove it.
 		if e.Type == client.Added || (e.Type == client.Modified && !equality.Semantic.DeepEqual(e.Old.Spec, e.Object.Spec)) {
-			c.work.Add(controller.KeyOf(e.Object))
+			c.work.AddBecause(controller.KeyOf(e.Object), e.Revision)
 		}
 	})
 	c.work.Run(ctx, 2)

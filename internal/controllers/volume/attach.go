@@ -70,7 +70,7 @@ func runAttachDetach(ctx context.Context, env controller.Env) (err error) {
 	if c.drivers, err = client.Open[*storagev1.CSIDriver](ctx, env.Client, client.Scope{}); err != nil {
 		return fmt.Errorf("open CSI drivers: %w", err)
 	}
-	c.pods.AddIndex(byNode, func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })
+	controller.IndexPodsByNode(c.pods)
 	c.pods.AddIndex(byClaim, claimsOf)
 	c.attachments.AddIndex(byNode, func(a *storagev1.VolumeAttachment) []string { return []string{a.Spec.NodeName} })
 	// A key is a node's name.
@@ -233,7 +233,7 @@ func outOfService(node *corev1.Node) bool {
 // wanted returns the volumes that have to be attached to a node, by the names of their attachments.
 func (c *attacher) wanted(node string) map[string]wantedVolume {
 	out := map[string]wantedVolume{}
-	for _, p := range c.pods.ByIndex(byNode, node) {
+	for _, p := range controller.PodsOnNode(c.pods, node) {
 		if controller.PodEnded(p) {
 			continue
 		}

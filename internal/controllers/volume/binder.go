@@ -3,7 +3,9 @@ package volume
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,7 +40,16 @@ type binder struct {
 	claims  client.ViewOf[*corev1.PersistentVolumeClaim]
 	volumes client.ViewOf[*corev1.PersistentVolume]
 	classes client.ViewOf[*storagev1.StorageClass]
+
+	// pairs are mutexes by claim: a claim and its volume are not reconciled at the same time.
+	pairs [64]sync.Mutex
+	// chosen has the volumes that claims have found but not named yet.
+	mu     sync.Mutex
+	chosen map[string]bool
 }
+
+// binderWorkers is the number of keys at a time. Each claim takes four writes, one after the other.
+const binderWorkers = 10
 
 func runBinder(ctx context.Context, env controller.Env) error {
 	claims, err := client.Open[*corev1.PersistentVolumeClaim](ctx, env.Client, client.Scope{})
@@ -53,7 +64,7 @@ func runBinder(ctx context.Context, env controller.Env) error {
 	if err != nil {
 		return fmt.Errorf("open storage classes: %w", err)
 	}
-	b := &binder{env: env, claims: claims, volumes: volumes, classes: classes}
+	b := &binder{env: env, claims: claims, volumes: volumes, classes: classes, chosen: map[string]bool{}}
 	loop := controller.Loop{
 		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "persistentvolume-binder-controller",
@@ -74,7 +85,7 @@ func runBinder(ctx context.Context, env controller.Env) error {
 			}),
 			controller.On(classes, func(client.TypedEvent[*storagev1.StorageClass]) []controller.Key { return b.pending() }),
 		},
-		Reconcile: b.reconcile, // one worker, so that no two claims choose the same volume
+		Workers: binderWorkers, Reconcile: b.reconcile,
 		// Events expire, and a pending claim must always have one that explains it
 		Resync: 15 * time.Minute,
 	}
@@ -94,6 +105,10 @@ func (b *binder) pending() []controller.Key {
 
 func (b *binder) reconcile(ctx context.Context, key controller.Key) (controller.Result, error) {
 	var err error
+	if pair := b.pairOf(key); pair != nil {
+		pair.Lock()
+		defer pair.Unlock()
+	}
 	if key.Namespace == "" {
 		if v, ok := b.volumes.Get("", key.Name); ok {
 			err = b.volume(ctx, v)
@@ -105,6 +120,20 @@ func (b *binder) reconcile(ctx context.Context, key controller.Key) (controller.
 		err = nil
 	}
 	return controller.Result{}, err
+}
+
+// pairOf returns the mutex of a claim, or of the claim that a volume names; nil if it names none.
+func (b *binder) pairOf(key controller.Key) *sync.Mutex {
+	if key.Namespace == "" {
+		v, ok := b.volumes.Get("", key.Name)
+		if !ok || v.Spec.ClaimRef == nil {
+			return nil
+		}
+		key = controller.Key{Namespace: v.Spec.ClaimRef.Namespace, Name: v.Spec.ClaimRef.Name}
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key.Namespace + "/" + key.Name))
+	return &b.pairs[h.Sum32()%uint32(len(b.pairs))]
 }
 
 // claim takes the next step for one claim.
@@ -170,7 +199,8 @@ func (b *binder) unboundClaim(ctx context.Context, c *corev1.PersistentVolumeCla
 	className := volumehelper.GetPersistentVolumeClaimClass(c)
 	class, hasClass := b.classes.Get("", className)
 	delayed := hasClass && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
-	if v := b.find(c, delayed); v != nil {
+	if v := b.choose(c, delayed); v != nil {
+		defer b.free(v)
 		return b.bind(ctx, c, v)
 	}
 	switch {
@@ -208,12 +238,31 @@ func (b *binder) requestVolume(ctx context.Context, c *corev1.PersistentVolumeCl
 	return b.claimPhase(ctx, c, corev1.ClaimPending, nil)
 }
 
+// choose finds a volume for the claim that no other claim has chosen, and keeps it for the claim
+// until free.
+func (b *binder) choose(c *corev1.PersistentVolumeClaim, delayed bool) *corev1.PersistentVolume {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	v := b.find(c, delayed)
+	if v != nil {
+		b.chosen[v.Name] = true
+	}
+	return v
+}
+
+// free ends choose. If the claim got the volume, the View shows it.
+func (b *binder) free(v *corev1.PersistentVolume) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.chosen, v.Name)
+}
+
 // find returns the smallest volume that fits; a volume reserved for the claim comes first. A
 // delayed claim takes only a reserved volume, since the scheduler chooses it.
 func (b *binder) find(c *corev1.PersistentVolumeClaim, delayed bool) *corev1.PersistentVolume {
 	var best *corev1.PersistentVolume
 	for _, v := range b.volumes.List("", nil) {
-		if v.DeletionTimestamp != nil || v.Annotations[local.PendingAnnotation] == local.PendingMake {
+		if v.DeletionTimestamp != nil || b.chosen[v.Name] || v.Annotations[local.PendingAnnotation] == local.PendingMake {
 			continue // a pending volume does not exist on its node yet
 		}
 		if refersTo(v, c) {

@@ -216,3 +216,29 @@ func TestAnAttributesClassStaysUntilNoVolumeHasIt(t *testing.T) {
 	}
 	c.Eventually("the used class is deleted with its volume", isGone("used"))
 }
+
+func TestManyClaimsGetDifferentVolumes(t *testing.T) {
+	const n = 30
+	c := start(t)
+	for i := range n {
+		newClaim(c, fmt.Sprint("c", i), "1Gi", "manual")
+		newVolume(t, c, fmt.Sprint("v", i), "1Gi", nil)
+	}
+	for i := range n {
+		c.Eventually("bound", func() string {
+			p, err := client.Get[*corev1.PersistentVolumeClaim](t.Context(), c.Client, "default", fmt.Sprint("c", i))
+			if err != nil || p.Status.Phase != corev1.ClaimBound {
+				return fmt.Sprint(err, p.Status.Phase)
+			}
+			return ""
+		})
+	}
+	owner := map[string]string{}
+	for _, p := range controllertest.List[*corev1.PersistentVolumeClaim](c) {
+		v, err := client.Get[*corev1.PersistentVolume](t.Context(), c.Client, "", p.Spec.VolumeName)
+		if err != nil || v.Spec.ClaimRef.UID != p.UID || owner[v.Name] != "" {
+			t.Errorf("%s has volume %s, which %v and %q have: %v", p.Name, p.Spec.VolumeName, v.Spec.ClaimRef, owner[v.Name], err)
+		}
+		owner[p.Spec.VolumeName] = p.Name
+	}
+}

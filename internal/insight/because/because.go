@@ -153,8 +153,8 @@ func With(ctx context.Context, r Revisions) context.Context {
 	return context.WithValue(ctx, revisionsKey{}, r)
 }
 
-// WithObjects returns a context whose writes are made because of the objects' present versions, if
-// the context is one whose causes are tracked.
+// WithObjects returns a context whose writes are made because of the objects' present versions,
+// and then of what the context has already, if the context is one whose causes are tracked.
 func WithObjects(ctx context.Context, objects ...any) context.Context {
 	if !Tracked(ctx) {
 		return ctx
@@ -163,6 +163,7 @@ func WithObjects(ctx context.Context, objects ...any) context.Context {
 	for _, obj := range objects {
 		r.AddObject(obj)
 	}
+	r.AddAll(From(ctx))
 	return With(ctx, r)
 }
 
@@ -188,9 +189,15 @@ type transport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if r := From(req.Context()); r.n > 0 && req.Method != http.MethodGet {
-		req = req.Clone(req.Context())
-		req.Header.Set(Header, r.String())
+	ctx := req.Context()
+	if r, note := From(ctx), Note(ctx); (r.n > 0 || note != "") && req.Method != http.MethodGet {
+		req = req.Clone(ctx)
+		if r.n > 0 {
+			req.Header.Set(Header, r.String())
+		}
+		if note != "" {
+			req.Header.Set(NoteHeader, note)
+		}
 	}
 	return t.next.RoundTrip(req)
 }

@@ -3,18 +3,18 @@ package causes
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/knarr-project/knarr/internal/insight/because"
+	"github.com/knarr-project/knarr/internal/insight/segments"
 )
 
 // The format of a Record: the revision and the time as differences to the Record before, the
 // effect, ten texts, the request, the number of causes and each cause as a difference to the
-// revision. All numbers are varints. A text that was written before in the segment is its number.
+// revision, then the note and the trace, if the effect has the bits hasNote and hasTrace. All
+// numbers are varints. A text that was written before in the segment is its number.
 //
 // A text begins with one of these numbers; a higher one is the number of a known text plus
 // firstKnown.
@@ -25,19 +25,15 @@ const (
 	firstKnown // of the known texts
 )
 
+// Bits of the effect's byte say that a note, and a trace, follow the causes.
+const hasNote, hasTrace = 0x80, 0x40
+
 // maxKnown bounds the known texts of a segment, and so the memory of its reader and writer.
 const maxKnown = 8192
 
-var errMalformed = errors.New("malformed record of the causal log")
-
-// state is what encoder and decoder both remember of the Records before.
-type state struct {
-	revision, micros int64
-}
-
 // encoder appends Records to a segment's bytes.
 type encoder struct {
-	state
+	place segments.Place
 	known map[string]uint64
 	// before are the texts of the Record before and their codes, which most often repeat.
 	before [texts]struct {
@@ -48,11 +44,15 @@ type encoder struct {
 
 // append encodes a Record to the end of buf.
 func (e *encoder) append(buf []byte, r *Record) []byte {
-	micros := r.Time.UnixMicro()
-	buf = binary.AppendVarint(buf, r.Revision-e.revision)
-	buf = binary.AppendVarint(buf, micros-e.micros)
-	e.revision, e.micros = r.Revision, micros
-	buf = append(buf, byte(max(0, slices.Index(effects, r.Effect))))
+	buf = e.place.Append(buf, r.Revision, r.Time.UnixMicro())
+	effect := byte(max(0, slices.Index(effects, r.Effect)))
+	if r.Note != "" {
+		effect |= hasNote
+	}
+	if r.Trace != "" {
+		effect |= hasTrace
+	}
+	buf = append(buf, effect)
 	for i, text := range r.texts() {
 		if before := &e.before[i]; before.code != 0 && before.text == *text {
 			buf = binary.AppendUvarint(buf, before.code)
@@ -67,6 +67,12 @@ func (e *encoder) append(buf []byte, r *Record) []byte {
 	buf = append(buf, byte(r.Because.Len()))
 	for _, cause := range r.Because.All() {
 		buf = binary.AppendVarint(buf, r.Revision-cause)
+	}
+	if r.Note != "" {
+		buf = e.text(buf, r.Note, false)
+	}
+	if r.Trace != "" {
+		buf = e.text(buf, r.Trace, false)
 	}
 	return buf
 }
@@ -140,35 +146,26 @@ func formatUUID(id []byte) string {
 
 // decoder reads the Records of a segment in order.
 type decoder struct {
-	state
+	segments.Decoder
+	place segments.Place
 	known []string
-	buf   []byte
 }
 
-// next decodes the Record at the beginning of buf and removes it from there.
+// next decodes the Record at the beginning of Buf and removes it from there.
 func (d *decoder) next(r *Record) error {
-	revision, err := d.varint()
+	if err := d.place.Next(&d.Decoder); err != nil {
+		return err
+	}
+	*r = Record{Revision: d.place.Revision, Time: time.UnixMicro(d.place.Micros).UTC()}
+	effect, err := d.Byte()
 	if err != nil {
 		return err
 	}
-	micros, err := d.varint()
-	if err != nil {
-		return err
+	noted, traced, did := effect&hasNote != 0, effect&hasTrace != 0, int(effect&^(hasNote|hasTrace))
+	if did >= len(effects) {
+		return fmt.Errorf("%w: effect %d", segments.ErrMalformed, effect)
 	}
-	d.revision += revision
-	d.micros += micros
-	if d.revision < 0 {
-		return fmt.Errorf("%w: revision %d", errMalformed, d.revision)
-	}
-	*r = Record{Revision: d.revision, Time: time.UnixMicro(d.micros).UTC()}
-	effect, err := d.take(1)
-	if err != nil {
-		return err
-	}
-	if int(effect[0]) >= len(effects) {
-		return fmt.Errorf("%w: effect %d", errMalformed, effect[0])
-	}
-	r.Effect = effects[effect[0]]
+	r.Effect = effects[did]
 	for _, text := range r.texts() {
 		if *text, err = d.text(true); err != nil {
 			return err
@@ -177,45 +174,49 @@ func (d *decoder) next(r *Record) error {
 	if r.Request, err = d.text(false); err != nil {
 		return err
 	}
-	n, err := d.take(1)
+	n, err := d.Byte()
 	if err != nil {
 		return err
 	}
-	if n[0] > because.Max {
-		return fmt.Errorf("%w: %d causes", errMalformed, n[0])
+	if n > because.Max {
+		return fmt.Errorf("%w: %d causes", segments.ErrMalformed, n)
 	}
-	for range n[0] {
-		back, err := d.varint()
+	for range n {
+		back, err := d.Varint()
 		if err != nil {
 			return err
 		}
-		r.Because.Add(d.revision - back)
+		r.Because.Add(d.place.Revision - back)
 	}
-	return nil
+	if noted {
+		if r.Note, err = d.text(false); err != nil {
+			return err
+		}
+	}
+	if traced {
+		r.Trace, err = d.text(false)
+	}
+	return err
 }
 
 func (d *decoder) text(repeats bool) (text string, err error) {
-	code, err := d.uvarint()
+	code, err := d.Uvarint()
 	switch {
 	case err != nil:
 		return "", err
 	case code == textEmpty:
 		return "", nil
 	case code == textNew:
-		n, err := d.uvarint()
-		if err != nil {
-			return "", err
+		raw, err := d.Bytes(maxText)
+		if err == nil && len(raw) == 0 {
+			err = fmt.Errorf("%w: a text of 0 bytes", segments.ErrMalformed)
 		}
-		if n == 0 || n > maxText {
-			return "", fmt.Errorf("%w: a text of %d bytes", errMalformed, n)
-		}
-		raw, err := d.take(int(n))
 		if err != nil {
 			return "", err
 		}
 		text = string(raw)
 	case code == textUUID:
-		raw, err := d.take(16)
+		raw, err := d.Take(16)
 		if err != nil {
 			return "", err
 		}
@@ -223,37 +224,10 @@ func (d *decoder) text(repeats bool) (text string, err error) {
 	case code-firstKnown < uint64(len(d.known)):
 		return d.known[code-firstKnown], nil
 	default:
-		return "", fmt.Errorf("%w: text %d of %d", errMalformed, code-firstKnown, len(d.known))
+		return "", fmt.Errorf("%w: text %d of %d", segments.ErrMalformed, code-firstKnown, len(d.known))
 	}
 	if repeats && len(d.known) < maxKnown {
 		d.known = append(d.known, text)
 	}
 	return text, nil
-}
-
-func (d *decoder) take(n int) ([]byte, error) {
-	if n > len(d.buf) {
-		return nil, fmt.Errorf("%w: it ends early", errMalformed)
-	}
-	out := d.buf[:n]
-	d.buf = d.buf[n:]
-	return out, nil
-}
-
-func (d *decoder) uvarint() (uint64, error) {
-	v, n := binary.Uvarint(d.buf)
-	if n <= 0 {
-		return 0, fmt.Errorf("%w: a number", errMalformed)
-	}
-	d.buf = d.buf[n:]
-	return v, nil
-}
-
-func (d *decoder) varint() (int64, error) {
-	v, n := binary.Varint(d.buf)
-	if n <= 0 || v == math.MinInt64 {
-		return 0, fmt.Errorf("%w: a number", errMalformed)
-	}
-	d.buf = d.buf[n:]
-	return v, nil
 }

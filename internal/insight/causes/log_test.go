@@ -1,6 +1,7 @@
 package causes
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/knarr-project/knarr/internal/insight/because"
+	"github.com/knarr-project/knarr/internal/insight/segments"
 )
 
 var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -37,6 +39,13 @@ func open(t testing.TB, opts Options) *Log {
 	return l
 }
 
+func flush(t testing.TB, l *Log) {
+	t.Helper()
+	if err := l.writer.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func revisions(records []Record) (out []int64) {
 	for _, r := range records {
 		out = append(out, r.Revision)
@@ -61,6 +70,19 @@ func TestClosuresFollowCausesBothWays(t *testing.T) {
 	}
 	if few, err := l.Forward(t.Context(), []int64{10}, 2); err != nil || len(few) != 2 {
 		t.Errorf("%d records of a closure bounded to 2, %v", len(few), err)
+	}
+}
+
+func TestNotesAreKept(t *testing.T) {
+	l := open(t, Options{})
+	noted := write(11, "web", 10)
+	noted.Note = "score 87, next n2 with 80"
+	for _, r := range []*Record{write(10, "web"), noted, write(12, "web", 11)} {
+		l.Append(r)
+	}
+	found, err := l.Forward(t.Context(), []int64{10}, 0)
+	if err != nil || len(found) != 3 || found[1].Note != noted.Note || found[0].Note+found[2].Note != "" || found[1].Effect != Changed {
+		t.Errorf("%+v, %v", found, err)
 	}
 }
 
@@ -130,10 +152,10 @@ func TestATornEndIsCutAndTheRestIsKept(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, Options{Dir: dir})
 	l.Append(write(1, "a"))
-	l.flush()
+	flush(t, l)
 	l.Append(write(2, "b"))
 	l.Close()
-	path := filepath.Join(dir, fmt.Sprintf(segmentName, 1))
+	path := filepath.Join(dir, "0000000000000001.causes")
 	info, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
@@ -161,10 +183,10 @@ func TestSizeAndAgeAreBounded(t *testing.T) {
 	for i := int64(1); i <= 100_000; i++ {
 		l.Append(write(i, fmt.Sprintf("pod-%d", i)))
 		if i%4096 == 0 {
-			l.flush()
+			flush(t, l)
 		}
 	}
-	l.flush()
+	flush(t, l)
 	if _, dropped := l.Counts(); dropped > 0 {
 		t.Errorf("%d dropped", dropped)
 	}
@@ -188,14 +210,14 @@ func TestSizeAndAgeAreBounded(t *testing.T) {
 	l.Close()
 	later := time.Now().Add(8 * 24 * time.Hour) // files have the machine's time
 	l = open(t, Options{Dir: dir, Clock: func() time.Time { return later }})
-	l.flush()
+	flush(t, l)
 	if got := size(); got != 0 {
 		t.Errorf("%d bytes after eight days", got)
 	}
 }
 
 func TestAFullBufferDropsAndDoesNotWait(t *testing.T) {
-	l := &Log{wake: make(chan struct{}, 1)} // without a writer
+	l := &Log{writer: &segments.Writer{}} // which takes nothing
 	for i := range int64(bufferRecords + 5) {
 		l.Append(write(i+1, "a"))
 	}
@@ -213,7 +235,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		r.Because = because.Of(i-1, i-2)
 		l.Append(r)
 		if i%(bufferRecords/2) == 0 {
-			l.flush()
+			flush(t, l)
 		}
 	}
 	if _, err := l.OfObject(t.Context(), Object{Resource: "pods", Namespace: "default", Name: "pod-1"}, 1); err != nil {
@@ -222,7 +244,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	if grown := heap() - before; grown > 16<<20 {
 		t.Errorf("%d bytes of memory", grown)
 	} else {
-		t.Logf("%d bytes of memory for %d segments", grown, len(l.segments))
+		t.Logf("%d bytes of memory for %d segments", grown, len(l.files.View()))
 	}
 	runtime.KeepAlive(l)
 }
@@ -239,12 +261,14 @@ func FuzzSegment(f *testing.F) {
 	buf := e.append(nil, write(5, "a", 3, 4))
 	buf = e.append(buf, write(6, "a", 5))
 	f.Add(buf)
-	f.Add([]byte(magic))
+	f.Add(binary.BigEndian.AppendUint32([]byte(magic), 3))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		_, _ = eachRecord(data, func(*Record) bool { return true })
-		d := decoder{buf: data}
+		if end := eachBlock(data, func([]byte) bool { return true }); end > int64(max(len(data), len(magic))) {
+			t.Fatalf("%d of %d bytes are whole", end, len(data))
+		}
+		d := decoder{Decoder: segments.Decoder{Buf: data}}
 		var got []Record
-		for len(d.buf) > 0 {
+		for len(d.Buf) > 0 {
 			var r Record
 			if d.next(&r) != nil {
 				break
@@ -257,7 +281,7 @@ func FuzzSegment(f *testing.F) {
 		for i := range got {
 			again = e.append(again, &got[i])
 		}
-		d = decoder{buf: again}
+		d = decoder{Decoder: segments.Decoder{Buf: again}}
 		for i := range got {
 			var r Record
 			if err := d.next(&r); err != nil {
@@ -284,14 +308,10 @@ func BenchmarkAppend(b *testing.B) {
 		r.Because = because.Of(r.Revision - 1)
 		l.Append(r)
 		if i%1024 == 1023 {
-			l.flush() // so that nothing is dropped: the writer's work is measured too
+			flush(b, l) // so that nothing is dropped: the writer's work is measured too
 		}
 	}
-	l.flush()
+	flush(b, l)
 	appended, _ := l.Counts()
-	var size int64
-	for _, s := range l.segments {
-		size += s.size
-	}
-	b.ReportMetric(float64(size)/float64(appended), "B/record")
+	b.ReportMetric(float64(l.files.Bytes())/float64(appended), "B/record")
 }

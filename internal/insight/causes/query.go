@@ -3,8 +3,6 @@ package causes
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -28,41 +26,26 @@ type Answer struct {
 	Truncated bool `json:"truncated,omitempty"`
 }
 
-// snapshot returns the segments, oldest first, after writing what waits. ended says for each that
-// it is written no more.
-func (l *Log) snapshot() (segments []*segment, ended func(*segment) bool) {
-	l.flush()
-	l.filesMu.Lock()
-	defer l.filesMu.Unlock()
-	segments = slices.Clone(l.segments)
-	var writing *segment
-	if l.current != nil {
-		writing = segments[len(segments)-1]
-	}
-	return segments, func(s *segment) bool { return s != writing }
-}
-
 // visit calls fn with the Records of each segment that wanted selects. more reports after each
 // segment whether to go on.
 func (l *Log) visit(ctx context.Context, newestFirst bool, wanted func(*about) bool, fn func(*Record), more func(*about) bool) error {
-	segments, ended := l.snapshot()
-	if newestFirst {
-		slices.Reverse(segments)
+	view, err := l.view(ctx)
+	if err != nil {
+		return err
 	}
-	for _, s := range segments {
+	if newestFirst {
+		slices.Reverse(view)
+	}
+	for i := range view {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		a, err := s.index(l.readLimit(), ended(s))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // pruned meanwhile
-		}
+		a, err := index(&view[i])
 		if err != nil {
 			return err
 		}
 		if !a.firstTime.IsZero() && wanted(a) {
-			err := s.each(l.readLimit(), func(r *Record) bool { fn(r); return true })
-			if err != nil && !errors.Is(err, errMalformed) && !errors.Is(err, fs.ErrNotExist) {
+			if err := each(&view[i], func(r *Record) bool { fn(r); return true }); err != nil {
 				return err
 			}
 		}
@@ -125,6 +108,27 @@ func (l *Log) At(ctx context.Context, revision int64) (found Record, ok bool, er
 	return found, ok, err
 }
 
+// Of returns the Records of the revisions, in their order.
+func (l *Log) Of(ctx context.Context, revisions []int64) (found []Record, err error) {
+	if len(revisions) == 0 {
+		return nil, nil
+	}
+	wanted := make(map[int64]bool, len(revisions))
+	for _, revision := range revisions {
+		wanted[revision] = true
+	}
+	err = l.visit(ctx, true,
+		func(a *about) bool { return anyBetween(wanted, a.first, a.last) },
+		func(r *Record) {
+			if wanted[r.Revision] && len(found) < MaxAnswer {
+				found = append(found, *r)
+			}
+		},
+		func(*about) bool { return len(found) < len(revisions) })
+	sortByRevision(found)
+	return found, err
+}
+
 // Forward returns the Records of the roots and all that came of them, in the order of their
 // revisions. It returns at most limit Records; 0 is MaxAnswer.
 func (l *Log) Forward(ctx context.Context, roots []int64, limit int) ([]Record, error) {
@@ -136,15 +140,16 @@ func (l *Log) Forward(ctx context.Context, roots []int64, limit int) ([]Record, 
 		c.members[root] = true
 	}
 	first := slices.Min(roots)
-	segments, ended := l.snapshot()
-	for _, s := range segments {
+	view, err := l.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range view {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		a, err := s.index(l.readLimit(), ended(s))
+		a, err := index(&view[i])
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			continue
 		case err != nil:
 			return nil, err
 		case a.last < first:
@@ -156,8 +161,7 @@ func (l *Log) Forward(ctx context.Context, roots []int64, limit int) ([]Record, 
 		// that it has passed.
 		for grew := true; grew && len(c.found) < c.limit; {
 			n := len(c.found)
-			err := s.each(l.readLimit(), c.take)
-			if err != nil && !errors.Is(err, errMalformed) && !errors.Is(err, fs.ErrNotExist) {
+			if err := each(&view[i], c.take); err != nil {
 				return nil, err
 			}
 			grew = len(c.found) > n
@@ -243,22 +247,22 @@ func (l *Log) Backward(ctx context.Context, revisions []int64, limit int) ([]Rec
 		wanted[revision] = true
 	}
 	var found []Record
-	segments, ended := l.snapshot()
-	slices.Reverse(segments)
-	for _, s := range segments {
+	view, err := l.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(view)
+	for i := range view {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		a, err := s.index(l.readLimit(), ended(s))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		a, err := index(&view[i])
 		if err != nil {
 			return nil, err
 		}
 		for has := anyBetween(wanted, a.first, a.last); has; {
 			n := len(found)
-			err := s.each(l.readLimit(), func(r *Record) bool {
+			err := each(&view[i], func(r *Record) bool {
 				if !wanted[r.Revision] {
 					return true
 				}
@@ -272,7 +276,7 @@ func (l *Log) Backward(ctx context.Context, revisions []int64, limit int) ([]Rec
 				}
 				return len(found) < limit
 			})
-			if err != nil && !errors.Is(err, errMalformed) && !errors.Is(err, fs.ErrNotExist) {
+			if err != nil {
 				return nil, err
 			}
 			has = len(found) > n && len(found) < limit && anyBetween(wanted, a.first, a.last)

@@ -50,6 +50,11 @@ type Record struct {
 	Request string `json:"request,omitempty"`
 	// Because are the revisions that the writer gave as its causes.
 	Because because.Revisions `json:"because"`
+	// Note says how the writer decided, such as the scores of the scheduler; "" for most writes.
+	Note string `json:"note,omitempty"`
+	// Trace is the W3C traceparent of the request: of the API server's span if it records spans,
+	// else of the client's. It is "" for most writes.
+	Trace string `json:"traceparent,omitempty"`
 	// Inferred says that the writer gave no causes, and that Because is a guess. It is set in
 	// answers only.
 	Inferred bool `json:"inferred,omitempty"`
@@ -85,7 +90,7 @@ const maxText = 512
 
 // cut shortens long strings, so that a waiting Record's memory is bounded.
 func (r *Record) cut() {
-	r.Request = bounded(r.Request)
+	r.Request, r.Note, r.Trace = bounded(r.Request), bounded(r.Note), bounded(r.Trace)
 	for _, text := range r.texts() {
 		*text = bounded(*text)
 	}

@@ -1,11 +1,15 @@
 package relations
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/knarr-project/knarr/internal/architecture"
 )
 
 // serviceIndex finds Services by name, and the components behind each.
@@ -14,20 +18,26 @@ type serviceIndex struct {
 	ports  map[Object]map[string]bool
 }
 
+// add records a Service without components behind it.
+func (x *serviceIndex) add(s *corev1.Service) Object {
+	at := Object{"Service", s.Namespace, s.Name}
+	x.byName[at], x.ports[at] = nil, map[string]bool{}
+	for _, p := range s.Spec.Ports {
+		x.ports[at][fmt.Sprint(p.Port)] = true
+	}
+	return at
+}
+
 // services records the Services in front of the components.
 func (b *builder) services(o *Objects, all []workload) *serviceIndex {
 	index := &serviceIndex{map[Object][]ID{}, map[Object]map[string]bool{}}
 	for i := range o.Services {
 		s := &o.Services[i]
-		at := Object{"Service", s.Namespace, s.Name}
-		index.byName[at] = nil
+		at := index.add(s)
 		offer := Offer{Name: s.Name, Type: string(s.Spec.Type)}
-		numbers := map[string]bool{}
 		for _, p := range s.Spec.Ports {
 			offer.Ports = append(offer.Ports, fmt.Sprintf("%d/%s", p.Port, p.Protocol))
-			numbers[fmt.Sprint(p.Port)] = true
 		}
-		index.ports[at] = numbers
 		through := "Service " + s.Namespace + "/" + s.Name
 		if s.Spec.Type == corev1.ServiceTypeExternalName {
 			index.byName[at] = []ID{Outside}
@@ -41,21 +51,34 @@ func (b *builder) services(o *Objects, all []workload) *serviceIndex {
 			if len(s.Spec.Selector) == 0 || w.object.Namespace != s.Namespace || !selector.Matches(labels.Set(w.labels)) {
 				continue
 			}
-			id, system := w.id()
+			id, system := b.id(w)
 			if seen[id] {
 				continue
 			}
 			seen[id] = true
 			c := b.component(id, system)
 			c.Services = append(c.Services, offer)
+			c.Spec.Offers = append(c.Spec.Offers, offers(s)...)
 			index.byName[at] = append(index.byName[at], id)
 			if s.Spec.Type == corev1.ServiceTypeLoadBalancer || s.Spec.Type == corev1.ServiceTypeNodePort || len(s.Spec.ExternalIPs) > 0 {
 				b.component(Outside, "")
-				b.relate(Outside, id, through, through+" spec.type")
+				b.relate(Outside, id, through, Derived, through+" spec.type")
 			}
 		}
 	}
 	return index
+}
+
+// offers returns what a Component could declare to offer through a Service.
+func offers(s *corev1.Service) (all []architecture.Offer) {
+	for _, p := range s.Spec.Ports {
+		o := architecture.Offer{Name: cmp.Or(p.Name, fmt.Sprintf("port-%d", p.Port)), Port: p.TargetPort, Protocol: string(p.Protocol), Service: s.Name}
+		if o.Port == (intstr.IntOrString{}) {
+			o.Port = intstr.FromInt32(p.Port)
+		}
+		all = append(all, o)
+	}
+	return all
 }
 
 // calls derives relations from the names of Services in the settings of pods.
@@ -67,7 +90,7 @@ func (b *builder) calls(o *Objects, all []workload, index *serviceIndex) {
 	}
 	for i := range all {
 		w := &all[i]
-		from, _ := w.id()
+		from, _ := b.id(w)
 		b.texts(from, w, index)
 		for _, s := range b.components[from].Settings {
 			m := maps[s]
@@ -117,7 +140,7 @@ func (b *builder) named(from ID, namespace, text, setting, evidence string, inde
 			continue
 		}
 		for _, to := range index.byName[at] {
-			b.relate(from, to, "Service "+at.Namespace+"/"+at.Name, evidence)
+			b.relate(from, to, "Service "+at.Namespace+"/"+at.Name, Derived, evidence)
 		}
 	}
 }
@@ -221,7 +244,7 @@ func (b *builder) entries(o *Objects, index *serviceIndex) {
 				if len(e.Hosts) > 0 {
 					evidence += " " + strings.Join(e.Hosts, ", ")
 				}
-				b.relate(Outside, to, "Service "+s.Namespace+"/"+s.Name, evidence)
+				b.relate(Outside, to, "Service "+s.Namespace+"/"+s.Name, Derived, evidence)
 			}
 		}
 	}

@@ -20,7 +20,9 @@ type Effect struct {
 }
 
 // Impact returns the components that suffer from the losses at distance 0, the hardest hit first. A
-// loss counts half at each further relation, since a caller usually has other work.
+// loss counts half at each further relation, since a caller usually has other work, and half again
+// at a relation that is declared as optional. A relation that only denied connections tell of
+// carries no loss.
 func (g *Graph) Impact(first []Effect) []Effect {
 	worst := map[ID]Effect{}
 	queue := slices.Clone(first)
@@ -32,14 +34,17 @@ func (g *Graph) Impact(first []Effect) []Effect {
 		}
 		worst[e.Component] = e
 		for _, r := range g.Relations {
-			if r.To != e.Component {
+			if r.To != e.Component || slices.Equal(r.Sources, []Source{Denied}) {
 				continue
 			}
 			lost := e.Lost
 			if e.Distance > 0 {
 				lost /= 2
 			}
-			queue = append(queue, Effect{Component: r.From, Lost: lost, Distance: e.Distance + 1, Because: e.Component, How: r.Through})
+			if r.Optional {
+				lost /= 2
+			}
+			queue = append(queue, Effect{Component: r.From, Lost: lost, Distance: e.Distance + 1, Because: e.Component, How: cmp.Or(r.Through, "connections")})
 		}
 	}
 	out := make([]Effect, 0, len(worst))

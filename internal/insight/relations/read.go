@@ -3,20 +3,46 @@ package relations
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 )
 
 // pageSize is the number of objects of one answer.
 const pageSize = 500
 
+// Of derives the graph of a namespace, or of the cluster if it is "", from the objects that the
+// client may read.
+func Of(ctx context.Context, c *rest.Config, namespace string) (*Graph, error) {
+	custom, err := dynamic.NewForConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	c = rest.CopyConfig(c)
+	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	set, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	objects, unread, err := Read(ctx, set, custom, namespace)
+	if err != nil {
+		return nil, err
+	}
+	g := Derive(objects)
+	g.Unread = unread
+	slices.Sort(g.Unread)
+	return g, nil
+}
+
 // Read lists the objects of a namespace, or of all if it is "". A kind that cannot be read is named
-// in unread; the error is that of the context.
-func Read(ctx context.Context, c kubernetes.Interface, namespace string) (o *Objects, unread []string, err error) {
+// in unread; the error is that of the context. Kinds that the cluster does not have are no errors.
+func Read(ctx context.Context, c kubernetes.Interface, d dynamic.Interface, namespace string) (o *Objects, unread []string, err error) {
 	o = &Objects{}
 	for _, kind := range []struct {
 		name string
@@ -46,7 +72,8 @@ func Read(ctx context.Context, c kubernetes.Interface, namespace string) (o *Obj
 			return nil, nil, err
 		}
 	}
-	return o, unread, nil
+	more, err := o.readCustom(ctx, d, namespace)
+	return o, append(unread, more...), err
 }
 
 // list appends all objects of a kind.

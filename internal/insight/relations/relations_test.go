@@ -50,7 +50,7 @@ func shop(t *testing.T) []runtime.Object {
 
 func graphOf(t *testing.T) *Graph {
 	t.Helper()
-	o, unread, err := Read(t.Context(), fake.NewClientset(shop(t)...), "")
+	o, unread, err := Read(t.Context(), fake.NewClientset(shop(t)...), custom(t), "")
 	if err != nil || len(unread) > 0 {
 		t.Fatal(err, unread)
 	}
@@ -140,12 +140,12 @@ func TestImpactFollowsTheCallers(t *testing.T) {
 }
 
 func TestCyclesAreFound(t *testing.T) {
-	b := &builder{map[ID]*Component{}, map[relationKey]map[string]bool{}}
+	b := newBuilder(&Objects{})
 	for _, r := range []string{"ab", "bc", "ca", "cd", "ee"} {
 		from, to := ID{"n", r[:1]}, ID{"n", r[1:]}
 		b.component(from, "n")
 		b.component(to, "n")
-		b.relate(from, to, "", "test")
+		b.relate(from, to, "", Derived, "test")
 	}
 	g := b.graph()
 	cycles := g.Cycles()
@@ -189,7 +189,7 @@ func TestAnUnreadKindIsNamed(t *testing.T) {
 	c.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")
 	})
-	o, unread, err := Read(t.Context(), c, "shop")
+	o, unread, err := Read(t.Context(), c, custom(t), "shop")
 	if err != nil || len(unread) != 1 || !strings.HasPrefix(unread[0], "ConfigMaps: ") {
 		t.Fatal(unread, err)
 	}

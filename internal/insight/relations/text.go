@@ -3,6 +3,7 @@ package relations
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -44,7 +45,7 @@ func (g *Graph) out(from ID) (all []Relation) {
 }
 
 // Text writes the graph as a list: systems, their components, and below each its relations.
-// evidence adds the fields that relations were derived from.
+// evidence adds the fields that relations were derived from, and the connections.
 func (g *Graph) Text(to io.Writer, evidence bool) error {
 	var b strings.Builder
 	if entries := g.out(Outside); len(entries) > 0 {
@@ -62,6 +63,9 @@ func (g *Graph) Text(to io.Writer, evidence bool) error {
 	if len(names) == 0 {
 		b.WriteString("no components\n")
 	}
+	if line := g.summary(); line != "" {
+		fmt.Fprintln(&b, line)
+	}
 	for _, u := range g.Unread {
 		fmt.Fprintf(&b, "not read, so relations may be missing: %s\n", u)
 	}
@@ -75,6 +79,9 @@ func (g *Graph) relations(b *strings.Builder, all []Relation, evidence bool) {
 		if r.Through != "" {
 			fmt.Fprintf(b, "  by %s", r.Through)
 		}
+		if known := g.known(&r); known != "" {
+			fmt.Fprintf(b, "  %s", known)
+		}
 		b.WriteString("\n")
 		if evidence {
 			for _, e := range r.Evidence {
@@ -82,6 +89,72 @@ func (g *Graph) relations(b *strings.Builder, all []Relation, evidence bool) {
 			}
 		}
 	}
+}
+
+// hasSources reports whether there is more to tell of relations than what they were derived from.
+func (g *Graph) hasSources() bool {
+	return g.Declared || slices.ContainsFunc(g.Relations, func(r Relation) bool { return !slices.Equal(r.Sources, []Source{Derived}) })
+}
+
+// known lists a relation's sources and differences, such as "[derived, seen 12] ! seen, not
+// declared". It is "" if all of the graph is derived.
+func (g *Graph) known(r *Relation) string {
+	if !g.hasSources() {
+		return ""
+	}
+	var sources []string
+	for _, s := range r.Sources {
+		text := string(s)
+		switch {
+		case s == Seen && r.Seen != nil:
+			text += fmt.Sprintf(" %d", r.Seen.Allowed)
+		case s == Denied && r.Seen != nil:
+			text += fmt.Sprintf(" %d", r.Seen.Denied)
+		}
+		sources = append(sources, text)
+	}
+	text := "[" + strings.Join(sources, ", ") + "]"
+	if r.Optional {
+		text += " optional"
+	}
+	if len(r.Differences) > 0 {
+		text += "  ! " + r.difference()
+	}
+	return text
+}
+
+// difference joins a relation's differences.
+func (r *Relation) difference() string {
+	var all []string
+	for _, d := range r.Differences {
+		all = append(all, string(d))
+	}
+	return strings.Join(all, "; ")
+}
+
+// summary counts the differences, and says if traffic is not counted; "" if nothing is declared.
+func (g *Graph) summary() string {
+	if !g.Declared {
+		return ""
+	}
+	count := map[Difference]int{}
+	for _, r := range g.Relations {
+		for _, d := range r.Differences {
+			count[d]++
+		}
+	}
+	var parts []string
+	for _, d := range slices.Sorted(maps.Keys(count)) {
+		parts = append(parts, fmt.Sprintf("%d %s", count[d], d))
+	}
+	text := "differences: " + strings.Join(parts, "; ")
+	if len(parts) == 0 {
+		text = "no differences"
+	}
+	if !g.Counted {
+		text += " (nodes do not count connections, or their Traffic cannot be read)"
+	}
+	return text
 }
 
 // describe is one line about a component.
@@ -99,6 +172,12 @@ func describe(c *Component) string {
 	}
 	if len(c.Data) > 0 {
 		text += "  data " + strings.Join(c.Data, " ")
+	}
+	if c.Layer != "" {
+		text += "  layer " + c.Layer
+	}
+	if c.Owner != "" {
+		text += "  owner " + c.Owner
 	}
 	return text
 }
@@ -127,7 +206,19 @@ func (g *Graph) Mermaid(to io.Writer) error {
 		b.WriteString("  end\n")
 	}
 	for _, r := range g.Relations {
-		fmt.Fprintf(&b, "  c%d --> c%d\n", number[r.From], number[r.To])
+		arrow := "-->"
+		switch style(&r) {
+		case unseen:
+			arrow = "-.->"
+		case contrary:
+			arrow = "==>"
+		case denied:
+			arrow = "--x"
+		}
+		if label := r.difference(); label != "" {
+			arrow += "|" + quoted(label) + "|"
+		}
+		fmt.Fprintf(&b, "  c%d %s c%d\n", number[r.From], arrow, number[r.To])
 	}
 	_, err := io.WriteString(to, b.String())
 	return err

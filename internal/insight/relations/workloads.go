@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/knarr-project/knarr/internal/architecture"
 )
 
 // Objects are the objects that relations are derived from.
@@ -21,6 +23,12 @@ type Objects struct {
 	Services     []corev1.Service
 	ConfigMaps   []corev1.ConfigMap
 	Ingresses    []Entry
+
+	Components []*architecture.Component
+	Systems    []*architecture.System
+	// Flows are the connections that nodes have seen. Counted means that nodes count.
+	Flows   []architecture.Flow
+	Counted bool
 }
 
 // Entry is a way in from outside, by an Ingress or a route of the Gateway API.
@@ -40,8 +48,17 @@ type workload struct {
 	selector *metav1.LabelSelector
 }
 
-// id returns the component that the workload belongs to, and the component's system. The labels are
-// the recommended ones of the Kubernetes documentation, and two common older ones.
+// id returns the component that the workload belongs to, and the component's system: a declared
+// component that selects its pods, or the one that its labels name.
+func (b *builder) id(w *workload) (id ID, system string) {
+	if refs := b.model.Of(w.object.Namespace, w.labels); len(refs) > 0 {
+		return ID(refs[0]), b.systemOf(refs[0])
+	}
+	return w.id()
+}
+
+// id returns the component that the labels name. They are the recommended ones of the Kubernetes
+// documentation, and two common older ones.
 func (w *workload) id() (id ID, system string) {
 	name := w.object.Name
 	for _, key := range []string{"app.kubernetes.io/name", "app", "k8s-app"} {
@@ -112,21 +129,29 @@ func (o *Objects) workloads() []workload {
 
 // Derive returns the graph of the objects.
 func Derive(o *Objects) *Graph {
-	b := &builder{components: map[ID]*Component{}, relations: map[relationKey]map[string]bool{}}
+	b := newBuilder(o)
 	all := o.workloads()
 	for i := range all {
 		w := &all[i]
-		id, system := w.id()
+		id, system := b.id(w)
 		c := b.component(id, system)
 		c.Workloads = append(c.Workloads, w.object)
 		c.Replicas += w.replicas
 		c.Data = append(c.Data, w.data...)
+		if len(c.Workloads) == 1 {
+			c.Spec.Selector = metav1.LabelSelector{MatchLabels: w.labels}
+			if w.selector != nil {
+				c.Spec.Selector = *w.selector
+			}
+		}
 		b.references(c, w)
 	}
 	b.pods(o, all)
 	index := b.services(o, all)
 	b.calls(o, all, index)
 	b.entries(o, index)
+	b.declared()
+	b.seen(o, all)
 	return b.graph()
 }
 
@@ -206,7 +231,7 @@ func (b *builder) pods(o *Objects, all []workload) {
 			if !own && (c.w.object.Kind == "Pod" || c.selector.Empty() || !c.selector.Matches(labels.Set(p.Labels))) {
 				continue
 			}
-			id, _ := c.w.id()
+			id, _ := b.id(c.w)
 			component := b.components[id]
 			if p.Spec.NodeName != "" {
 				component.Nodes[p.Spec.NodeName]++

@@ -40,7 +40,7 @@ func (t *Tree) Chrome(out io.Writer) error {
 		took := max(1, h.Took().Microseconds())
 		list = append(list, chromeEvent{
 			Name: h.What, Phase: "X", Category: string(h.Source), Time: micros(h.At) - took, Duration: &took, Process: 1, Thread: thread,
-			Args: map[string]any{"maker": h.Maker, "actor": h.Actor, "revision": h.Revision, "because": h.Because, "inferred": h.Inferred, "request": h.Request, "writes": h.Times},
+			Args: map[string]any{"maker": h.Maker, "actor": h.Actor, "revision": h.Revision, "because": h.Because, "inferred": h.Inferred, "request": h.Request, "writes": h.Times, "source": h.Source, "note": h.Note},
 		})
 		row[h.Revision], at[h.Revision] = thread, h.At
 		for _, other := range h.Others {

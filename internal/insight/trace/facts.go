@@ -8,21 +8,28 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/knarr-project/knarr/internal/insight/causes"
 )
 
-// Facts are what the API shows of pods, by UID. A nil *Facts has none.
+// Facts are what the API and the nodes show of pods, by UID. A nil *Facts has none.
 type Facts struct {
 	Pods   map[string]*corev1.Pod
 	Events map[string][]corev1.Event
+	// Silent are the nodes that did not tell their spans, with the reasons.
+	Silent map[string]string
+
+	nodes map[string]string     // by UID of the pod, also of pods that are gone
+	steps map[string][]nodeSpan // by UID of the pod
+	rules []nodeSpan
 }
 
 func (f *Facts) nodeOf(uid string) string {
-	if f == nil || f.Pods[uid] == nil {
+	if f == nil {
 		return ""
 	}
-	return f.Pods[uid].Spec.NodeName
+	if pod := f.Pods[uid]; pod != nil && pod.Spec.NodeName != "" {
+		return pod.Spec.NodeName
+	}
+	return f.nodes[uid]
 }
 
 // addSteps adds the steps of the node agent below a pod's hop.
@@ -36,6 +43,9 @@ func (f *Facts) addSteps(uid string, pod *Hop) {
 		maker = "node:" + node
 	}
 	step := func(what string, begin, at time.Time, source Source) {
+		if at.Before(pod.Begin.Add(-time.Second)) {
+			return // before this story
+		}
 		if at.Before(bound) {
 			at = bound // conditions are cut to seconds
 		}
@@ -46,6 +56,10 @@ func (f *Facts) addSteps(uid string, pod *Hop) {
 			begin = at
 		}
 		pod.Hops = append(pod.Hops, &Hop{Object: pod.Object, What: what, Maker: maker, Begin: begin, At: at, Source: source})
+	}
+	if f.addSpans(uid, step) {
+		f.addWarnings(uid, step)
+		return
 	}
 	first := f.addEvents(uid, bound, step)
 	f.addConditions(uid, pod, bound, first, step)
@@ -94,6 +108,16 @@ func (f *Facts) addEvents(uid string, bound time.Time, step func(what string, be
 		}
 	}
 	return first
+}
+
+// addWarnings adds the warnings among the events, beside the spans of the node.
+func (f *Facts) addWarnings(uid string, step func(what string, begin, at time.Time, source Source)) {
+	for i := range f.Events[uid] {
+		if e := &f.Events[uid][i]; e.Type == corev1.EventTypeWarning {
+			at := eventTime(e)
+			step(e.Reason+": "+e.Message, at, at, FromEvent)
+		}
+	}
 }
 
 // pulled says how an image came, from the event's message.
@@ -180,15 +204,4 @@ func lastStart(pod *Hop, bound time.Time) time.Time {
 		}
 	}
 	return last
-}
-
-// PodsOf returns the pods of an answer: their names by UID.
-func PodsOf(answer causes.Answer) map[string]causes.Object {
-	pods := map[string]causes.Object{}
-	for _, r := range answer.Records {
-		if r.Resource == "pods" && r.Group == "" && r.UID != "" {
-			pods[r.UID] = r.Object
-		}
-	}
-	return pods
 }

@@ -40,6 +40,9 @@ func (t *Tree) Print(out io.Writer) error {
 	for _, server := range slices.Sorted(maps.Keys(t.Missing)) {
 		fmt.Fprintf(&b, "\nWrites through %s are missing: %s\n", server, t.Missing[server])
 	}
+	for _, node := range slices.Sorted(maps.Keys(t.Silent)) {
+		b.WriteString(cut(fmt.Sprintf("Node %s does not tell its steps, so they come from events and conditions: %s", node, t.Silent[node]), 300) + "\n")
+	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }
@@ -55,6 +58,9 @@ func (t *Tree) print(b *strings.Builder, list []*Hop, indent string, top bool) {
 		}
 		fmt.Fprintf(b, "%-*s%-*s%s ", timeWidth, short(h.At.Sub(t.Began)), timeWidth, short(h.Took()), t.bar(h))
 		b.WriteString(cut(indent+branch+h.text(), width-treeAt) + "\n")
+		if h.Note != "" {
+			b.WriteString(strings.Repeat(" ", treeAt) + cut(indent+below+"   "+h.Note, width-treeAt) + "\n")
+		}
 		t.print(b, h.Hops, indent+below, false)
 	}
 }

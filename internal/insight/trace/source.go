@@ -3,24 +3,18 @@ package trace
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"github.com/knarr-project/knarr/internal/insight/ask"
 	"github.com/knarr-project/knarr/internal/insight/causes"
 )
 
 const (
-	// maxAnswer bounds an answer of a server, in bytes.
-	maxAnswer = 16 << 20
 	// maxRounds bounds the questions to several servers until they know nothing new: the number of
 	// times that a story goes from one server to another.
 	maxRounds = 12
@@ -28,19 +22,34 @@ const (
 	maxAsked = 500
 )
 
-// Servers asks the causal logs of all servers of a cluster. Each server has the writes that it
-// made.
+// Ask asks the causal log of one server. A question is a path below /insight/v1/ with its query.
+type Ask func(ctx context.Context, question string, query url.Values) (causes.Answer, error)
+
+// Server is one server of a cluster.
+type Server struct {
+	Name string // for people, such as its URL
+	Ask  Ask
+}
+
+// Servers asks the causal logs of all servers of a cluster side by side. Each server has the writes
+// that it made.
 type Servers struct {
-	HTTP *http.Client
-	URLs []string // such as https://10.0.0.1:6443
+	All []Server
 
 	mu      sync.Mutex
-	missing map[string]error
+	missing map[string]string
+}
+
+// Remote asks another server.
+func Remote(s *ask.Server) Ask {
+	return func(ctx context.Context, question string, query url.Values) (answer causes.Answer, err error) {
+		return answer, s.Ask(ctx, question, query, &answer)
+	}
 }
 
 // Missing returns the servers that did not answer, with the reasons. Their writes are not in the
 // answers.
-func (s *Servers) Missing() map[string]error {
+func (s *Servers) Missing() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.missing
@@ -68,26 +77,46 @@ func (s *Servers) Backward(ctx context.Context, revisions []int64) (causes.Answe
 	return s.closure(ctx, "causes", revisions, func(r *causes.Record) []int64 { return r.Because.All() })
 }
 
-// closure asks until no server knows more. next returns the revisions to ask for beyond a Record.
-func (s *Servers) closure(ctx context.Context, question string, revisions []int64, next func(*causes.Record) []int64) (whole causes.Answer, err error) {
-	asked := map[int64]bool{}
-	for range maxRounds {
-		var ask []string
-		for _, revision := range revisions {
-			if !asked[revision] && len(ask) < maxAsked {
-				asked[revision] = true
-				ask = append(ask, fmt.Sprint(revision))
-			}
-		}
-		if len(ask) == 0 {
-			break
-		}
-		answer, err := s.ask(ctx, question, url.Values{"revision": {strings.Join(ask, ",")}})
+// Of returns the writes of the revisions, in their order.
+func (s *Servers) Of(ctx context.Context, revisions []int64) (whole causes.Answer, err error) {
+	for some := range slices.Chunk(revisions, maxAsked) {
+		answer, err := s.ask(ctx, "records", revisionQuery(some))
 		if err != nil {
 			return whole, err
 		}
 		whole = merge(whole, answer)
-		if len(s.URLs) == 1 {
+	}
+	return whole, nil
+}
+
+func revisionQuery(revisions []int64) url.Values {
+	list := make([]string, len(revisions))
+	for i, revision := range revisions {
+		list[i] = strconv.FormatInt(revision, 10)
+	}
+	return url.Values{"revision": {strings.Join(list, ",")}}
+}
+
+// closure asks until no server knows more. next returns the revisions to ask for beyond a Record.
+func (s *Servers) closure(ctx context.Context, question string, revisions []int64, next func(*causes.Record) []int64) (whole causes.Answer, err error) {
+	asked := map[int64]bool{}
+	for range maxRounds {
+		var wanted []int64
+		for _, revision := range revisions {
+			if !asked[revision] && len(wanted) < maxAsked {
+				asked[revision] = true
+				wanted = append(wanted, revision)
+			}
+		}
+		if len(wanted) == 0 {
+			break
+		}
+		answer, err := s.ask(ctx, question, revisionQuery(wanted))
+		if err != nil {
+			return whole, err
+		}
+		whole = merge(whole, answer)
+		if len(s.All) == 1 {
 			break // it has followed all causes itself
 		}
 		revisions = revisions[:0:0]
@@ -100,10 +129,10 @@ func (s *Servers) closure(ctx context.Context, question string, revisions []int6
 
 // ask asks all servers. It returns an error if none answers.
 func (s *Servers) ask(ctx context.Context, question string, query url.Values) (whole causes.Answer, err error) {
-	answers, errs := make([]causes.Answer, len(s.URLs)), make([]error, len(s.URLs))
+	answers, errs := make([]causes.Answer, len(s.All)), make([]error, len(s.All))
 	var group sync.WaitGroup
-	for i, server := range s.URLs {
-		group.Go(func() { answers[i], errs[i] = s.askOne(ctx, server, question, query) })
+	for i, server := range s.All {
+		group.Go(func() { answers[i], errs[i] = server.Ask(ctx, question, query) })
 	}
 	group.Wait()
 	answered := false
@@ -115,41 +144,15 @@ func (s *Servers) ask(ctx context.Context, question string, query url.Values) (w
 		}
 		s.mu.Lock()
 		if s.missing == nil {
-			s.missing = map[string]error{}
+			s.missing = map[string]string{}
 		}
-		s.missing[s.URLs[i]] = err
+		s.missing[s.All[i].Name] = err.Error()
 		s.mu.Unlock()
 	}
 	if !answered {
 		return whole, errors.Join(errs...)
 	}
 	return whole, nil
-}
-
-func (s *Servers) askOne(ctx context.Context, server, question string, query url.Values) (answer causes.Answer, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/insight/v1/"+question+"?"+query.Encode(), nil)
-	if err != nil {
-		return answer, err
-	}
-	resp, err := s.HTTP.Do(req)
-	if err != nil {
-		return answer, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	switch {
-	case err != nil:
-		return answer, err
-	case len(body) > maxAnswer:
-		return answer, fmt.Errorf("%s: the answer has more than %d bytes", server, maxAnswer)
-	case resp.StatusCode == http.StatusOK:
-		return answer, json.Unmarshal(body, &answer)
-	}
-	var status metav1.Status
-	if json.Unmarshal(body, &status) == nil && status.Message != "" {
-		return answer, fmt.Errorf("%s: %s", server, status.Message)
-	}
-	return answer, fmt.Errorf("%s: %s (is it a server of knarr?)", server, resp.Status)
 }
 
 // merge joins the answers of two servers, in the order of revisions.

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/knarr-project/knarr/internal/insight/ask"
 	"github.com/knarr-project/knarr/internal/insight/causes"
 )
 
@@ -28,10 +30,12 @@ func logServer(t *testing.T, records ...causes.Record) string {
 			n, _ := strconv.ParseInt(part, 10, 64)
 			roots = append(roots, n)
 		}
-		closure := log.Forward
-		if r.URL.Path == "/insight/v1/causes" {
-			closure = log.Backward
-		}
+		closure := map[string]func(context.Context, []int64, int) ([]causes.Record, error){
+			"trace": log.Forward, "causes": log.Backward,
+			"records": func(ctx context.Context, revisions []int64, _ int) ([]causes.Record, error) {
+				return log.Of(ctx, revisions)
+			},
+		}[strings.TrimPrefix(r.URL.Path, ask.Path)]
 		found, err := closure(r.Context(), roots, 0)
 		if err == nil {
 			err = json.NewEncoder(w).Encode(causes.Answer{Records: found})
@@ -42,6 +46,14 @@ func logServer(t *testing.T, records ...causes.Record) string {
 	}))
 	t.Cleanup(server.Close)
 	return server.URL
+}
+
+func serversAt(urls ...string) *Servers {
+	s := &Servers{}
+	for _, url := range urls {
+		s.All = append(s.All, Server{Name: url, Ask: Remote(&ask.Server{HTTP: http.DefaultClient, URL: url})})
+	}
+	return s
 }
 
 // The writes of one story are spread over three servers, of which one does not answer.
@@ -60,7 +72,7 @@ func TestLogsOfSeveralServersAreMerged(t *testing.T) {
 	}
 	dead := httptest.NewServer(nil)
 	dead.Close()
-	s := &Servers{HTTP: http.DefaultClient, URLs: []string{logServer(t, odd...), dead.URL, logServer(t, even...)}}
+	s := serversAt(logServer(t, odd...), dead.URL, logServer(t, even...))
 	revisions := func(a causes.Answer, err error) (out []int64) {
 		if err != nil {
 			t.Error(err)
@@ -77,10 +89,13 @@ func TestLogsOfSeveralServersAreMerged(t *testing.T) {
 	if got := revisions(s.Backward(t.Context(), []int64{20})); !slices.Equal(got, want) {
 		t.Errorf("backward: %v", got)
 	}
-	if missing := s.Missing(); len(missing) != 1 || missing[dead.URL] == nil {
+	if got := revisions(s.Of(t.Context(), []int64{10, 11, 13, 20})); !slices.Equal(got, []int64{10, 13, 20}) && !slices.Equal(got, []int64{10, 11, 13, 20}) {
+		t.Errorf("records: %v", got)
+	}
+	if missing := s.Missing(); len(missing) != 1 || missing[dead.URL] == "" {
 		t.Errorf("missing: %v", missing)
 	}
-	s.URLs = []string{dead.URL}
+	s = serversAt(dead.URL)
 	if _, err := s.Forward(t.Context(), []int64{10}); err == nil {
 		t.Error("no server answers, and there is no error")
 	}
@@ -92,7 +107,7 @@ func TestErrorsOfServersAreShown(t *testing.T) {
 		_, _ = w.Write([]byte(`{"kind":"Status","message":"you may not"}`))
 	}))
 	defer server.Close()
-	s := &Servers{HTTP: http.DefaultClient, URLs: []string{server.URL}}
+	s := serversAt(server.URL)
 	if _, err := s.OfRequest(t.Context(), "x"); err == nil || !strings.Contains(err.Error(), "you may not") {
 		t.Error(err)
 	}

@@ -24,6 +24,9 @@ type Tree struct {
 	Truncated bool `json:"truncated,omitempty"`
 	// Missing are the servers that did not answer, with the reasons.
 	Missing map[string]string `json:"missing,omitempty"`
+	// Silent are the nodes that did not tell what happened there, with the reasons. Steps of their
+	// pods come from events and conditions.
+	Silent map[string]string `json:"silentNodes,omitempty"`
 }
 
 // Source is where a hop is known from.
@@ -31,6 +34,7 @@ type Source string
 
 const (
 	FromLog       Source = "causal log"
+	FromNode      Source = "node"
 	FromEvent     Source = "event"
 	FromCondition Source = "condition" // with a precision of a second
 )
@@ -51,7 +55,11 @@ type Hop struct {
 	Because  []int64 `json:"because,omitempty"`
 	Inferred bool    `json:"inferred,omitempty"`
 	Request  string  `json:"request,omitempty"`
-	Source   Source  `json:"source"`
+	// Trace is the W3C traceparent of the request, if it was part of a trace.
+	Trace string `json:"traceparent,omitempty"`
+	// Note says how the maker decided, such as the scores of the scheduler.
+	Note   string `json:"note,omitempty"`
+	Source Source `json:"source"`
 	// Begin is when the cause happened; At is when the hop was done, and Last when its last write
 	// was, if there are several.
 	Begin time.Time `json:"begin"`
@@ -79,6 +87,10 @@ func Build(answer causes.Answer, facts *Facts) *Tree {
 	}
 	for uid, hop := range b.objects {
 		facts.addSteps(uid, hop)
+	}
+	facts.addRules(&b)
+	if facts != nil && len(facts.Silent) > 0 {
+		t.Silent = facts.Silent
 	}
 	t.Began = answer.Records[0].Time
 	end := t.Began
@@ -125,7 +137,7 @@ func identity(r *causes.Record) string {
 func (b *builder) add(t *Tree, r *causes.Record, facts *Facts) {
 	h := &Hop{
 		Object: r.Object, What: what(r, facts), Maker: Maker(r), Actor: r.Actor, Revision: r.Revision, Times: 1,
-		Because: slices.Clone(r.Because.All()), Inferred: r.Inferred, Request: r.Request, Source: FromLog, Begin: r.Time, At: r.Time,
+		Because: slices.Clone(r.Because.All()), Inferred: r.Inferred, Request: r.Request, Note: r.Note, Trace: r.Trace, Source: FromLog, Begin: r.Time, At: r.Time,
 	}
 	cause := b.cause(r)
 	if cause != nil {

@@ -3,7 +3,10 @@ package trace
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/xml"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -16,6 +19,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/insight/because"
 	"github.com/knarr-project/knarr/internal/insight/causes"
+	"github.com/knarr-project/knarr/internal/insight/spans"
 )
 
 var start = time.Date(2030, 1, 1, 12, 0, 0, 500_000_000, time.Local)
@@ -121,5 +125,94 @@ func TestChromeGetsARowPerObjectAndAnArrowPerCause(t *testing.T) {
 	// Two of the writes are shown as one.
 	if count["M"] != 4 || count["X"] != 7+5 || count["s"] != 6 || count["f"] != 6 {
 		t.Errorf("%v\n%s", count, out.String())
+	}
+}
+
+func TestAPictureHasARowPerHopAndEscapesTexts(t *testing.T) {
+	answer := rollout()
+	answer.Records[0].Name = `<script>"`
+	answer.Records[1].Time = answer.Records[0].Time.Add(time.Microsecond) // it took <1ms
+	tree := Build(answer, podOf())
+	var out bytes.Buffer
+	if err := tree.SVG(&out); err != nil {
+		t.Fatal(err)
+	}
+	hops := 0
+	tree.walk(func(int, *Hop) { hops++ })
+	texts := 0
+	for d := xml.NewDecoder(&out); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := token.(xml.StartElement); ok {
+			if e.Name.Local == "text" {
+				texts++
+			}
+			if e.Name.Local == "script" {
+				t.Error("a name became an element")
+			}
+		}
+	}
+	if want := 1 + 5 + 2*hops; texts != want {
+		t.Errorf("%d texts, want %d", texts, want)
+	}
+}
+
+// spanned adds what the nodes tell to podOf.
+func spanned() *Facts {
+	facts := podOf()
+	uid := "uid-web-1-abcde"
+	facts.Silent, facts.steps = map[string]string{"n2": "no route to host"}, map[string][]nodeSpan{}
+	step := func(name, container, detail string, from, to int) {
+		facts.keep("n1", spans.Span{Name: name, UID: uid, Container: container, Detail: detail, Begin: after(time.Duration(from) * time.Millisecond), End: after(time.Duration(to) * time.Millisecond)},
+			[]string{uid}, nil)
+	}
+	step(spans.Volumes, "", "", 15, 17)
+	step(spans.Network, "", "", 20, 30)
+	step(spans.Sandbox, "", "", 17, 40)
+	facts.keep("n1", spans.Span{Name: spans.Pull, UID: uid, Container: "web", Detail: "registry/shop/web:v2", Bytes: 12 << 20, Begin: after(17 * time.Millisecond), End: after(240 * time.Millisecond)}, []string{uid}, nil)
+	step(spans.Create, "web", "", 240, 250)
+	step(spans.Start, "web", "", 250, 320)
+	step(spans.Probe, "web", "readiness probe: success", 850, 855)
+	step(spans.Ready, "", "", 320, 856)
+	facts.keep("n1", spans.Span{Name: spans.Start, UID: "another pod's", End: after(0)}, []string{uid}, nil)
+	for node, ms := range map[string]int{"n1": 871, "n3": 875} {
+		facts.keep(node, spans.Span{Name: spans.Rules, Namespace: "shop", Object: "web-xyz", Revisions: []int64{20}, Begin: after(time.Duration(ms) * time.Millisecond), End: after(time.Duration(ms) * time.Millisecond)},
+			nil, []string{"shop/web-xyz"})
+	}
+	return facts
+}
+
+func TestStepsComeFromTheNodesThatAnswer(t *testing.T) {
+	answer := rollout()
+	answer.Records[3].Note = "score 87, next n2 80; 2 of 3 nodes fit, 1 refused; took 1.2ms"
+	var out bytes.Buffer
+	if err := Build(answer, spanned()).Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("testdata/spans.txt")
+	if err != nil || out.String() != string(want) {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+func TestRulesOnManyNodesAreOneHop(t *testing.T) {
+	facts := spanned()
+	for i := range 20 {
+		facts.keep(fmt.Sprint("m", i), spans.Span{Name: spans.Rules, Namespace: "shop", Object: "web-xyz", Revisions: []int64{20}, Begin: after(0), End: after(time.Second + time.Duration(i))},
+			nil, []string{"shop/web-xyz"})
+	}
+	var found []string
+	Build(rollout(), facts).walk(func(_ int, h *Hop) {
+		if strings.HasPrefix(h.What, "rules") {
+			found = append(found, h.What)
+		}
+	})
+	if len(found) != 1 || found[0] != "rules on 22 nodes, the last on m19" {
+		t.Errorf("%q", found)
 	}
 }

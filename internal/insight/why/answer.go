@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Ref names an object. Namespace is empty for kinds without one.
+// Ref names an object. Namespace is empty for kinds without one. The Kind of a custom resource is
+// KIND.GROUP, such as Widget.example.com.
 type Ref struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
@@ -48,6 +49,8 @@ type Finding struct {
 	// Nodes has the scheduler's verdict on each node, for a pod that cannot be scheduled.
 	Nodes []NodeVerdict `json:"nodes,omitempty"`
 	links []Link
+	// onlyLinked means that there is no finding if no link leads to one.
+	onlyLinked bool
 }
 
 // Root is a root cause and the subjects that it affects, in order.
@@ -112,7 +115,7 @@ func roots(findings []*Finding) []Root {
 		out = append(out, *found[k])
 	}
 	slices.SortStableFunc(out, func(a, b Root) int {
-		return cmp.Or(cmp.Compare(len(b.Affects), len(a.Affects)), compareRefs(a.Subject, b.Subject), cmp.Compare(a.Cause, b.Cause))
+		return cmp.Or(cmp.Compare(len(b.Affects), len(a.Affects)), compareRefs(a.Subject, b.Subject))
 	})
 	return out
 }

@@ -235,15 +235,19 @@ func deviceClaim(s *Snapshot, c *resourcev1.ResourceClaim) []Finding {
 			return []Finding{linked(causeDeviceClass, "its request "+r.Name+" names the DeviceClass "+name+", which does not exist.", Link{Object: Ref{"DeviceClass", "", name}})}
 		}
 	}
-	slices, ok := list[*resourcev1.ResourceSlice](s, "")
-	if ok && len(slices) == 0 {
+	offers, ok := list[*resourcev1.ResourceSlice](s, "")
+	if ok && len(offers) == 0 {
 		return one(causeNoDevices, "no node offers any device: there is no ResourceSlice.", "Install the DRA driver of the devices.")
 	}
 	return one(causeDevicesTaken, "no devices are allocated to it.", "Wait until other claims are freed, or change its requests and selectors.")
 }
 
-// deviceClaimBlocks reports whether a pod waits for a resource claim.
+// deviceClaimBlocks reports whether a resource claim is missing, or whether no node has what it
+// asks for.
 func deviceClaimBlocks(s *Snapshot, ref Ref) bool {
 	c, presence := get[*resourcev1.ResourceClaim](s, ref.Namespace, ref.Name)
-	return presence == Absent || presence == Found && c.Status.Allocation == nil
+	if presence != Found {
+		return presence == Absent
+	}
+	return slices.ContainsFunc(deviceClaim(s, c), func(f Finding) bool { return f.Cause != causeDevicesTaken })
 }

@@ -36,6 +36,9 @@ const (
 	causeQuotaFull     = "quota-full"
 )
 
+// apiCauses are the causes of an API service that is not available.
+var apiCauses = []string{causeAPIService, causeWebhookCA, causeExpired, causeNotYetValid, causeWrongHost, causeWrongCA, causeWrongKey, causeBadCertificate}
+
 // apiService explains an API service that is not available.
 func apiService(s *Snapshot, a *apiregistrationv1.APIService) []Finding {
 	for _, c := range a.Status.Conditions {
@@ -43,8 +46,19 @@ func apiService(s *Snapshot, a *apiregistrationv1.APIService) []Finding {
 			continue
 		}
 		f := Finding{Cause: causeAPIService, Problem: "its API does not answer: " + c.Reason + ".", Evidence: []Fact{{Text: oneLine(c.Message)}}, Remedy: "Repair the server behind it, or delete the APIService."}
+		if flaw := flawIn(c.Message); flaw != nil {
+			f.Cause, f.Problem, f.Remedy = flaw.cause, "its API does not answer: the certificate of its server "+flaw.problem+".", flaw.remedy
+		}
 		if r := a.Spec.Service; r != nil {
 			f.links = []Link{{Object: Ref{"Service", r.Namespace, r.Name}}}
+			if broken := servingCertificate(s, r.Namespace, r.Name, a.Spec.CABundle); broken != nil {
+				broken.Evidence, broken.links = append(f.Evidence, broken.Evidence...), f.links
+				broken.Problem = "its API does not answer: " + broken.Problem
+				f = *broken
+			}
+		}
+		if problem := badCA(s.Now, a.Spec.CABundle); problem != "" {
+			f.Cause, f.Problem, f.Remedy = causeWebhookCA, "its API is not called: its caBundle "+problem+".", "Set caBundle to the CA of the server's certificate."
 		}
 		return []Finding{f}
 	}
@@ -70,7 +84,15 @@ func definition(s *Snapshot, d *apiextensionsv1.CustomResourceDefinition) (out [
 	}
 	if c := d.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter && c.Webhook != nil && c.Webhook.ClientConfig != nil && c.Webhook.ClientConfig.Service != nil {
 		r := c.Webhook.ClientConfig.Service
-		if serviceBroken(s, r.Namespace, r.Name) {
+		problem := badCA(s.Now, c.Webhook.ClientConfig.CABundle)
+		certificate := servingCertificate(s, r.Namespace, r.Name, c.Webhook.ClientConfig.CABundle)
+		switch {
+		case problem != "":
+			out = append(out, one(causeWebhookCA, "its objects cannot be converted between versions: the caBundle of the webhook "+problem+".", "Set caBundle to the CA of the webhook's certificate.")...)
+		case certificate != nil:
+			certificate.Problem = "its objects cannot be converted between versions: " + certificate.Problem
+			out = append(out, *certificate)
+		case serviceBroken(s, r.Namespace, r.Name):
 			out = append(out, linked(causeCRDConversion, "its objects cannot be converted between versions: the webhook has no server.", Link{Object: Ref{"Service", r.Namespace, r.Name}}))
 		}
 	}
@@ -108,7 +130,14 @@ func webhook(s *Snapshot, name string, c *admissionregistrationv1.WebhookClientC
 	if problem := badCA(s.Now, c.CABundle); problem != "" {
 		return one(causeWebhookCA, "its webhook "+name+" has a caBundle that "+problem+": "+effect+".", "Set caBundle to the CA of the webhook's certificate.")
 	}
-	if c.Service == nil || !serviceBroken(s, c.Service.Namespace, c.Service.Name) {
+	if c.Service == nil {
+		return nil
+	}
+	if f := servingCertificate(s, c.Service.Namespace, c.Service.Name, c.CABundle); f != nil {
+		f.Problem = "its webhook " + name + " cannot be called: " + strings.TrimSuffix(f.Problem, ".") + "; " + effect + "."
+		return []Finding{*f}
+	}
+	if !serviceBroken(s, c.Service.Namespace, c.Service.Name) {
 		return nil
 	}
 	f := linked(causeWebhook, "its webhook "+name+" has no server: "+effect+".", Link{Object: Ref{"Service", c.Service.Namespace, c.Service.Name}})
@@ -121,7 +150,7 @@ func badCA(now time.Time, bundle []byte) string {
 	if len(bundle) == 0 {
 		return ""
 	}
-	valid, expired := 0, 0
+	valid, expired, early := 0, time.Time{}, time.Time{}
 	for rest := bundle; ; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
@@ -131,7 +160,9 @@ func badCA(now time.Time, bundle []byte) string {
 		switch {
 		case err != nil:
 		case now.After(cert.NotAfter):
-			expired++
+			expired = cert.NotAfter
+		case now.Before(cert.NotBefore):
+			early = cert.NotBefore
 		default:
 			valid++
 		}
@@ -139,8 +170,10 @@ func badCA(now time.Time, bundle []byte) string {
 	switch {
 	case valid > 0:
 		return ""
-	case expired > 0:
-		return "has expired"
+	case !expired.IsZero():
+		return "expired at " + date(expired)
+	case !early.IsZero():
+		return "is not valid before " + date(early)
 	}
 	return "has no valid certificate"
 }

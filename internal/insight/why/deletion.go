@@ -20,6 +20,8 @@ const (
 	causeVolumeInUse        = "deletion-volume-in-use"
 	causeDependents         = "deletion-dependents"
 	causeDeadNode           = "deletion-pod-on-dead-node"
+	causePodGrace           = "deletion-pod-grace"
+	causePodLingers         = "deletion-pod-lingers"
 	causeNamespaceContent   = "namespace-content"
 	causeNamespaceDiscovery = "namespace-discovery"
 )
@@ -27,11 +29,23 @@ const (
 // stuckAfter is how long a deletion may take before it is a finding.
 const stuckAfter = 10 * time.Second
 
+// podEndsAfter is the same for a pod, whose containers get time to end.
+const podEndsAfter = 20 * time.Second
+
 // deletion explains an object that is being deleted and is still there.
 func deletion(s *Snapshot, o runtime.Object) []Finding {
 	m := metaOf(o)
 	at := m.GetDeletionTimestamp()
-	if at == nil || s.Now.Sub(at.Time) < stuckAfter && len(m.GetFinalizers()) == 0 {
+	if at == nil {
+		return nil
+	}
+	patience := stuckAfter
+	// The time of a pod includes its grace period.
+	if p, ok := o.(*corev1.Pod); ok && p.DeletionGracePeriodSeconds != nil {
+		asked := metav1.NewTime(at.Add(-time.Duration(*p.DeletionGracePeriodSeconds) * time.Second))
+		at, patience = &asked, podEndsAfter
+	}
+	if s.Now.Sub(at.Time) < patience && len(m.GetFinalizers()) == 0 {
 		return nil
 	}
 	since := "it has been in deletion for " + age(s.Now.Sub(at.Time))
@@ -114,10 +128,44 @@ func stuckPod(s *Snapshot, p *corev1.Pod, since string) []Finding {
 		f.Remedy = "Bring the node back; or, if the machine is off for good, delete the Node or taint it with node.kubernetes.io/out-of-service=nodeshutdown:NoExecute."
 		return []Finding{f}
 	}
-	if s.Now.Sub(p.DeletionTimestamp.Time) < 30*time.Second {
-		return nil
+	left := p.DeletionTimestamp.Sub(s.Now)
+	if left > -30*time.Second {
+		return []Finding{inGrace(s, p, since, grace, left)}
 	}
-	return one(causeDeadNode, since+fmt.Sprintf(" with a grace period of %d s: its containers do not end.", grace), "Read the log of the node agent on node/"+p.Spec.NodeName+".")
+	return one(causePodLingers, since+fmt.Sprintf(" with a grace period of %d s: its containers do not end.", grace), "Read the log of the node agent on node/"+p.Spec.NodeName+".")
+}
+
+// inGrace explains a pod whose containers have time to end.
+func inGrace(s *Snapshot, p *corev1.Pod, since string, grace int64, left time.Duration) Finding {
+	f := Finding{Cause: causePodGrace, Problem: since + fmt.Sprintf(": its containers have %d s to end, and %s are left.", grace, age(left))}
+	f.Remedy = "Let the program end at SIGTERM. To end it now: kubectl delete pod " + p.Name + " -n " + p.Namespace + " --grace-period=1"
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		running := slices.ContainsFunc(p.Status.ContainerStatuses, func(st corev1.ContainerStatus) bool { return st.Name == c.Name && st.State.Running != nil })
+		switch {
+		case !running:
+		case c.Lifecycle != nil && c.Lifecycle.PreStop != nil:
+			f.Evidence = append(f.Evidence, Fact{Text: "container " + c.Name + " still runs; SIGTERM comes after its preStop hook: " + hookText(c.Lifecycle.PreStop)})
+		default:
+			f.Evidence = append(f.Evidence, Fact{Text: "container " + c.Name + " still runs after SIGTERM"})
+		}
+	}
+	if e := s.event(refTo(p), "FailedPreStopHook"); e != nil {
+		f.Evidence = append(f.Evidence, Fact{Text: "event FailedPreStopHook: " + oneLine(e.Message)})
+	}
+	return f
+}
+
+func hookText(h *corev1.LifecycleHandler) string {
+	switch {
+	case h.Exec != nil:
+		return "exec " + strings.Join(h.Exec.Command, " ")
+	case h.HTTPGet != nil:
+		return "GET " + h.HTTPGet.Path
+	case h.Sleep != nil:
+		return fmt.Sprintf("sleep %d s", h.Sleep.Seconds)
+	}
+	return "of an unknown kind"
 }
 
 func stuckNamespace(s *Snapshot, n *corev1.Namespace, since string) []Finding {
@@ -132,7 +180,7 @@ func stuckNamespace(s *Snapshot, n *corev1.Namespace, since string) []Finding {
 			f := Finding{Cause: causeNamespaceDiscovery, Problem: since + ": the API server cannot list all kinds of objects.", Evidence: fact, Remedy: "Repair or delete the APIService that does not answer."}
 			services, _ := list[*apiregistrationv1.APIService](s, "")
 			for _, a := range services {
-				f.links = append(f.links, Link{Object: refTo(a), Only: []string{causeAPIService}})
+				f.links = append(f.links, Link{Object: refTo(a), Only: apiCauses})
 			}
 			return []Finding{f}
 		case corev1.NamespaceFinalizersRemaining:

@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -12,6 +13,9 @@ import (
 const (
 	causeRBAC        = "rbac-no-rule"
 	causeRBACVerb    = "rbac-verb"
+	causeRBACName    = "rbac-resource-name"
+	causeRBACSub     = "rbac-subresource"
+	causeRBACGroup   = "rbac-api-group"
 	causeRBACUnbound = "rbac-not-bound"
 	causeRBACRole    = "rbac-role"
 )
@@ -25,9 +29,15 @@ type Request struct {
 	Group, Resource, Subresource, Name string
 	// Namespace is empty for requests about the whole cluster.
 	Namespace string
+	// Path is that of a request without a resource, such as /metrics. The fields above are empty
+	// then.
+	Path string
 }
 
 func (r Request) String() string {
+	if r.Path != "" {
+		return r.Verb + " the path " + r.Path
+	}
 	what := r.Resource
 	if r.Subresource != "" {
 		what += "/" + r.Subresource
@@ -60,7 +70,7 @@ func Denied(s *Snapshot, r Request) (out []Finding, allowed string) {
 	}
 	subject := Ref{Kind: "User", Name: r.User}
 	var mine []Fact
-	var nearVerbs []string
+	var near nearest
 	var missing []Finding
 	for _, b := range bindings {
 		if !slices.ContainsFunc(b.subjects, func(x rbacv1.Subject) bool { return isSubject(x, r, b.ref.Namespace) }) {
@@ -73,17 +83,15 @@ func Denied(s *Snapshot, r Request) (out []Finding, allowed string) {
 			})
 			continue
 		}
-		if !strings.HasPrefix(b.ref.Name, "system:") { // those of all users say nothing
+		// Bindings that all users have say nothing.
+		if !strings.HasPrefix(b.ref.Name, "system:") && !strings.HasPrefix(b.ref.Name, "knarr:") {
 			mine = append(mine, Fact{Text: b.ref.String() + " grants " + b.role.String() + " to the user or its groups", Object: &b.ref})
 		}
 		for _, rule := range rules {
-			if !coversResource(rule, r) {
-				continue
-			}
-			if covers(rule.Verbs, r.Verb) {
+			if covers(rule.Verbs, r.Verb) && coversRequest(rule, r) {
 				return nil, b.role.String() + " allows it, granted by " + b.ref.String()
 			}
-			nearVerbs = append(nearVerbs, fmt.Sprintf("%s allows only %s", b.role, strings.Join(rule.Verbs, ", ")))
+			near.add(b.role, rule, r)
 		}
 	}
 	f := Finding{Cause: causeRBAC, Subject: subject, Problem: "no rule lets " + r.User + " " + r.String() + ".", Evidence: mine}
@@ -91,9 +99,9 @@ func Denied(s *Snapshot, r Request) (out []Finding, allowed string) {
 	switch {
 	case len(missing) > 0:
 		return missing, ""
-	case len(nearVerbs) > 0:
-		f.Cause, f.Problem = causeRBACVerb, "a role of "+r.User+" covers "+r.Resource+", and not the verb "+r.Verb+"."
-		f.Evidence = append(f.Evidence, Fact{Text: strings.Join(nearVerbs, "; ")})
+	case near.cause != "":
+		f.Cause, f.Problem = near.cause, near.problem
+		f.Evidence = append(f.Evidence, Fact{Text: names(near.facts)})
 	case len(able) > 0:
 		f.Cause = causeRBACUnbound
 	}
@@ -104,11 +112,62 @@ func Denied(s *Snapshot, r Request) (out []Finding, allowed string) {
 	return []Finding{f}, ""
 }
 
+// nearest is the rule that comes nearest to a request: it differs in one point only.
+type nearest struct {
+	cause, problem string
+	facts          []string
+}
+
+// nearness orders the points, the nearest first.
+var nearness = []string{causeRBACName, causeRBACVerb, causeRBACSub, causeRBACGroup}
+
+func (n *nearest) add(role Ref, rule rbacv1.PolicyRule, r Request) {
+	if r.Path != "" {
+		return
+	}
+	verb := covers(rule.Verbs, r.Verb)
+	anyName, whole, anyGroup := rule, r, rule
+	anyName.ResourceNames, whole.Subresource = nil, ""
+	anyGroup.APIGroups = []string{"*"}
+	cause, problem, fact := "", "", ""
+	switch {
+	case verb && coversResource(anyName, r):
+		cause, problem = causeRBACName, "a role of "+r.User+" covers only some "+r.Resource+" by name."
+		if r.Name != "" {
+			problem = "a role of " + r.User + " covers " + r.Resource + ", and not the one named " + r.Name + "."
+		}
+		fact = fmt.Sprintf("%s names only %s", role, names(rule.ResourceNames))
+	case coversResource(rule, r):
+		cause, problem = causeRBACVerb, "a role of "+r.User+" covers "+r.Resource+", and not the verb "+r.Verb+"."
+		fact = fmt.Sprintf("%s allows only %s", role, strings.Join(rule.Verbs, ", "))
+	case verb && r.Subresource != "" && coversResource(rule, whole):
+		cause, problem = causeRBACSub, "a role of "+r.User+" covers "+r.Resource+", and not their subresource "+r.Subresource+"."
+		fact = fmt.Sprintf("%s has %s without /%s", role, strings.Join(rule.Resources, ", "), r.Subresource)
+	case verb && !slices.Contains(rule.Resources, "*") && coversResource(anyGroup, r):
+		cause, problem = causeRBACGroup, fmt.Sprintf("a role of %s covers %s of another API group than %q.", r.User, r.Resource, r.Group)
+		fact = fmt.Sprintf("%s names the API groups %q", role, rule.APIGroups)
+	default:
+		return
+	}
+	is, was := slices.Index(nearness, cause), slices.Index(nearness, n.cause)
+	switch {
+	case was >= 0 && is > was:
+	case is == was:
+		n.facts = append(n.facts, fact)
+	default:
+		n.cause, n.problem, n.facts = cause, problem, []string{fact}
+	}
+}
+
 // grant returns the command that would allow a request.
 func grant(r Request, able []string) string {
 	who := "--user=" + r.User
 	if account, ok := strings.CutPrefix(r.User, "system:serviceaccount:"); ok {
 		who = "--serviceaccount=" + account
+	}
+	if r.Path != "" {
+		name := strings.NewReplacer(":", "-", "@", "-").Replace(r.User) + "-" + r.Verb + strings.TrimSuffix(strings.ReplaceAll(r.Path, "/", "-"), "-*")
+		return fmt.Sprintf("kubectl create clusterrole %s --verb=%s --non-resource-url=%s, and bind it: kubectl create clusterrolebinding %s --clusterrole=%s %s", name, r.Verb, r.Path, name, name, who)
 	}
 	name := strings.NewReplacer(":", "-", "/", "-", "@", "-").Replace(r.User) + "-" + r.Verb + "-" + r.Resource
 	if r.Namespace == "" {
@@ -188,7 +247,7 @@ func rulesOf(s *Snapshot, role Ref) ([]rbacv1.PolicyRule, Presence) {
 func ableRoles(s *Snapshot, r Request) (out []string) {
 	able := func(rules []rbacv1.PolicyRule) bool {
 		return slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool {
-			return !slices.Contains(rule.Resources, "*") && covers(rule.Verbs, r.Verb) && coversResource(rule, r)
+			return !slices.Contains(rule.Resources, "*") && !slices.Contains(rule.NonResourceURLs, "*") && covers(rule.Verbs, r.Verb) && coversRequest(rule, r)
 		})
 	}
 	if r.Namespace != "" {
@@ -218,6 +277,17 @@ func covers(list []string, value string) bool {
 	return slices.Contains(list, "*") || slices.Contains(list, value)
 }
 
+// coversRequest reports whether a rule covers a request apart from its verb.
+func coversRequest(rule rbacv1.PolicyRule, r Request) bool {
+	if r.Path == "" {
+		return coversResource(rule, r)
+	}
+	return slices.ContainsFunc(rule.NonResourceURLs, func(url string) bool {
+		prefix, open := strings.CutSuffix(url, "*")
+		return url == r.Path || open && strings.HasPrefix(r.Path, prefix)
+	})
+}
+
 func coversResource(rule rbacv1.PolicyRule, r Request) bool {
 	resource := r.Resource
 	if r.Subresource != "" {
@@ -225,4 +295,24 @@ func coversResource(rule rbacv1.PolicyRule, r Request) bool {
 	}
 	named := len(rule.ResourceNames) == 0 || r.Name != "" && slices.Contains(rule.ResourceNames, r.Name)
 	return named && covers(rule.APIGroups, r.Group) && (covers(rule.Resources, resource) || r.Subresource != "" && slices.Contains(rule.Resources, "*/"+r.Subresource))
+}
+
+// forbidden matches the API server's message about a denied request.
+var forbidden = regexp.MustCompile(`User "([^"]+)" cannot ([a-z]+) (?:resource "([^"]+)" in API group "([^"]*)"(?: in the namespace "([^"]+)"| at the cluster scope)|path "([^"]+)")`)
+
+var forbiddenName = regexp.MustCompile(`\S+ "([^"]+)" is forbidden: User "`)
+
+// ParseForbidden reads the API server's message about a denied request. The groups of its user are
+// not part of the message.
+func ParseForbidden(message string) (Request, bool) {
+	m := forbidden.FindStringSubmatch(oneLine(message))
+	if m == nil {
+		return Request{}, false
+	}
+	r := Request{User: m[1], Verb: m[2], Group: m[4], Namespace: m[5], Path: m[6]}
+	r.Resource, r.Subresource, _ = strings.Cut(m[3], "/")
+	if n := forbiddenName.FindStringSubmatch(oneLine(message)); n != nil && r.Path == "" {
+		r.Name = n[1]
+	}
+	return r, true
 }

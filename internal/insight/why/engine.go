@@ -22,6 +22,9 @@ const (
 	maxDepth = 12
 	// maxLinks is the number of links of a finding that are followed.
 	maxLinks = 50
+	// maxSweptKinds is the number of custom kinds that a question about a namespace or the cluster
+	// examines.
+	maxSweptKinds = 100
 )
 
 // Question asks about one object, or about everything in a namespace or the cluster.
@@ -61,7 +64,7 @@ func Explain(ctx context.Context, r Reader, q Question, now time.Time) (*Answer,
 		for i, reply := range r.read(ctx, needs) {
 			s.replies[needs[i]] = reply
 		}
-		s.scheduling = nil
+		s.scheduling, s.owners = nil, nil
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -139,14 +142,18 @@ func (e *engine) explain(ref Ref, depth int) ([]*Finding, Presence) {
 	if e.open[ref] || depth > maxDepth {
 		return nil, Found
 	}
-	kind, ok := kindNamed(ref.Kind)
-	if !ok {
+	resource, presence := e.s.resource(ref.Kind)
+	if presence != Found {
 		return nil, Unknown
 	}
-	object, presence := e.s.lookup(kind.GroupResource(), ref.Namespace, ref.Name)
+	object, presence := e.s.lookup(resource, ref.Namespace, ref.Name)
 	switch presence {
 	case Unknown:
-		return nil, Unknown
+		f, ok := unconverted(e.s, resource, ref)
+		if !ok {
+			return nil, Unknown
+		}
+		return []*Finding{e.finish(f, depth)}, Found
 	case Absent:
 		if depth == 0 {
 			return nil, Absent
@@ -156,12 +163,14 @@ func (e *engine) explain(ref Ref, depth int) ([]*Finding, Presence) {
 	}
 	e.open[ref] = true
 	var out []*Finding
-	for _, rule := range rulesFor(kind.GroupResource()) {
+	for _, rule := range rulesFor(resource) {
 		for _, f := range rule.Find(e.s, object) {
 			if f.Subject == (Ref{}) {
 				f.Subject = ref
 			}
-			out = append(out, e.finish(f, depth))
+			if done := e.finish(f, depth); !f.onlyLinked || len(done.Because) > 0 {
+				out = append(out, done)
+			}
 		}
 	}
 	delete(e.open, ref)
@@ -171,7 +180,7 @@ func (e *engine) explain(ref Ref, depth int) ([]*Finding, Presence) {
 
 // finish follows a finding's links.
 func (e *engine) finish(f Finding, depth int) *Finding {
-	f.Problem = clean(f.Problem, maxText)
+	f.Problem, f.Remedy = clean(f.Problem, maxText), clean(f.Remedy, maxText)
 	for i := range f.Evidence {
 		f.Evidence[i].Text = clean(f.Evidence[i].Text, maxLogBytes)
 	}
@@ -184,7 +193,9 @@ func (e *engine) finish(f Finding, depth int) *Finding {
 			}
 		}
 	}
-	f.Root = len(f.Because) == 0
+	if f.Root = len(f.Because) == 0; f.Root && f.Remedy == "" {
+		f.Remedy = generalRemedy(f.Cause)
+	}
 	return &f
 }
 
@@ -198,6 +209,15 @@ func (e *engine) subjects(namespace string) []Ref {
 			continue
 		}
 		for _, o := range e.s.objects(gr, namespace) {
+			out = append(out, refTo(o))
+		}
+	}
+	kinds, _ := e.s.customKinds()
+	for _, k := range kinds[:min(len(kinds), maxSweptKinds)] {
+		if !k.namespaced && namespace != "" {
+			continue
+		}
+		for _, o := range e.s.objects(k.resource, namespace) {
 			out = append(out, refTo(o))
 		}
 	}

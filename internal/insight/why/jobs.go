@@ -3,7 +3,9 @@ package why
 import (
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/robfig/cron/v3"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +25,8 @@ const (
 	causeCronForbid     = "cronjob-forbids-overlap"
 	causeCronMissed     = "cronjob-missed"
 	causeCronZone       = "cronjob-time-zone"
+	causeCronSchedule   = "cronjob-schedule"
+	causeCronLate       = "cronjob-late"
 	causeCronJobFailed  = "cronjob-job-failed"
 	causeScaleTarget    = "autoscaler-target"
 	causeScaleMetrics   = "autoscaler-metrics"
@@ -107,14 +111,61 @@ func cronJob(s *Snapshot, c *batchv1.CronJob) []Finding {
 			f.Cause, f.Problem, f.Remedy = causeCronMissed, "it missed runs: startingDeadlineSeconds was over, or the controllers did not run.", "Raise startingDeadlineSeconds."
 		case "UnknownTimeZone":
 			f.Cause, f.Problem, f.Remedy = causeCronZone, "its timeZone is unknown.", "Set spec.timeZone to a name of the IANA database, such as Europe/Oslo."
+		case "UnparseableSchedule", "InvalidSchedule":
+			f.Cause, f.Problem, f.Remedy = causeCronSchedule, "its schedule "+c.Spec.Schedule+" is not valid.", "Write it as five fields: minute, hour, day, month, weekday."
+		case "FailedCreate":
+			f = rejection(s, c.Namespace, e.Message)
+			f.Problem = strings.Replace(f.Problem, "its pods are rejected", "its Jobs are rejected", 1)
 		case "SuccessfulCreate", "SawCompletedJob":
-			return cronJobLast(s, c)
+			return cronJobRuns(s, c)
 		default:
 			continue
 		}
 		return []Finding{f}
 	}
-	return cronJobLast(s, c)
+	return cronJobRuns(s, c)
+}
+
+// cronJobRuns explains a CronJob by its newest Job, and by a run that is late.
+func cronJobRuns(s *Snapshot, c *batchv1.CronJob) []Finding {
+	if f := cronJobLast(s, c); f != nil {
+		return f
+	}
+	due, ok := nextRun(c)
+	late := s.Now.Sub(due)
+	if !ok || due.IsZero() || late < lateAfter || len(c.Status.Active) > 0 && c.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent {
+		return nil
+	}
+	f := one(causeCronLate, "its run of "+date(due)+" has not begun: it is "+age(late)+" late.", "Check that the controllers run and lead.")
+	f[0].links = []Link{{Object: Ref{"Lease", "kube-system", "kube-controller-manager"}, Only: []string{causeLease}}}
+	return f
+}
+
+// lateAfter is how late a CronJob may start a Job: controllers may be restarted meanwhile.
+const lateAfter = 2 * time.Minute
+
+// nextRun returns the first run after the last one. False means that the schedule is not known.
+func nextRun(c *batchv1.CronJob) (time.Time, bool) {
+	since := c.CreationTimestamp.Time
+	if c.Status.LastScheduleTime != nil {
+		since = c.Status.LastScheduleTime.Time
+	}
+	zone := time.UTC
+	if c.Spec.TimeZone != nil {
+		var err error
+		if zone, err = time.LoadLocation(*c.Spec.TimeZone); err != nil {
+			return time.Time{}, false
+		}
+	}
+	// The parser fails on a time zone in the schedule without a schedule behind it.
+	if since.IsZero() || strings.Contains(c.Spec.Schedule, "TZ") {
+		return time.Time{}, false
+	}
+	schedule, err := cron.ParseStandard(c.Spec.Schedule)
+	if err != nil {
+		return time.Time{}, false
+	}
+	return schedule.Next(since.In(zone)), true
 }
 
 func cronJobLast(s *Snapshot, c *batchv1.CronJob) []Finding {
@@ -163,7 +214,7 @@ func inactive(s *Snapshot, c autoscalingv2.HorizontalPodAutoscalerCondition, fac
 		f.Cause, f.Problem, f.Remedy = causeScaleMetrics, "it gets no metrics.", "Check the metrics API: kubectl get apiservice v1beta1.metrics.k8s.io."
 		f.links = []Link{{Object: Ref{"APIService", "", "v1beta1.metrics.k8s.io"}}}
 		if _, presence := get[*apiregistrationv1.APIService](s, "", "v1beta1.metrics.k8s.io"); presence == Found {
-			f.links[0].Only = []string{causeAPIService}
+			f.links[0].Only = apiCauses
 		}
 	}
 	return f

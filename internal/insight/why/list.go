@@ -1,6 +1,10 @@
 package why
 
-import "k8s.io/apimachinery/pkg/runtime/schema"
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knarr-project/knarr/internal/architecture"
+)
 
 // allRules returns all rules. Those of one resource are in the order of their findings.
 func allRules() []Rule {
@@ -33,6 +37,11 @@ func allRules() []Rule {
 		on("certificate signing request", signingRequest),
 		on("disruption budget", budget),
 		on("quota", quota),
+		{"component", architecture.Components.GroupResource(), component},
+		{"system", architecture.Systems.GroupResource(), system},
+		on("TLS secret", tlsSecret),
+		on("lease", lease),
+		{Name: "custom resource", Find: custom},
 		{Name: "deletion", Find: deletion},
 	}
 }

@@ -20,9 +20,10 @@ type configRef struct {
 	user   string // the part of the pod that refers to it
 }
 
-// podConfig explains a pod that waits for ConfigMaps, Secrets or keys in them.
+// podConfig explains a pod that waits for ConfigMaps, Secrets or keys in them, or will once it has
+// a node.
 func podConfig(s *Snapshot, p *corev1.Pod) []Finding {
-	if p.Spec.NodeName == "" || podOver(p) || p.DeletionTimestamp != nil || !waitsToStart(p) {
+	if podOver(p) || p.DeletionTimestamp != nil || !waitsToStart(p) {
 		return nil
 	}
 	var out []Finding

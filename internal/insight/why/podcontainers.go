@@ -110,18 +110,28 @@ func crash(s *Snapshot, p *corev1.Pod, c *corev1.ContainerStatus, end *corev1.Co
 	if c.RestartCount > 0 {
 		f.Problem = strings.TrimSuffix(f.Problem, ".") + fmt.Sprintf("; restarted %s.", plural(int(c.RestartCount), "time"))
 	}
+	killed := killedByProbe(s, p, c.Name, end)
 	probe := probeEvent(s, p, c.Name)
 	switch {
-	case probe == "Liveness" && (end.ExitCode == exitKilled || end.ExitCode == 143 || end.ExitCode == 0) && end.Reason != "OOMKilled":
-		return probeFinding(s, p, c, causeLiveness, probe)
-	case probe == "Startup" && end.Reason != "OOMKilled":
-		return probeFinding(s, p, c, causeStartup, probe)
+	case end.Reason == "OOMKilled":
+	case killed == "Liveness", killed == "" && probe == "Liveness" && (end.ExitCode == exitKilled || end.ExitCode == 143 || end.ExitCode == 0):
+		return probeFinding(s, p, c, causeLiveness, "Liveness")
+	case killed == "Startup", killed == "" && probe == "Startup":
+		return probeFinding(s, p, c, causeStartup, "Startup")
 	}
 	if e := s.event(refTo(p), "FailedPostStartHook"); e != nil {
 		f.Cause, f.Problem, f.Remedy = causePostStart, "container "+c.Name+" is ended because its postStart hook fails.", "Correct lifecycle.postStart."
 		f.Evidence = append(f.Evidence, Fact{Text: "event FailedPostStartHook: " + oneLine(e.Message)})
 	}
-	f.Evidence = append(f.Evidence, logFacts(s, p, c.Name, c.State.Terminated == nil)...)
+	log := logFacts(s, p, c.Name, c.State.Terminated == nil)
+	f.Evidence = append(f.Evidence, log...)
+	if f.Cause == causeCrash {
+		text := end.Message
+		for _, fact := range log {
+			text += "\n" + fact.Text
+		}
+		fromLog(s, p, c.Name, &f, text)
+	}
 	return &f
 }
 
@@ -138,7 +148,7 @@ func exitFinding(p *corev1.Pod, name string, end *corev1.ContainerStateTerminate
 		}
 	case end.ExitCode == exitCommandNotFound || end.Reason == "StartError" && strings.Contains(lower, "not found") || end.Reason == "ContainerCannotRun" && strings.Contains(lower, "no such file"):
 		f.Cause, f.Problem, f.Remedy = causeCommand, "container "+name+": its command does not exist in the image.", "Correct command and args, or the image."
-	case end.ExitCode == exitNotExecutable || strings.Contains(lower, "permission denied"):
+	case end.ExitCode == exitNotExecutable || (end.Reason == "StartError" || end.Reason == "ContainerCannotRun") && strings.Contains(lower, "permission denied"):
 		f.Cause, f.Problem, f.Remedy = causePermission, "container "+name+": its command may not be executed.", "Make the file executable, or change runAsUser."
 	case end.ExitCode == exitSegfault:
 		f.Cause, f.Problem = causeSegfault, "container "+name+" crashed with a segmentation fault (SIGSEGV)."
@@ -183,6 +193,23 @@ func startFailure(c *corev1.ContainerStatus) *Finding {
 		f.Cause, f.Problem, f.Remedy = causePermission, "container "+c.Name+": its command may not be executed.", "Make the file executable, or change runAsUser."
 	}
 	return f
+}
+
+// killedByProbe returns the kind of probe for which the node agent ended the container at its last
+// end, whatever status the program ended with: Liveness, Startup or "".
+func killedByProbe(s *Snapshot, p *corev1.Pod, container string, end *corev1.ContainerStateTerminated) string {
+	for _, e := range s.events(refTo(p)) {
+		if e.Reason != "Killing" || !strings.Contains(e.InvolvedObject.FieldPath, "{"+container+"}") || eventTime(e).Before(end.StartedAt.Add(-time.Second)) {
+			continue
+		}
+		switch message := strings.ToLower(e.Message); {
+		case strings.Contains(message, "failed liveness probe"):
+			return "Liveness"
+		case strings.Contains(message, "failed startup probe"):
+			return "Startup"
+		}
+	}
+	return ""
 }
 
 // probeEvent returns the kind of probe that failed last: Liveness, Readiness, Startup or "".

@@ -32,7 +32,8 @@ const (
 )
 
 // pullErrors classify the message of a failed pull. Runtimes and registries have no codes for them;
-// the words are those of containerd, CRI-O and the OCI distribution specification.
+// the words are those of containerd, CRI-O and the OCI distribution specification. A runtime says
+// "does not exist" also about a repository that needs credentials, so denials come first.
 var pullErrors = []struct {
 	cause   string
 	words   []string
@@ -42,8 +43,8 @@ var pullErrors = []struct {
 	{causeImageArch, []string{"no match for platform", "no matching manifest", "exec format error"}, "the image has no variant for the node's architecture.", "Build the image for this architecture, or select other nodes."},
 	{causeRegistryLimit, []string{"toomanyrequests", "429 "}, "the registry refuses further pulls for a while: its rate limit is reached.", "Wait, authenticate, or use a mirror."},
 	{causeRegistryCert, []string{"x509:", "certificate signed by unknown"}, "the registry's certificate is not trusted by the node.", "Add the registry's CA to the node, or correct the certificate."},
-	{causeImageMissing, []string{"not found", "manifest unknown", "manifest_unknown", "name unknown", "does not exist"}, "the image does not exist in the registry.", "Correct the image's name or tag, or push the image."},
 	{causeImageDenied, []string{"unauthorized", "denied", "authentication required", "401 ", "403 ", "no basic auth credentials"}, "the registry does not let the node pull the image.", "Add imagePullSecrets with the registry's credentials to the pod or its service account."},
+	{causeImageMissing, []string{"not found", "manifest unknown", "manifest_unknown", "name unknown", "does not exist"}, "the image does not exist in the registry.", "Correct the image's name or tag, or push the image."},
 	{causeRegistryGone, []string{"no such host", "connection refused", "i/o timeout", "deadline exceeded", "network is unreachable", "no route to host", "connection reset"}, "the node does not reach the registry.", "Check the registry's name, the node's DNS and its network, or use a mirror."},
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-helpers/storage/ephemeral"
 )
 
@@ -84,7 +86,9 @@ func unscheduledByNobody(s *Snapshot, p *corev1.Pod, scheduled *corev1.PodCondit
 		return one(causeNoScheduler, "it asks for the scheduler "+name+", which has not examined it: it may not run.",
 			"Start that scheduler, or set spec.schedulerName to "+corev1.DefaultSchedulerName+" in a new pod.")
 	}
-	return one(causeSilent, "the scheduler has not examined it for "+age(s.Now.Sub(p.CreationTimestamp.Time))+".", "Check that the scheduler runs and leads: `knarr status`, or the Lease kube-system/kube-scheduler.")
+	f := one(causeSilent, "the scheduler has not examined it for "+age(s.Now.Sub(p.CreationTimestamp.Time))+".", "Check that the scheduler runs and leads: `knarr status`, or the Lease kube-system/kube-scheduler.")
+	f[0].links = []Link{{Object: Ref{"Lease", "kube-system", "kube-scheduler"}, Only: []string{causeLease}}}
+	return f
 }
 
 func gates(p *corev1.Pod) (out []string) {
@@ -121,13 +125,31 @@ func claimsOfPod(s *Snapshot, p *corev1.Pod) []Finding {
 			out = append(out, linked(causeClaim, "it waits for "+ref.String()+", which is not bound to a volume.", Link{Object: ref}))
 		}
 	}
+	return append(out, deviceClaimsOfPod(s, p)...)
+}
+
+// deviceClaimsOfPod explains a pod whose resource claims are missing, or whose devices exist on no
+// node. If devices exist, the verdicts on nodes explain more.
+func deviceClaimsOfPod(s *Snapshot, p *corev1.Pod) (out []Finding) {
 	for _, c := range p.Spec.ResourceClaims {
-		if c.ResourceClaimName == nil {
-			continue
-		}
-		ref := Ref{"ResourceClaim", p.Namespace, *c.ResourceClaimName}
-		if deviceClaimBlocks(s, ref) {
-			out = append(out, linked(causeDeviceClaim, "it waits for devices of "+ref.String()+".", Link{Object: ref}))
+		switch {
+		case c.ResourceClaimName != nil:
+			ref := Ref{"ResourceClaim", p.Namespace, *c.ResourceClaimName}
+			if deviceClaimBlocks(s, ref) {
+				out = append(out, linked(causeDeviceClaim, "it waits for devices of "+ref.String()+".", Link{Object: ref}))
+			}
+		case c.ResourceClaimTemplateName != nil:
+			ref := Ref{"ResourceClaimTemplate", p.Namespace, *c.ResourceClaimTemplateName}
+			if _, presence := get[*resourcev1.ResourceClaimTemplate](s, ref.Namespace, ref.Name); presence == Absent {
+				out = append(out, linked(causeDeviceClaim, "it needs a resource claim of "+ref.String()+", which does not exist.", Link{Object: ref}))
+				continue
+			}
+			for _, made := range p.Status.ResourceClaimStatuses {
+				if made.Name == c.Name && made.ResourceClaimName != nil && deviceClaimBlocks(s, Ref{"ResourceClaim", p.Namespace, *made.ResourceClaimName}) {
+					ref = Ref{"ResourceClaim", p.Namespace, *made.ResourceClaimName}
+					out = append(out, linked(causeDeviceClaim, "it waits for devices of "+ref.String()+".", Link{Object: ref}))
+				}
+			}
 		}
 	}
 	return out
@@ -148,6 +170,11 @@ func claimNames(p *corev1.Pod) (out []string) {
 // byVerdicts explains a pod by what the scheduler's plugins say about each node.
 func byVerdicts(s *Snapshot, p *corev1.Pod, scheduled *corev1.PodCondition) []Finding {
 	nodes, whole, ok := verdicts(s, p)
+	if !ok {
+		if f := byPlugin(s, scheduled); f != nil {
+			return f
+		}
+	}
 	switch {
 	case !ok && scheduled != nil && scheduled.Message != "":
 		f := one(causeUnknownVerdict, "the scheduler found no node: "+oneLine(scheduled.Message), "Ask with the right to list nodes and pods: the verdicts on nodes need them.")
@@ -162,6 +189,9 @@ func byVerdicts(s *Snapshot, p *corev1.Pod, scheduled *corev1.PodCondition) []Fi
 	}
 	for _, v := range nodes {
 		if v.Fits {
+			if f := byPlugin(s, scheduled); f != nil {
+				return f
+			}
 			return one(causeFitsNow, "node/"+v.Node+" would take it now; the scheduler tries again within minutes.", "Wait, or delete the pod if a controller makes a new one.")
 		}
 	}
@@ -175,13 +205,16 @@ var refusalOrder = []string{
 	causeVolumes, causeDevices, causeSelector, causeNodesCordoned, causeNodesUnwell, causeTaint, causeUnschedulable,
 }
 
-// refused makes the finding on a pod that all nodes refuse. The nodes with the fewest refusals
+// refused makes the finding on a pod that all nodes refuse. The candidates with the fewest refusals
 // decide on its cause.
 func refused(s *Snapshot, p *corev1.Pod, nodes []NodeVerdict) Finding {
-	fewest := slices.MinFunc(nodes, func(a, b NodeVerdict) int { return cmp.Compare(len(a.Refusals), len(b.Refusals)) })
+	candidates := candidatesOf(nodes)
+	fewest := slices.MinFunc(candidates, func(a, b NodeVerdict) int { return cmp.Compare(len(a.Refusals), len(b.Refusals)) })
 	count, never := map[string]int{}, true
 	for _, v := range nodes {
 		never = never && v.Never
+	}
+	for _, v := range candidates {
 		if len(v.Refusals) == len(fewest.Refusals) {
 			count[v.Refusals[0].cause]++
 		}
@@ -194,7 +227,7 @@ func refused(s *Snapshot, p *corev1.Pod, nodes []NodeVerdict) Finding {
 	if never {
 		f.Problem = fmt.Sprintf("no node could ever take it, not even an empty one: %s.", refusalSummary(nodes))
 	}
-	best := bestOf(nodes, cause)
+	best := bestOf(candidates, cause)
 	if best != nil { // the node with the least to change: all of it must be changed
 		var remedies []string
 		for _, r := range best.Refusals {
@@ -205,7 +238,7 @@ func refused(s *Snapshot, p *corev1.Pod, nodes []NodeVerdict) Finding {
 		}
 		f.Remedy = strings.Join(remedies, " And: ")
 	}
-	for _, v := range nodes {
+	for _, v := range candidates {
 		for _, r := range v.Refusals {
 			if r.cause == cause && (cause == causeNodesCordoned || cause == causeNodesUnwell) {
 				f.links = append(f.links, Link{Object: Ref{"Node", "", v.Node}, Only: nodeCauses(cause)})
@@ -216,6 +249,22 @@ func refused(s *Snapshot, p *corev1.Pod, nodes []NodeVerdict) Finding {
 		f.Evidence = append(f.Evidence, Fact{Text: "pods of lower priority run, but preemptionPolicy Never forbids the pod to replace them"})
 	}
 	return f
+}
+
+// candidatesOf returns the nodes that are meant for the pod: its selector and affinity select them,
+// and it tolerates their taints. If there are none, these are the selected nodes, or all.
+func candidatesOf(nodes []NodeVerdict) []NodeVerdict {
+	for _, excluding := range []func(cause string) bool{excludes, func(cause string) bool { return cause == causeSelector }} {
+		left := slices.DeleteFunc(slices.Clone(nodes), func(v NodeVerdict) bool { return v.refusedFor(excluding) })
+		if len(left) > 0 {
+			return left
+		}
+	}
+	return nodes
+}
+
+func (v *NodeVerdict) refusedFor(is func(cause string) bool) bool {
+	return slices.ContainsFunc(v.Refusals, func(r Refusal) bool { return is(r.cause) })
 }
 
 // excludes reports whether a cause only says that a node is not meant for the pod. The refusals of
@@ -255,12 +304,18 @@ func bestOf(nodes []NodeVerdict, cause string) *NodeVerdict {
 	return best
 }
 
-// refusalSummary counts the nodes by the words of the causes.
+// refusalSummary counts the nodes by the words of the causes. Of a node that is no candidate, only
+// the refusals that exclude it count.
 func refusalSummary(nodes []NodeVerdict) string {
-	count := map[string]int{}
+	candidates, count := sets.New[string](), map[string]int{}
+	for _, v := range candidatesOf(nodes) {
+		candidates.Insert(v.Node)
+	}
 	for _, v := range nodes {
 		for _, r := range v.Refusals {
-			count[r.cause]++
+			if candidates.Has(v.Node) || excludes(r.cause) {
+				count[r.cause]++
+			}
 		}
 	}
 	var parts []string
@@ -297,6 +352,8 @@ func schedulingRemedy(p *corev1.Pod, cause, node string, r Refusal) string {
 		return "Add nodes in the emptier zones, raise maxSkew, or set whenUnsatisfiable: ScheduleAnyway."
 	case causeVolumes:
 		return "Add a node where the volume is usable, or use a volume that another zone has."
+	case causeDevices:
+		return "Free devices of other claims, add a node that has them, or change the requests and selectors of the claim."
 	case causePods:
 		return "Add a node, or raise maxPods of the kubelet."
 	}

@@ -59,7 +59,7 @@ func podSetup(s *Snapshot, p *corev1.Pod) []Finding {
 	}
 	started := podCondition(p, corev1.PodScheduled)
 	if len(p.Status.ContainerStatuses) == 0 && started != nil && s.Now.Sub(started.LastTransitionTime.Time) > 10*time.Second {
-		f := linked(causeNodeSilent, "node/"+p.Spec.NodeName+" has not begun to start it.", Link{Object: Ref{"Node", "", p.Spec.NodeName}})
+		f := linked(causeNodeSilent, "node/"+p.Spec.NodeName+" has not begun to start it.", Link{Object: Ref{"Node", "", p.Spec.NodeName}, Only: nodeCauses(causeNodesUnwell)})
 		f.Remedy = "Check the node agent on this node."
 		return []Finding{f}
 	}

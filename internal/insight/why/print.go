@@ -21,8 +21,10 @@ type printer struct {
 	err error
 }
 
+// line writes one line. It cleans the text once more: names come from the cluster, too.
 func (p *printer) line(text string) {
 	if p.err == nil {
+		text = strings.ReplaceAll(clean(text, maxLogBytes), "\n", " ")
 		_, p.err = fmt.Fprintln(p.out, strings.TrimRight(text, " "))
 	}
 }

@@ -2,17 +2,24 @@ package why
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
 	"github.com/knarr-project/knarr/internal/api"
@@ -29,7 +36,9 @@ const (
 
 // ClusterReader reads from any Kubernetes API server with the rights of its configuration.
 type ClusterReader struct {
-	client rest.Interface
+	client    rest.Interface
+	discovery discovery.DiscoveryInterface
+	kinds     func() ([]customKind, error) // read once
 }
 
 // NewReader returns the Reader of a cluster.
@@ -43,7 +52,13 @@ func NewReader(config *rest.Config) (*ClusterReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ClusterReader{client}, nil
+	discoverer, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	c := &ClusterReader{client: client, discovery: discoverer}
+	c.kinds = sync.OnceValues(c.discover)
+	return c, nil
 }
 
 func (c *ClusterReader) read(ctx context.Context, needs []need) []*reply {
@@ -67,6 +82,10 @@ func (c *ClusterReader) one(ctx context.Context, n need) *reply {
 	var r *reply
 	var err error
 	switch {
+	case n.what == "kinds":
+		var kinds []customKind
+		kinds, err = c.kinds()
+		r = &reply{kinds: kinds}
 	case n.what == "log":
 		r, err = c.log(ctx, n)
 	case n.what == "events":
@@ -84,25 +103,64 @@ func (c *ClusterReader) one(ctx context.Context, n need) *reply {
 	return r
 }
 
-// path returns the path of a resource.
-func path(kind *api.Kind, namespace string) string {
-	p := "/api/" + kind.Kind.Version
-	if kind.Kind.Group != "" {
-		p = "/apis/" + kind.Kind.Group + "/" + kind.Kind.Version
+// target is a resource as the reader requests it.
+type target struct {
+	path    string
+	newItem func() runtime.Object
+	newList func() (runtime.Object, error)
+}
+
+// target finds the path and the types of a resource. Custom resources are unstructured.
+func (c *ClusterReader) target(gr schema.GroupResource, namespace string) (t target, err error) {
+	group, version, namespaced := gr.Group, "", false
+	if kind, ok := api.ByResource(gr); ok {
+		version, namespaced = kind.Kind.Version, kind.Namespaced
+		t.newItem, t.newList = kind.New, kind.NewList
+	} else {
+		kinds, err := c.kinds()
+		i := slices.IndexFunc(kinds, func(k customKind) bool { return k.resource == gr })
+		if i < 0 {
+			return t, cmp.Or(err, fmt.Errorf("the API server does not serve %s", gr))
+		}
+		version, namespaced = kinds[i].version, kinds[i].namespaced
+		t.newItem = func() runtime.Object { return &unstructured.Unstructured{} }
+		t.newList = func() (runtime.Object, error) { return &unstructured.UnstructuredList{}, nil }
 	}
-	if kind.Namespaced && namespace != "" {
-		p += "/namespaces/" + namespace
+	t.path = "/api/" + version
+	if group != "" {
+		t.path = "/apis/" + group + "/" + version
 	}
-	return p + "/" + kind.Resource
+	if namespaced && namespace != "" {
+		t.path += "/namespaces/" + namespace
+	}
+	t.path += "/" + gr.Resource
+	return t, nil
+}
+
+// into decodes the answer to a request.
+func into(ctx context.Context, request *rest.Request, object runtime.Object) error {
+	u, ok := object.(runtime.Unstructured)
+	if !ok {
+		return request.Do(ctx).Into(object)
+	}
+	result := request.SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx)
+	if err := result.Error(); err != nil { // it has the message of the server, which Raw has not
+		return err
+	}
+	data, err := result.Raw()
+	if err != nil {
+		return err
+	}
+	return runtime.DecodeInto(unstructured.UnstructuredJSONScheme, data, u)
 }
 
 func (c *ClusterReader) get(ctx context.Context, n need) (*reply, error) {
-	kind, ok := api.ByResource(n.resource)
-	if !ok {
-		return nil, fmt.Errorf("%s is no built-in resource", n.resource)
+	t, err := c.target(n.resource, n.namespace)
+	if err != nil {
+		return nil, err
 	}
-	object := kind.New()
-	err := c.client.Get().AbsPath(path(kind, n.namespace)).Name(n.name).Do(ctx).Into(object)
+	object := t.newItem()
+	err = into(ctx, c.client.Get().AbsPath(t.path).Name(n.name), object)
 	switch {
 	case isMissingObject(err):
 		return newReply(nil), nil
@@ -119,25 +177,25 @@ func isMissingObject(err error) bool {
 }
 
 func (c *ClusterReader) list(ctx context.Context, n need, fields string, size int64, pages int) (*reply, error) {
-	kind, ok := api.ByResource(n.resource)
-	if !ok {
-		return nil, fmt.Errorf("%s is no built-in resource", n.resource)
+	t, err := c.target(n.resource, n.namespace)
+	if err != nil {
+		return nil, err
 	}
 	var all []runtime.Object
 	next := ""
 	for range pages {
-		page, err := kind.NewList()
+		page, err := t.newList()
 		if err != nil {
 			return nil, err
 		}
-		request := c.client.Get().AbsPath(path(kind, n.namespace)).Param("limit", fmt.Sprint(size))
+		request := c.client.Get().AbsPath(t.path).Param("limit", fmt.Sprint(size))
 		if fields != "" {
 			request.Param("fieldSelector", fields)
 		}
 		if next != "" {
 			request.Param("continue", next)
 		}
-		if err := request.Do(ctx).Into(page); err != nil {
+		if err := into(ctx, request, page); err != nil {
 			return nil, err
 		}
 		objects, err := meta.ExtractList(page)
@@ -185,4 +243,26 @@ var _ Reader = (*ClusterReader)(nil)
 func Unauthorized(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code == http.StatusUnauthorized
+}
+
+// Caller returns the user and the groups of the caller.
+func (c *ClusterReader) Caller(ctx context.Context) (user string, groups []string, err error) {
+	review := &authenticationv1.SelfSubjectReview{}
+	err = c.client.Post().AbsPath("/apis/authentication.k8s.io/v1/selfsubjectreviews").Body(review).Do(ctx).Into(review)
+	return review.Status.UserInfo.Username, review.Status.UserInfo.Groups, err
+}
+
+// Review asks all authorizers of the API server about a request. It needs the right to create
+// SubjectAccessReviews.
+func (c *ClusterReader) Review(ctx context.Context, r Request) (allowed bool, reason string, err error) {
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: r.User, Groups: r.Groups}}
+	if r.Path != "" {
+		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: r.Path, Verb: r.Verb}
+	} else {
+		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+			Namespace: r.Namespace, Verb: r.Verb, Group: r.Group, Resource: r.Resource, Subresource: r.Subresource, Name: r.Name,
+		}
+	}
+	err = c.client.Post().AbsPath("/apis/authorization.k8s.io/v1/subjectaccessreviews").Body(review).Do(ctx).Into(review)
+	return review.Status.Allowed, clean(oneLine(review.Status.Reason), maxText), err
 }

@@ -11,6 +11,7 @@ import (
 // Causes of pods that the API server rejects when a controller creates them.
 const (
 	causeQuota          = "quota-exceeded"
+	causeQuotaUnknown   = "quota-not-counted"
 	causeQuotaSpecify   = "quota-must-specify"
 	causeLimitRange     = "limit-range"
 	causePodSecurity    = "pod-security"
@@ -33,6 +34,7 @@ var rejectionWords = []struct {
 	kind    string
 }{
 	{causeQuotaSpecify, regexp.MustCompile(`failed quota: ([^ :,]+): must specify`), "the quota $1 demands requests or limits that the pods do not set", "Set the requests and limits that the message names, or add a LimitRange with defaults.", ""},
+	{causeQuotaUnknown, regexp.MustCompile(`status unknown for quota: ([^ :,]+)`), "the use of the quota $1 is not counted yet", "Wait; if it stays, check that the quota controller runs.", ""},
 	{causeQuota, regexp.MustCompile(`exceeded quota: ([^ :,]+)`), "the quota $1 is used up", "Raise the quota $1, or free what it counts.", ""},
 	{causePodSecurity, regexp.MustCompile(`violates PodSecurity "([^"]+)"`), "the namespace's Pod Security level $1 forbids them", "Correct the securityContext as the message says, or change the namespace's label pod-security.kubernetes.io/enforce.", ""},
 	{causeLimitRange, regexp.MustCompile(`(?:maximum|minimum) [\w.-]+ usage per|limit to request ratio`), "a LimitRange of the namespace forbids their requests or limits", "Set requests and limits within the LimitRange.", ""},
@@ -46,7 +48,7 @@ var rejectionWords = []struct {
 
 // rejection explains a message of the API server about a pod that it did not accept.
 func rejection(s *Snapshot, namespace, message string) Finding {
-	message = oneLine(message)
+	message = clean(oneLine(message), maxLogBytes)
 	f := Finding{Cause: causeRejected, Problem: "its pods are rejected.", Evidence: []Fact{{Text: message}}}
 	for _, w := range rejectionWords {
 		match := w.pattern.FindStringSubmatch(message)
@@ -64,6 +66,10 @@ func rejection(s *Snapshot, namespace, message string) Finding {
 		case "":
 		case "webhook":
 			f.links = webhookLinks(s, name)
+			if flaw := flawIn(message); flaw != nil {
+				f.Cause, f.Remedy = flaw.cause, flaw.remedy
+				f.Problem = "its pods are rejected: the admission webhook " + name + " cannot be called: the certificate of its server " + flaw.problem + "."
+			}
 		case "PriorityClass":
 			f.links = []Link{{Object: Ref{w.kind, "", name}}}
 		default:

@@ -4,6 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/knarr-project/knarr/internal/api"
@@ -96,6 +99,9 @@ func TestRulesFindTheirCauses(t *testing.T) {
 		{"a CronJob forbids overlap", "CronJob x/a", causeCronForbid, cronEvent("JobAlreadyActive")},
 		{"a CronJob missed runs", "CronJob x/a", causeCronMissed, cronEvent("TooManyMissedTimes")},
 		{"a CronJob's time zone is unknown", "CronJob x/a", causeCronZone, cronEvent("UnknownTimeZone")},
+		{"a CronJob's schedule is not valid", "CronJob x/a", causeCronSchedule, cronEvent("UnparseableSchedule")},
+		{"a CronJob's run is late", "CronJob x/a", causeCronLate, "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: a, namespace: x, creationTimestamp: \"2029-12-31T12:00:00Z\"}\nspec: {schedule: '0 * * * *', timeZone: Europe/Oslo}\nstatus: {lastScheduleTime: \"2029-12-31T21:00:00Z\"}"},
+		{"the controllers behind a late CronJob are gone", "CronJob x/a", causeLease, "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: a, namespace: x, creationTimestamp: \"2029-12-31T12:00:00Z\"}\nspec: {schedule: '0 * * * *'}\n---\napiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: kube-controller-manager, namespace: kube-system}\nspec: {holderIdentity: m, leaseDurationSeconds: 15, renewTime: \"2029-12-31T20:00:00.000000Z\"}"},
 		{"a Job's pods failed too often", "Job x/a", causeJobBackoff, jobFailed("BackoffLimitExceeded")},
 		{"a Job's policy ends it", "Job x/a", causeJobPolicy, jobFailed("PodFailurePolicy")},
 		{"a definition's schema is not structural", "CustomResourceDefinition /a", causeCRDSchema, "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: a}\nstatus: {conditions: [{type: Established, status: \"True\"}, {type: NonStructuralSchema, status: \"True\"}]}"},
@@ -123,6 +129,109 @@ func TestRulesFindTheirCauses(t *testing.T) {
 	}
 }
 
+func rbacObjects(rule string) string {
+	return "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: r}\nrules: [" + rule + "]\n---\n" +
+		"apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: b}\nroleRef: {kind: ClusterRole, name: r}\nsubjects: [{kind: User, name: ann}]"
+}
+
+// A denied request names the rule that comes nearest to it.
+func TestDenialsNameTheNearestRule(t *testing.T) {
+	for _, test := range []struct {
+		rule, cause, remedy string
+		request             Request
+	}{
+		{"{apiGroups: [''], resources: [pods], verbs: [get]}", causeRBACVerb, "--verb=delete --resource=pods", Request{Verb: "delete", Resource: "pods", Namespace: "x"}},
+		{"{apiGroups: [''], resources: [secrets], resourceNames: [a], verbs: [get]}", causeRBACName, "--resource=secrets", Request{Verb: "get", Resource: "secrets", Name: "b", Namespace: "x"}},
+		{"{apiGroups: [''], resources: [pods], verbs: [create]}", causeRBACSub, "--resource=pods/exec", Request{Verb: "create", Resource: "pods", Subresource: "exec", Namespace: "x"}},
+		{"{apiGroups: [extensions], resources: [deployments], verbs: [list]}", causeRBACGroup, "--resource=deployments.apps", Request{Verb: "list", Group: "apps", Resource: "deployments"}},
+		{"{nonResourceURLs: [/healthz], verbs: [get]}", causeRBAC, "--non-resource-url=/metrics", Request{Verb: "get", Path: "/metrics"}},
+		{"{nonResourceURLs: ['/metrics/*'], verbs: [get]}", "", "", Request{Verb: "get", Path: "/metrics/cadvisor"}},
+		{"{apiGroups: ['*'], resources: ['*/log'], verbs: [get]}", "", "", Request{Verb: "get", Resource: "pods", Subresource: "log", Namespace: "x"}},
+	} {
+		test.request.User = "ann"
+		found, allowed := Denied(SnapshotOf(now, nil, decode(t, rbacObjects(test.rule))...), test.request)
+		switch {
+		case test.cause == "":
+			if len(found) > 0 || allowed == "" {
+				t.Errorf("%s: denied: %+v", test.request, found)
+			}
+		case len(found) == 0 || found[0].Cause != test.cause || !strings.Contains(found[0].Remedy, test.remedy):
+			t.Errorf("%s: %+v, not %s with %s", test.request, found, test.cause, test.remedy)
+		}
+	}
+}
+
+func TestForbiddenMessagesAreRead(t *testing.T) {
+	for message, want := range map[string]Request{
+		`Error from server (Forbidden): secrets is forbidden: User "ann" cannot list resource "secrets" in API group "" in the namespace "shop"`:                   {User: "ann", Verb: "list", Resource: "secrets", Namespace: "shop"},
+		`deployments.apps "web" is forbidden: User "system:serviceaccount:a:b" cannot patch resource "deployments/scale" in API group "apps" in the namespace "x"`: {User: "system:serviceaccount:a:b", Verb: "patch", Group: "apps", Resource: "deployments", Subresource: "scale", Name: "web", Namespace: "x"},
+		`nodes is forbidden: User "ann" cannot list resource "nodes" in API group "" at the cluster scope`:                                                         {User: "ann", Verb: "list", Resource: "nodes"},
+		`forbidden: User "ann" cannot get path "/metrics"`: {User: "ann", Verb: "get", Path: "/metrics"},
+	} {
+		r, ok := ParseForbidden(message)
+		if r.String() != want.String() || r.User != want.User || r.Group != want.Group || !ok {
+			t.Errorf("%s: %+v", message, r)
+		}
+	}
+	if _, ok := ParseForbidden("nothing of the kind"); ok {
+		t.Error("any text is a message")
+	}
+}
+
+// A connection to a Service is judged at the ports of its pods.
+func TestConnectionsToServices(t *testing.T) {
+	objects := "kind: Service\nmetadata: {name: db, namespace: x}\nspec: {selector: {app: db}, ports: [{port: 80, targetPort: sql}]}\n---\n" +
+		"kind: Pod\nmetadata: {name: db, namespace: x, labels: {app: db}}\nspec: {containers: [{name: c, ports: [{name: sql, containerPort: 5432}]}]}\nstatus: {phase: Running, conditions: [{type: Ready, status: \"True\"}]}\n---\n" +
+		"kind: Pod\nmetadata: {name: web, namespace: x}\n---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p, namespace: x}\nspec: {podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress], ingress: [{ports: [{port: 5433}]}]}"
+	traffic := Traffic{From: Ref{"Pod", "x", "web"}, To: Ref{"Service", "x", "db"}, Port: 80}
+	judge := func(change string, port int32) string {
+		traffic.Port = port
+		if found := Blocked(SnapshotOf(now, nil, decode(t, strings.Replace(objects, "port: 5433", change, 1))...), traffic); len(found) > 0 {
+			return found[0].Cause
+		}
+		return ""
+	}
+	if cause := judge("port: 5433", 80); cause != causeIngress {
+		t.Errorf("the policy denies port 5432: %q", cause)
+	}
+	if cause := judge("port: 5432", 80); cause != "" {
+		t.Errorf("the policy allows port 5432: %q", cause)
+	}
+	if cause := judge("port: 5432", 81); cause != causeServicePort {
+		t.Errorf("the Service has no port 81: %q", cause)
+	}
+}
+
+// FuzzMessages checks that no text of a log, a condition or a webhook makes the rules fail.
+func FuzzMessages(f *testing.F) {
+	f.Add("dial tcp: lookup db.shop.svc: no such host")
+	f.Add(`failed calling webhook "w": x509: certificate is valid for a, not b`)
+	f.Add(`exceeded quota: q, requested: pods=1 $1 $2`)
+	f.Add("\x1b[2J\u202evariable X is not set\x00")
+	f.Fuzz(func(t *testing.T, text string) {
+		_, _ = ParseForbidden(text)
+		crashing := pod("web", func(p *corev1.Pod) {
+			p.Spec.NodeName, p.Status.Phase = "n1", corev1.PodRunning
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+				Name: "c", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reasonCrashLoop}},
+				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: text}},
+			}}
+		})
+		set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+		set.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: text}}
+		for _, ref := range []Ref{refTo(crashing), refTo(set)} {
+			a, err := Evaluate(SnapshotOf(now, map[string]string{"shop/web/c": text}, crashing, set), Question{Subject: &ref})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			if err := Print(&out, a); err != nil || strings.ContainsAny(out.String(), "\x00\x07\x1b\u202e\u200b") || out.Len() > 64<<10 {
+				t.Errorf("%v, %d bytes: %q", err, out.Len(), out.String())
+			}
+		}
+	})
+}
+
 // TestHealthyObjectsHaveNoFindings guards against false alarms.
 func TestHealthyObjectsHaveNoFindings(t *testing.T) {
 	healthy := decode(t, `kind: Pod
@@ -134,6 +243,12 @@ kind: Service
 metadata: {name: a, namespace: x}
 spec: {selector: {app: a}, ports: [{port: 80, targetPort: http}]}
 ---
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: a, namespace: x, creationTimestamp: "2029-12-31T12:00:00Z"}
+spec: {schedule: "0 * * * *"}
+status: {lastScheduleTime: "2030-01-01T00:00:00Z"}
+---
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: a, namespace: x}
@@ -144,7 +259,7 @@ kind: PersistentVolumeClaim
 metadata: {name: a, namespace: x}
 status: {phase: Bound}`+readyNode)
 	a, err := Evaluate(SnapshotOf(now, nil, healthy...), Question{})
-	if err != nil || len(a.Findings) != 0 || a.Looked != 5 {
+	if err != nil || len(a.Findings) != 0 || a.Looked != 6 {
 		t.Errorf("%d objects, findings %+v, %v", a.Looked, a.Findings, err)
 	}
 }

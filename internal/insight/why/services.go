@@ -83,15 +83,15 @@ func selectsNothing(s *Snapshot, svc *corev1.Service, pods []*corev1.Pod) []Find
 		return []Finding{f}
 	}
 	f := Finding{Cause: causeSelectsNothing, Problem: "its selector " + selector.String() + " matches no pod: it has no endpoints.", Remedy: "Correct spec.selector, or the labels of the pods."}
-	if near, ok := nearest(svc.Spec.Selector, pods); ok {
+	if near, ok := nearestPod(svc.Spec.Selector, pods); ok {
 		ref := refTo(near)
 		f.Evidence = []Fact{{Text: "the nearest is " + ref.String() + " with the labels " + labels.Set(near.Labels).String(), Object: &ref}}
 	}
 	return []Finding{f}
 }
 
-// nearest returns the pod with the most labels in common with a selector.
-func nearest(selector map[string]string, pods []*corev1.Pod) (best *corev1.Pod, ok bool) {
+// nearestPod returns the pod with the most labels in common with a selector.
+func nearestPod(selector map[string]string, pods []*corev1.Pod) (best *corev1.Pod, ok bool) {
 	most := 0
 	for _, p := range pods {
 		n := 0
@@ -210,6 +210,8 @@ func ingress(s *Snapshot, i *networkingv1.Ingress) []Finding {
 			out = append(out, linked(causeIngressTLS, "its certificate is in "+ref.String()+", which does not exist.", Link{Object: ref}))
 		case presence == Found && (len(secret.Data[corev1.TLSCertKey]) == 0 || len(secret.Data[corev1.TLSPrivateKeyKey]) == 0):
 			out = append(out, Finding{Cause: causeIngressTLS, Problem: "its certificate is in " + ref.String() + ", which has no tls.crt or no tls.key.", Remedy: "Create it with kubectl create secret tls."})
+		case presence == Found:
+			out = append(out, ingressCertificate(s, secret, ingressHosts(i, t.Hosts))...)
 		}
 	}
 	return out
@@ -272,4 +274,29 @@ func linkedIfBroken(s *Snapshot, ref Ref) []Finding {
 		return nil
 	}
 	return []Finding{linked(causeIngressBackend, "it leads to "+ref.String()+", which does not work.", Link{Object: ref})}
+}
+
+// ingressHosts returns the hosts that a certificate must cover: those of its entry, or else all.
+func ingressHosts(i *networkingv1.Ingress, hosts []string) []string {
+	if len(hosts) > 0 {
+		return hosts
+	}
+	for _, rule := range i.Spec.Rules {
+		hosts = append(hosts, rule.Host)
+	}
+	return hosts
+}
+
+// ingressCertificate explains a certificate that browsers do not accept.
+func ingressCertificate(s *Snapshot, secret *corev1.Secret, hosts []string) []Finding {
+	ref := refTo(secret)
+	if pairFlaw(s.Now, secret) != nil {
+		f := linked(causeIngressTLS, "its certificate in "+ref.String()+" is not accepted.", Link{Object: ref, Only: ofSecret})
+		f.onlyLinked = true
+		return []Finding{f}
+	}
+	if f := hostFlaw(parseCertificates(secret.Data[corev1.TLSCertKey])[0], hosts...); f != nil {
+		return []Finding{{Cause: f.cause, Problem: "its certificate in " + ref.String() + " " + f.problem + ".", Remedy: f.remedy, Evidence: certificateFacts(secret)}}
+	}
+	return nil
 }

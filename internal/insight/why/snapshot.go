@@ -10,8 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
@@ -31,7 +33,7 @@ const (
 // need is a lookup that a Snapshot is asked for. An empty name asks for a list, in all namespaces
 // if the namespace is empty too.
 type need struct {
-	what            string // objects, events, log, extra
+	what            string // objects, events, log, kinds
 	resource        schema.GroupResource
 	namespace, name string
 	kind            string // of the object of events
@@ -45,6 +47,8 @@ func (n need) String() string {
 		in = " in namespace " + n.namespace
 	}
 	switch {
+	case n.what == "kinds":
+		return "the kinds of custom resources"
 	case n.what == "events":
 		return fmt.Sprintf("events of %s/%s%s", strings.ToLower(n.kind), n.name, in)
 	case n.what == "log":
@@ -60,6 +64,7 @@ type reply struct {
 	objects []runtime.Object
 	byName  map[string]runtime.Object // by namespace/name
 	text    string
+	kinds   []customKind
 	err     error
 }
 
@@ -85,22 +90,30 @@ type Snapshot struct {
 	whole bool
 	// scheduling keeps the scheduler's view of the nodes, with and without their pods.
 	scheduling map[bool]*framework.Snapshot
+	// owners indexes the objects of a list by their owners.
+	owners map[need]map[types.UID][]Ref
 }
 
 func newSnapshot(now time.Time) *Snapshot {
 	return &Snapshot{Now: now, replies: map[need]*reply{}, missing: map[need]bool{}, failed: map[need]bool{}}
 }
 
-// SnapshotOf returns a Snapshot that has these objects and no others. Logs have the last lines of
+// SnapshotOf returns a Snapshot that has these objects and no others. Custom resources are
+// unstructured. Logs have the last lines of
 // containers, by namespace/pod/container.
 func SnapshotOf(now time.Time, logs map[string]string, objects ...runtime.Object) *Snapshot {
 	s := newSnapshot(now)
 	s.whole = true
 	by := map[schema.GroupResource][]runtime.Object{}
+	var kinds []customKind
 	for _, o := range objects {
-		gr := api.ResourceOf(o).GroupResource()
+		gr := resourceOfObject(o)
+		if u, ok := o.(*unstructured.Unstructured); ok && by[gr] == nil {
+			kinds = append(kinds, customKind{resource: gr, kind: u.GetKind(), version: u.GroupVersionKind().Version, namespaced: u.GetNamespace() != ""})
+		}
 		by[gr] = append(by[gr], o)
 	}
+	s.replies[need{what: "kinds"}] = &reply{kinds: kinds}
 	for gr, list := range by {
 		s.replies[need{what: "objects", resource: gr}] = newReply(list)
 	}
@@ -198,16 +211,17 @@ func list[T runtime.Object](s *Snapshot, namespace string) ([]T, bool) {
 // events returns an object's events, the newest first.
 func (s *Snapshot) events(ref Ref) []*corev1.Event {
 	namespace := cmp.Or(ref.Namespace, metav1.NamespaceDefault)
+	kind, group, _ := strings.Cut(ref.Kind, ".") // events of custom resources have the group apart
 	var from []runtime.Object
 	if r := s.listed(eventsResource, namespace); r != nil && r.err == nil {
 		from = r.objects
-	} else if r := s.ask(need{what: "events", namespace: namespace, kind: ref.Kind, name: ref.Name}); r != nil && r.err == nil {
+	} else if r := s.ask(need{what: "events", namespace: namespace, kind: kind, name: ref.Name}); r != nil && r.err == nil {
 		from = r.objects
 	}
 	var out []*corev1.Event
 	for _, o := range from {
 		e, ok := o.(*corev1.Event)
-		if ok && e.InvolvedObject.Kind == ref.Kind && e.InvolvedObject.Name == ref.Name && e.Namespace == namespace {
+		if ok && e.InvolvedObject.Kind == kind && (group == "" || strings.HasPrefix(e.InvolvedObject.APIVersion, group+"/")) && e.InvolvedObject.Name == ref.Name && e.Namespace == namespace {
 			out = append(out, e)
 		}
 	}
@@ -264,10 +278,25 @@ func metaOf(o runtime.Object) metav1.Object {
 	return m
 }
 
+// resourceOfObject returns the resource of any object. That of a custom resource is guessed from
+// its kind.
+func resourceOfObject(o runtime.Object) schema.GroupResource {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		plural, _ := meta.UnsafeGuessKindToResource(u.GroupVersionKind())
+		return plural.GroupResource()
+	}
+	return api.ResourceOf(o).GroupResource()
+}
+
 // refTo names an object of the snapshot.
 func refTo(o runtime.Object) Ref {
-	m, kind := metaOf(o), o.GetObjectKind().GroupVersionKind().Kind
-	if k, ok := api.ByResource(api.ResourceOf(o).GroupResource()); ok {
+	m := metaOf(o)
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		gvk := u.GroupVersionKind()
+		return Ref{Kind: gvk.Kind + "." + gvk.Group, Namespace: m.GetNamespace(), Name: m.GetName()}
+	}
+	kind := o.GetObjectKind().GroupVersionKind().Kind
+	if k, ok := api.ByResource(resourceOfObject(o)); ok {
 		kind = k.Kind.Kind
 	}
 	return Ref{Kind: kind, Namespace: m.GetNamespace(), Name: m.GetName()}

@@ -1,12 +1,14 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -14,11 +16,15 @@ import (
 const (
 	causeEgress  = "network-policy-egress"
 	causeIngress = "network-policy-ingress"
+
+	causeServicePort = "service-port-absent"
+	causeNoReceiver  = "service-no-receiver"
 )
 
-// Traffic is a connection between two pods.
+// Traffic is a connection from a pod to a pod or a Service.
 type Traffic struct {
 	From, To Ref
+	// Port is that of the Service, or else of the receiving pod.
 	Port     int32
 	Protocol corev1.Protocol // TCP if empty
 }
@@ -27,6 +33,9 @@ type Traffic struct {
 func Blocked(s *Snapshot, t Traffic) []Finding {
 	if t.Protocol == "" {
 		t.Protocol = corev1.ProtocolTCP
+	}
+	if t.To.Kind == "Service" {
+		return blockedService(s, t)
 	}
 	from, fromIs := get[*corev1.Pod](s, t.From.Namespace, t.From.Name)
 	to, toIs := get[*corev1.Pod](s, t.To.Namespace, t.To.Name)
@@ -47,6 +56,56 @@ func Blocked(s *Snapshot, t Traffic) []Finding {
 		out = append(out, *f)
 	}
 	return out
+}
+
+// blockedService explains a connection to a Service by its faults, or by the first of its pods that
+// does not get it.
+func blockedService(s *Snapshot, t Traffic) []Finding {
+	svc, presence := get[*corev1.Service](s, t.To.Namespace, t.To.Name)
+	switch presence {
+	case Unknown:
+		return nil
+	case Absent:
+		return []Finding{absent(s, t.To)}
+	}
+	i := slices.IndexFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool {
+		return p.Port == t.Port && cmp.Or(p.Protocol, corev1.ProtocolTCP) == t.Protocol
+	})
+	if i < 0 {
+		var known []string
+		for _, p := range svc.Spec.Ports {
+			known = append(known, fmt.Sprintf("%s %d", cmp.Or(p.Protocol, corev1.ProtocolTCP), p.Port))
+		}
+		return []Finding{{Cause: causeServicePort, Subject: t.To, Problem: fmt.Sprintf("it has no %s port %d.", t.Protocol, t.Port), Evidence: []Fact{{Text: "its ports: " + names(known)}}, Remedy: "Use one of its ports, or add this one."}}
+	}
+	if found := serviceEndpoints(s, svc); len(found) > 0 {
+		return []Finding{{Cause: causeNoReceiver, Subject: t.To, Problem: "it does not lead to a pod.", links: []Link{{Object: t.To}}}}
+	}
+	target := svc.Spec.Ports[i].TargetPort
+	pods, _ := list[*corev1.Pod](s, t.To.Namespace)
+	for _, p := range pods {
+		if len(svc.Spec.Selector) == 0 || !podReady(p) || podOver(p) || !labels.SelectorFromSet(svc.Spec.Selector).Matches(labels.Set(p.Labels)) {
+			continue
+		}
+		if found := Blocked(s, Traffic{From: t.From, To: refTo(p), Port: targetPort(p, target, t.Port), Protocol: t.Protocol}); len(found) > 0 {
+			return found
+		}
+	}
+	return nil
+}
+
+// targetPort returns the port of a pod to which a port of a Service leads.
+func targetPort(p *corev1.Pod, target intstr.IntOrString, port int32) int32 {
+	if target.Type == intstr.String {
+		for _, c := range p.Spec.Containers {
+			for _, have := range c.Ports {
+				if have.Name == target.StrVal {
+					return have.ContainerPort
+				}
+			}
+		}
+	}
+	return cmp.Or(target.IntVal, port)
 }
 
 // direction judges the policies that select one of the pods, for one direction.

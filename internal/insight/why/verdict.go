@@ -7,9 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
-	volumehelper "k8s.io/component-helpers/storage/volume"
-
-	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 	"github.com/knarr-project/knarr/internal/scheduler/plugins"
@@ -48,10 +45,10 @@ func verdicts(s *Snapshot, pod *corev1.Pod) (nodes []NodeVerdict, whole []Refusa
 	profile := plugins.Default(corev1.DefaultSchedulerName)
 	whole, filter := prefilter(&profile, full, info)
 	_, filterEmpty := prefilter(&profile, empty, info)
-	for i, node := range full.Nodes {
+	for i, node := range full.Nodes.All() {
 		v := NodeVerdict{Node: node.Name(), Refusals: filter(node)}
 		v.Fits = len(v.Refusals) == 0 && len(whole) == 0
-		for _, r := range filterEmpty(empty.Nodes[i]) {
+		for _, r := range filterEmpty(empty.Nodes.At(i)) {
 			for j := range v.Refusals {
 				if v.Refusals[j].Plugin == r.Plugin && v.Refusals[j].cause == r.cause && lasting(r.cause) {
 					v.Never, v.Refusals[j].never = true, true
@@ -85,7 +82,7 @@ func prefilter(profile *framework.Profile, snapshot *framework.Snapshot, pod *fr
 			skipped.Insert(p.Name())
 		}
 		if !status.Skipped() && !status.OK() {
-			whole = append(whole, Refusal{Plugin: p.Name(), Reason: strings.Join(status.Reasons, "; "), cause: causeVolumes})
+			whole = append(whole, Refusal{Plugin: p.Name(), Reason: strings.Join(status.Reasons, "; "), cause: wholeCause(p.Name())})
 		}
 		if only != nil {
 			allowed = only
@@ -106,6 +103,14 @@ func prefilter(profile *framework.Profile, snapshot *framework.Snapshot, pod *fr
 		}
 		return out
 	}
+}
+
+// wholeCause is the cause of a plugin that refuses a pod on all nodes at once.
+func wholeCause(plugin string) string {
+	if plugin == framework.DynamicResources {
+		return causeDevices
+	}
+	return causeVolumes
 }
 
 // refusals explains the status of a Filter plugin.
@@ -279,60 +284,6 @@ func newSchedulingSnapshot(s *Snapshot, withPods bool) (*framework.Snapshot, boo
 	}
 	out := framework.NewSnapshot(infos, namespaceLabels, func(*corev1.Pod) labels.Selector { return labels.Nothing() })
 	out.Storage = func() (framework.Storage, error) { return storage{s}, nil }
+	out.Devices = func() (framework.Devices, error) { return devices{s, withPods, selectors}, nil }
 	return out, true
-}
-
-// storage shows the Snapshot's volumes to the scheduler's plugins.
-type storage struct{ s *Snapshot }
-
-func found[T any](object T, p Presence) (T, bool) { return object, p == Found }
-
-func (v storage) Claim(namespace, name string) (*corev1.PersistentVolumeClaim, bool) {
-	return found(get[*corev1.PersistentVolumeClaim](v.s, namespace, name))
-}
-
-func (v storage) Volume(name string) (*corev1.PersistentVolume, bool) {
-	return found(get[*corev1.PersistentVolume](v.s, "", name))
-}
-
-func (v storage) VolumesOf(class string) (out []*corev1.PersistentVolume) {
-	all, _ := list[*corev1.PersistentVolume](v.s, "")
-	for _, pv := range all {
-		if volumehelper.GetPersistentVolumeClass(pv) == class {
-			out = append(out, pv)
-		}
-	}
-	return out
-}
-
-func (v storage) Class(name string) (*storagev1.StorageClass, bool) {
-	return found(get[*storagev1.StorageClass](v.s, "", name))
-}
-
-func (v storage) CSINode(name string) (*storagev1.CSINode, bool) {
-	return found(get[*storagev1.CSINode](v.s, "", name))
-}
-
-func (v storage) CSIDriver(name string) (*storagev1.CSIDriver, bool) {
-	return found(get[*storagev1.CSIDriver](v.s, "", name))
-}
-
-func (v storage) Capacities(class string) (out []*storagev1.CSIStorageCapacity) {
-	all, _ := list[*storagev1.CSIStorageCapacity](v.s, "")
-	for _, c := range all {
-		if c.StorageClassName == class {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
-func (v storage) Attachments(node string) (out []*storagev1.VolumeAttachment) {
-	all, _ := list[*storagev1.VolumeAttachment](v.s, "")
-	for _, a := range all {
-		if a.Spec.NodeName == node {
-			out = append(out, a)
-		}
-	}
-	return out
 }

@@ -162,6 +162,9 @@ func replicaFailure(r *appsv1.ReplicaSet) string {
 // replicaSet explains a ReplicaSet that lacks pods.
 func replicaSet(s *Snapshot, r *appsv1.ReplicaSet) []Finding {
 	if message := replicaFailure(r); message != "" {
+		if e := s.event(refTo(r), "FailedCreate"); e != nil {
+			message = e.Message // the condition keeps its first message
+		}
 		return []Finding{rejection(s, r.Namespace, message)}
 	}
 	if want := replicas(r.Spec.Replicas); r.Status.AvailableReplicas < want && r.DeletionTimestamp == nil {

@@ -77,6 +77,9 @@ func NewManager(images internalapi.ImageManagerService, records *Records, parall
 type Image struct {
 	Ref  string // the runtime's reference
 	User spec.ImageUser
+	// Pulled means that this call has pulled the image, of so many bytes.
+	Pulled bool
+	Bytes  int64
 }
 
 // Ensure makes sure that the image is present, according to the pull policy, and returns the
@@ -201,7 +204,9 @@ func (m *Manager) pull(ctx context.Context, pod *corev1.Pod, image, before strin
 	}
 	event(corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.", image,
 		m.Now().Sub(started).Truncate(time.Millisecond), m.Now().Sub(asked).Truncate(time.Millisecond), pulled.Size)
-	return found(pulled), nil
+	result := found(pulled)
+	result.Pulled, result.Bytes = true, int64(pulled.Size)
+	return result, nil
 }
 
 // recordedPull pulls an image between the record of the intent and the record of the result.

@@ -153,8 +153,3 @@ func (m *Manager) changed(t corev1.NodeConditionType, is bool) {
 	}
 	m.Events.Eventf(m.Reference(), nil, corev1.EventTypeNormal, word, "UpdatingStatus", "Node %s status is now: %s", m.Name, word)
 }
-
-// declaredFeatures are optional abilities of this agent (KEP-5328), sorted. The API server refuses
-// pod changes that need other features.
-var declaredFeatures = []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
-	"RestartAllContainersOnContainerExits"}

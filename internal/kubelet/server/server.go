@@ -20,6 +20,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/api"
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/insight/spans"
 	"github.com/knarr-project/knarr/internal/kubelet/stats"
 	"github.com/knarr-project/knarr/internal/kubelet/worker"
 	"github.com/knarr-project/knarr/internal/trace"
@@ -63,6 +64,8 @@ type Config struct {
 	Probes   http.Handler
 	// Tracer records the requests; may be nil.
 	Tracer *trace.Tracer
+	// Spans serves what happened on the node without a write; may be nil.
+	Spans http.Handler
 	// ReadOnly serves health, pods, statistics and metrics without authentication.
 	ReadOnly bool
 	// Measure measures requests; may be nil.
@@ -133,6 +136,9 @@ func (s *Server) Handler() http.Handler {
 		mux.HandleFunc("GET /stats/summary", s.Stats.ServeSummary)
 		mux.HandleFunc("GET /metrics/resource", s.Stats.ServeResource)
 		mux.HandleFunc("GET /metrics/cadvisor", s.Stats.ServeCadvisor)
+	}
+	if s.Spans != nil && !s.ReadOnly {
+		mux.Handle("GET "+spans.Path, s.Spans)
 	}
 	if s.Metrics != nil {
 		mux.Handle("GET /metrics", s.Metrics)

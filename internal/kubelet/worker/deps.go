@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/insight/spans"
 	"github.com/knarr-project/knarr/internal/kubelet/images"
 	"github.com/knarr-project/knarr/internal/kubelet/logs"
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
@@ -111,7 +112,9 @@ const (
 // Deps are the dependencies that all workers share.
 type Deps struct {
 	// Tracer records the actions on pods; may be nil.
-	Tracer      *trace.Tracer
+	Tracer *trace.Tracer
+	// Spans keeps what happens to pods without a write; may be nil.
+	Spans       *spans.Ring
 	Runtime     internalapi.RuntimeService
 	RuntimeName string // prefix of container ids in statuses, such as "containerd"
 	Images      *images.Manager

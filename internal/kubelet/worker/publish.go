@@ -61,6 +61,7 @@ func (w *Worker) publish() (again time.Time) {
 		now := w.Now()
 		w.Metrics.PodRunning(now.Sub(w.seen), max(now.Sub(w.pod.CreationTimestamp.Time), 0))
 	}
+	w.noteReady(&s)
 	w.unpublished, w.overwritten = time.Time{}, false
 	w.old = s
 	w.updateView()

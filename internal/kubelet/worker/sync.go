@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/knarr-project/knarr/internal/failpoint"
+	"github.com/knarr-project/knarr/internal/insight/spans"
 	"github.com/knarr-project/knarr/internal/kubelet/images"
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 	"github.com/knarr-project/knarr/internal/kubelet/probe"
@@ -146,12 +147,14 @@ func (w *Worker) prepare(ctx context.Context, p *plan) bool {
 		if err != nil {
 			return func() { w.retry("prepare") }
 		}
+		preparing := w.Now()
 		if !w.devicesReady(ctx, pod, running) {
 			return func() { w.retry("prepare") }
 		}
 		began := time.Now()
 		mounts, err := w.Volumes.Mount(ctx, pod, dir)
 		w.Metrics.Volumes(MountVolumes, pod, time.Since(began), err)
+		w.note(pod, spans.Volumes, "", "", preparing, err)
 		if err != nil {
 			if ctx.Err() == nil {
 				w.event(corev1.EventTypeWarning, "FailedMount", "Mounting", "%v", err)
@@ -251,7 +254,7 @@ func (w *Worker) makeSandbox(ctx context.Context, p *plan) {
 		dead = append(dead, s.Id)
 	}
 	w.sandboxConfig.Metadata.Attempt = attempt
-	config, handler, mapped := w.sandboxConfig, w.handler, mapsUsers(w.pod)
+	pod, config, handler, mapped := w.pod, w.sandboxConfig, w.handler, mapsUsers(w.pod)
 	if len(dead) > 0 {
 		w.event(corev1.EventTypeNormal, "SandboxChanged", "Starting", "Pod sandbox changed, it will be killed and re-created.")
 	}
@@ -268,7 +271,9 @@ func (w *Worker) makeSandbox(ctx context.Context, p *plan) {
 			}
 		}
 		failpoint.Here("sandbox-create")
+		began := w.Now()
 		id, err := w.Runtime.RunPodSandbox(ctx, config, handler)
+		w.note(pod, spans.Sandbox, "", "", began, err)
 		w.Metrics.PodMade(mapped, err)
 		if err != nil {
 			return fail("create", err)
@@ -294,10 +299,12 @@ func (w *Worker) ensureImage(ctx context.Context, c *corev1.Container) {
 	}
 	pod, config, container := w.pod, w.sandboxConfig, *c
 	w.run(ctx, key, func(ctx context.Context) func() {
+		began := w.Now()
 		image, err := w.Images.Ensure(ctx, pod, container.Image, container.ImagePullPolicy, config, w.containerEvents(&container))
 		if ctx.Err() != nil {
 			return nil
 		}
+		w.noteImage(pod, container.Name, container.Image, image, began, err)
 		if err == nil {
 			err = w.imageVolumes(ctx, pod, &container, config)
 		}
@@ -338,7 +345,9 @@ func (w *Worker) imageVolumes(ctx context.Context, pod *corev1.Pod, c *corev1.Co
 		if v.Image == nil {
 			continue
 		}
+		began := w.Now()
 		image, err := w.Images.Ensure(ctx, pod, v.Image.Reference, v.Image.PullPolicy, config, w.containerEvents(c))
+		w.noteImage(pod, c.Name, v.Image.Reference, image, began, err)
 		if err != nil {
 			return err
 		}
@@ -449,8 +458,9 @@ func (w *Worker) create(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 	}
 	w.Placement.Pin(pod, c.Name, config.Linux.Resources)
 	failpoint.Here("container-create")
-	asked := time.Now()
+	asked, began := time.Now(), w.Now()
 	id, err := w.Runtime.CreateContainer(ctx, sandboxID, config, sandboxConfig)
+	w.note(pod, spans.Create, c.Name, "", began, err)
 	if err != nil {
 		w.containerEvent(c, corev1.EventTypeWarning, "Failed", "Starting", "Error: %v", err)
 		return "CreateContainerError", err
@@ -469,7 +479,10 @@ func (w *Worker) create(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 		}, sandboxID, made)
 	})
 	failpoint.Here("container-created")
-	if err := w.Runtime.StartContainer(ctx, id); err != nil {
+	began = w.Now()
+	err = w.Runtime.StartContainer(ctx, id)
+	w.note(pod, spans.Start, c.Name, "", began, err)
+	if err != nil {
 		w.containerEvent(c, corev1.EventTypeWarning, "Failed", "Starting", "Error: %v", err)
 		w.inspect(ctx, id, sandboxID)
 		return "RunContainerError", err
@@ -481,7 +494,9 @@ func (w *Worker) create(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 	}
 	w.inspect(ctx, id, sandboxID)
 	if hook {
+		began := w.Now()
 		err := w.hook(ctx, pod, c, id, c.Lifecycle.PostStart, o.Facts.PodIPs)
+		w.note(pod, spans.PostStart, c.Name, "", began, err)
 		w.post(func() { delete(w.hidden, id) })
 		if err != nil {
 			w.containerEvent(c, corev1.EventTypeWarning, "FailedPostStartHook", "Starting", "PostStartHook failed")

@@ -15,6 +15,7 @@ import (
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/failpoint"
 	"github.com/knarr-project/knarr/internal/insight/because"
+	"github.com/knarr-project/knarr/internal/insight/spans"
 	"github.com/knarr-project/knarr/internal/kubelet/pleg"
 	"github.com/knarr-project/knarr/internal/kubelet/spec"
 )
@@ -193,6 +194,7 @@ func (w *Worker) stop(ctx context.Context, c *pleg.Container, message string, ov
 		ips = w.Host.IPs()
 	}
 	pod := w.pod
+	began := w.Now()
 	w.run(ctx, key, func(ctx context.Context) func() {
 		if container != nil {
 			w.containerEvent(container, corev1.EventTypeNormal, "Killing", "Stopping", "%s", message)
@@ -207,16 +209,17 @@ func (w *Worker) stop(ctx context.Context, c *pleg.Container, message string, ov
 				w.log.Info("preStop hook failed", "container", container.Name, "error", err)
 			}
 		}
-		return w.signal(ctx, c, deadline, turn)
+		return w.signal(ctx, pod, c, began, deadline, turn)
 	})
 }
 
 // stopNow is stop without the hook, which has already run.
 func (w *Worker) stopNow(ctx context.Context, c *pleg.Container, deadline time.Time, turn chan struct{}) {
-	w.run(ctx, "kill:"+c.Id, func(ctx context.Context) func() { return w.signal(ctx, c, deadline, turn) })
+	pod, began := w.pod, w.Now()
+	w.run(ctx, "kill:"+c.Id, func(ctx context.Context) func() { return w.signal(ctx, pod, c, began, deadline, turn) })
 }
 
-func (w *Worker) signal(ctx context.Context, c *pleg.Container, deadline time.Time, turn chan struct{}) func() {
+func (w *Worker) signal(ctx context.Context, pod *corev1.Pod, c *pleg.Container, began, deadline time.Time, turn chan struct{}) func() {
 	if turn != nil {
 		timer := time.NewTimer(deadline.Sub(w.Now()))
 		defer timer.Stop()
@@ -233,6 +236,7 @@ func (w *Worker) signal(ctx context.Context, c *pleg.Container, deadline time.Ti
 	if ctx.Err() != nil {
 		return nil
 	}
+	w.note(pod, spans.Stop, c.Name(), "", began, err)
 	if err != nil {
 		w.log.Warn("cannot stop a container", "container", c.Name(), "id", c.Id, "error", err)
 		select { // the next step tries again
@@ -259,7 +263,7 @@ func (w *Worker) release(ctx context.Context) time.Time {
 	w.run(ctx, "release", func(ctx context.Context) func() {
 		failpoint.Here("containers-stopped")
 		unmounted := make(chan error, 1)
-		began := time.Now()
+		releasing, began := w.Now(), time.Now()
 		go func() {
 			err := w.Volumes.Unmount(ctx, uid, dir)
 			w.Metrics.Volumes(UnmountVolumes, pod, time.Since(began), err)
@@ -272,7 +276,9 @@ func (w *Worker) release(ctx context.Context) time.Time {
 			}
 		}
 		errs = append(errs, <-unmounted, w.Devices.Release(ctx, pod))
-		if err := errors.Join(errs...); err != nil {
+		err := errors.Join(errs...)
+		w.note(pod, spans.Release, "", "", releasing, err)
+		if err != nil {
 			if ctx.Err() == nil {
 				w.log.Warn("cannot release all that the pod holds; trying again", "error", err)
 			}

@@ -104,6 +104,8 @@ type Worker struct {
 
 	seen time.Time // when the worker was made
 
+	results probeResults
+
 	viewMu sync.RWMutex
 	view   View
 }
@@ -134,7 +136,7 @@ func New(d *Deps, pod *corev1.Pod, observed *pleg.Observed) *Worker {
 		w.startTime = *pod.Status.StartTime
 	}
 	w.probes = &probe.Set{
-		Prober: d.Prober, Changed: func() { w.post(func() {}) }, Unhealthy: w.unhealthy, Count: d.Metrics.Probed,
+		Prober: d.Prober, Changed: func() { w.post(func() {}) }, Unhealthy: w.unhealthy, Count: w.countProbe,
 	}
 	w.adoptStarts()
 	w.adoptResources()

@@ -26,7 +26,7 @@ var links struct {
 }
 
 // NewMachine makes a Machine with this address. All pods have the gateway 10.42.0.1.
-func NewMachine(t *testing.T, ip string) Machine {
+func NewMachine(t testing.TB, ip string) Machine {
 	t.Helper()
 	m := Machine{New(t), ip}
 	links.Lock()

@@ -21,7 +21,7 @@ const (
 
 // kernel records what is installed in the kernel. It is not safe for concurrent use.
 type kernel struct {
-	conn   *nftables.Conn // kept open; see nft.Generations
+	nft.Socket
 	sets   map[string]*nftables.Set
 	chains map[string]int // number of rules per chain
 	jumps  map[string]*nftables.Set
@@ -31,30 +31,14 @@ type kernel struct {
 	round int
 }
 
-func (k *kernel) open() (err error) {
-	if k.conn == nil {
-		if k.conn, err = nft.Open(); err != nil {
-			return fmt.Errorf("nftables: %w", err)
-		}
-	}
-	return nil
-}
-
-func (k *kernel) close() {
-	if k.conn != nil {
-		_ = k.conn.CloseLasting()
-		k.conn = nil
-	}
-}
-
 // apply installs the plan in one transaction. With afresh, it also installs the parts that should
 // exist already.
 func (k *kernel) apply(p plan, afresh bool) error {
-	if err := k.open(); err != nil {
+	if err := k.Open(); err != nil {
 		return err
 	}
 	old := *k
-	var foreign leftovers
+	var foreign nft.Installed
 	if afresh {
 		var err error
 		if foreign, err = k.leftovers(); err != nil {
@@ -63,13 +47,13 @@ func (k *kernel) apply(p plan, afresh bool) error {
 		k.round++
 		k.sets, k.chains = nil, nil
 	}
-	now := kernel{conn: k.conn, round: k.round, sets: map[string]*nftables.Set{}, chains: map[string]int{}, jumps: map[string]*nftables.Set{}, self: map[string]*nftables.Set{}}
+	now := kernel{Socket: k.Socket, round: k.round, sets: map[string]*nftables.Set{}, chains: map[string]int{}, jumps: map[string]*nftables.Set{}, self: map[string]*nftables.Set{}}
 	if err := now.queue(p, k); err != nil {
 		*k = old
 		return err
 	}
 	now.remove(k, foreign)
-	if err := now.conn.Flush(); err != nil {
+	if err := now.Conn.Flush(); err != nil {
 		*k = old
 		return fmt.Errorf("nftables: network policies: %w", err)
 	}
@@ -82,7 +66,7 @@ func (k *kernel) name(planned string) string { return fmt.Sprintf("%s-%d", plann
 
 // queue queues the parts of the plan that old lacks, and the jumps to them.
 func (k *kernel) queue(p plan, old *kernel) error {
-	c := k.conn
+	c := k.Conn
 	c.AddTable(nft.Table())
 	for _, planned := range slices.Sorted(maps.Keys(p.sets)) {
 		name := k.name(planned)
@@ -121,7 +105,7 @@ func (k *kernel) queue(p plan, old *kernel) error {
 }
 
 func (k *kernel) adder() func(*nftables.Chain, ...[]expr.Any) {
-	add := nft.Adder(k.conn)
+	add := nft.Adder(k.Conn)
 	return func(chain *nftables.Chain, parts ...[]expr.Any) {
 		k.chains[chain.Name]++
 		add(chain, parts...)
@@ -133,8 +117,8 @@ func (k *kernel) adder() func(*nftables.Chain, ...[]expr.Any) {
 func (k *kernel) queueBase(p plan, rule func(*nftables.Chain, ...[]expr.Any)) error {
 	base := nft.Base(baseChain, nftables.ChainTypeFilter, nftables.ChainHookForward, *nftables.ChainPriorityFilter)
 	k.chains[baseChain] = 0
-	k.conn.AddChain(base)
-	k.conn.FlushChain(base)
+	k.Conn.AddChain(base)
+	k.Conn.FlushChain(base)
 	rule(base, established(), []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}})
 	for _, f := range nft.Families() {
 		self := &nftables.Set{Table: nft.Table(), Name: prefix + "self" + f.Name, Concatenation: true, KeyType: nft.Concat(f.AddrType, f.AddrType)}
@@ -169,11 +153,11 @@ func (k *kernel) queueBase(p plan, rule func(*nftables.Chain, ...[]expr.Any)) er
 
 // fill queues a set with exactly these elements.
 func (k *kernel) fill(s *nftables.Set, elements []nftables.SetElement) error {
-	if err := nft.AddSet(k.conn, s); err != nil {
+	if err := nft.AddSet(k.Conn, s); err != nil {
 		return err
 	}
-	k.conn.FlushSet(s)
-	return nft.AddElements(k.conn, s, elements)
+	k.Conn.FlushSet(s)
+	return nft.AddElements(k.Conn, s, elements)
 }
 
 func sorted[V any](m map[netip.Addr]V, f nft.Family) []netip.Addr {
@@ -249,12 +233,6 @@ func (k *kernel) match(d direction, r rule) []expr.Any {
 	return out
 }
 
-// leftovers are chains and sets with our prefix that an earlier round has made.
-type leftovers struct {
-	chains []*nftables.Chain
-	sets   []*nftables.Set
-}
-
 // isStable reports whether the name is the same in every round.
 func isStable(name string) bool {
 	for _, f := range nft.Families() {
@@ -265,68 +243,28 @@ func isStable(name string) bool {
 	return name == baseChain
 }
 
-func (k *kernel) leftovers() (l leftovers, err error) {
-	tables, err := k.conn.ListTablesOfFamily(nftables.TableFamilyINet)
-	if err != nil {
-		return l, fmt.Errorf("nftables: tables: %w", err)
-	}
-	if !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == nft.TableName }) {
-		return l, nil
-	}
-	chains, err := k.conn.ListChainsOfTableFamily(nftables.TableFamilyINet)
-	if err != nil {
-		return l, fmt.Errorf("nftables: chains: %w", err)
-	}
-	for _, c := range chains {
-		if c.Table.Name == nft.TableName && strings.HasPrefix(c.Name, prefix) && !isStable(c.Name) {
-			l.chains = append(l.chains, &nftables.Chain{Name: c.Name, Table: nft.Table()})
-		}
-	}
-	sets, err := k.conn.GetSets(nft.Table())
-	if err != nil {
-		return l, fmt.Errorf("nftables: sets: %w", err)
-	}
-	for _, s := range sets {
-		if strings.HasPrefix(s.Name, prefix) && !isStable(s.Name) {
-			l.sets = append(l.sets, &nftables.Set{Name: s.Name, Table: nft.Table()})
-		}
-	}
-	return l, nil
+// leftovers are chains and sets that an earlier round has made.
+func (k *kernel) leftovers() (nft.Installed, error) {
+	found, err := k.Find(prefix, prefix)
+	found.Chains = slices.DeleteFunc(found.Chains, func(c *nftables.Chain) bool { return isStable(c.Name) })
+	found.Sets = slices.DeleteFunc(found.Sets, func(s *nftables.Set) bool { return isStable(s.Name) })
+	return found, err
 }
 
 // remove queues the deletion of chains and sets that are not referenced any more.
-func (k *kernel) remove(old *kernel, l leftovers) {
+func (k *kernel) remove(old *kernel, l nft.Installed) {
 	for name := range old.chains {
 		if _, ok := k.chains[name]; !ok {
-			l.chains = append(l.chains, &nftables.Chain{Name: name, Table: nft.Table()})
+			l.Chains = append(l.Chains, &nftables.Chain{Name: name, Table: nft.Table()})
 		}
 	}
 	for name, s := range old.sets {
 		if _, ok := k.sets[name]; !ok {
-			l.sets = append(l.sets, s)
+			l.Sets = append(l.Sets, s)
 		}
 	}
-	for _, c := range l.chains {
-		k.conn.FlushChain(c)
-	}
-	for _, c := range l.chains {
-		k.conn.DelChain(c)
-	}
-	for _, s := range l.sets {
-		k.conn.DelSet(s)
-	}
+	k.Delete(l)
 }
 
 // intact reports whether each chain in the kernel still has the expected number of rules.
-func (k *kernel) intact() bool {
-	if k.open() != nil {
-		return false
-	}
-	for name, want := range k.chains {
-		rules, err := k.conn.GetRules(nft.Table(), &nftables.Chain{Name: name, Table: nft.Table()})
-		if err != nil || len(rules) != want {
-			return false
-		}
-	}
-	return true
-}
+func (k *kernel) intact() bool { return k.Open() == nil && k.Intact(k.chains) }

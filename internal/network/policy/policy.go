@@ -82,7 +82,7 @@ func New(cfg Config) (*Agent, error) {
 
 // Run enforces policies until ctx ends. The rules stay, because pods outlive the agent.
 func (a *Agent) Run(ctx context.Context) (err error) {
-	defer a.kernel.close()
+	defer a.kernel.Close()
 	if a.policies, err = client.Open[*networkingv1.NetworkPolicy](ctx, a.cfg.Client, client.Scope{}); err != nil {
 		return fmt.Errorf("open network policies: %w", err)
 	}

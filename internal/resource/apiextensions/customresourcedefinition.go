@@ -25,7 +25,10 @@ func CustomResourceDefinitionStrategy() *strategy.Strategy {
 	s := strategy.WithStatusAndGeneration(false)
 	s.Default = strategy.On(defaultCustomResourceDefinition)
 	s.PrepareCreate = strategy.On(func(c *apiextensionsv1.CustomResourceDefinition) {
-		c.Status = apiextensionsv1.CustomResourceDefinitionStatus{StoredVersions: []string{}}
+		// Lists, not null: `kubectl wait` gives up on conditions that are null.
+		c.Status = apiextensionsv1.CustomResourceDefinitionStatus{
+			Conditions: []apiextensionsv1.CustomResourceDefinitionCondition{}, StoredVersions: []string{},
+		}
 		c.Generation = 1
 		noteStorageVersion(c)
 	})

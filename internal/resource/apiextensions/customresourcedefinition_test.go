@@ -1,7 +1,9 @@
 package apiextensions_test
 
 import (
+	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +16,16 @@ func TestADefinitionWithoutANameHasOneError(t *testing.T) {
 	obj, s := resourcetest.Read(t, rules.For, "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec: {group: a.example, scope: Cluster, names: {plural: as, singular: a, kind: A, listKind: AList}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}\n")
 	obj.(metav1.Object).SetName("")
 	resourcetest.Expect(t, s.ValidateNew(obj, false), "metadata.name: Required value: name or generateName is required")
+}
+
+// The first states of a definition are read by `kubectl wait`, which needs a list.
+func TestANewDefinitionHasAListOfConditions(t *testing.T) {
+	obj, s := resourcetest.Read(t, rules.For, "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: as.a.example}\nspec: {group: a.example, scope: Cluster, names: {plural: as, singular: a, kind: A, listKind: AList}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}\n")
+	s.PrepareCreate(obj)
+	text, err := json.Marshal(obj)
+	if err != nil || !strings.Contains(string(text), `"conditions":[]`) {
+		t.Errorf("%v: %s", err, text)
+	}
 }
 
 func TestUnknownFormatsAreWarnedOf(t *testing.T) {

@@ -133,7 +133,9 @@ func defaultPodSpec(spec *corev1.PodSpec) {
 }
 
 func defaultContainer(c *corev1.Container) {
-	strategy.SetDefault(&c.ImagePullPolicy, defaultPullPolicy(c.Image))
+	if c.ImagePullPolicy == "" {
+		c.ImagePullPolicy = defaultPullPolicy(c.Image)
+	}
 	strategy.SetDefault(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
 	strategy.SetDefault(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
 	for i := range c.Ports {
@@ -172,15 +174,14 @@ func defaultPullPolicy(image string) corev1.PullPolicy {
 		}
 		return corev1.PullAlways
 	}
+	name := image[strings.LastIndex(image, "/")+1:]
+	if _, tag, tagged := strings.Cut(name, ":"); tagged && tag != "latest" {
+		return corev1.PullIfNotPresent // an invalid reference too, so it need not be parsed
+	}
 	if _, err := reference.ParseNormalizedNamed(image); err != nil {
 		return corev1.PullIfNotPresent
 	}
-	name := image[strings.LastIndex(image, "/")+1:]
-	_, tag, tagged := strings.Cut(name, ":")
-	if !tagged || tag == "latest" {
-		return corev1.PullAlways
-	}
-	return corev1.PullIfNotPresent
+	return corev1.PullAlways
 }
 
 func defaultProbe(p *corev1.Probe) {

@@ -33,12 +33,17 @@ func eachProjection(spec *corev1.PodSpec, visit func(*corev1.VolumeProjection)) 
 	}
 }
 
-// dropPodFields clears fields of the features GenericWorkload and ContainerStopSignals, which are
-// off. Fields that the old object has set stay.
-func dropPodFields(spec, old *corev1.PodSpec) {
+// dropSchedulingGroup clears the field of the feature GenericWorkload, unless the old object has
+// it.
+func dropSchedulingGroup(spec, old *corev1.PodSpec) {
 	if old == nil || old.SchedulingGroup == nil {
 		spec.SchedulingGroup = nil
 	}
+}
+
+// dropPodFields clears fields of the feature ContainerStopSignals and of projections, which are
+// off. Fields that the old object has set stay.
+func dropPodFields(spec, old *corev1.PodSpec) {
 	dropProjections(spec, old)
 	if old != nil && hasStopSignal(old) {
 		return

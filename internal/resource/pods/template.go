@@ -91,13 +91,17 @@ func ContainerImages(spec *corev1.PodSpec) string {
 // adds the warnings about pods: first the warnings of first, then those of the template, then the
 // kind's own.
 func WithTemplateRules(s *strategy.Strategy, first ...func(obj, old runtime.Object) []string) *strategy.Strategy {
-	s.DropFields(func(obj, old runtime.Object) {
-		var before *corev1.PodSpec
-		if old != nil {
-			before = podSpecOf(old)
+	onSpecs := func(drop func(spec, old *corev1.PodSpec)) func(obj, old runtime.Object) {
+		return func(obj, old runtime.Object) {
+			var before *corev1.PodSpec
+			if old != nil {
+				before = podSpecOf(old)
+			}
+			drop(podSpecOf(obj), before)
 		}
-		dropPodFields(podSpecOf(obj), before)
-	})
+	}
+	s.DropFields(onSpecs(dropPodFields))
+	s.DropUnless("GenericWorkload", onSpecs(dropSchedulingGroup))
 	warned := s.Warnings
 	s.Warnings = func(obj, old runtime.Object) []string {
 		var out []string

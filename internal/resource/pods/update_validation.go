@@ -196,7 +196,8 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	if p.Status.ObservedGeneration < 0 {
 		errs = append(errs, field.Invalid(status.Child("observedGeneration"), p.Status.ObservedGeneration, notNegative))
 	}
-	return append(errs, validateClaimStatuses(p, status)...)
+	errs = append(errs, validateClaimStatuses(p, status)...)
+	return append(errs, validateExtendedClaim(p, status.Child("extendedResourceClaimStatus"))...)
 }
 
 func validateClaimStatuses(p *corev1.Pod, status *field.Path) field.ErrorList {

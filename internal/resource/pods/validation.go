@@ -136,6 +136,9 @@ func validateGates(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	for i, gate := range spec.ReadinessGates {
 		errs = append(errs, validate.Qualified(string(gate.ConditionType), at.Child("readinessGates").Index(i).Child("conditionType"))...)
 	}
+	if group := spec.SchedulingGroup; group != nil {
+		errs = append(errs, validateSchedulingGroup(group, at.Child("schedulingGroup", "podGroupName"))...)
+	}
 	seen := sets.Set[string]{}
 	for i, gate := range spec.SchedulingGates {
 		at := at.Child("schedulingGates").Index(i)
@@ -150,6 +153,13 @@ func validateGates(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 		seen.Insert(gate.Name)
 	}
 	return errs
+}
+
+func validateSchedulingGroup(group *corev1.PodSchedulingGroup, at *field.Path) field.ErrorList {
+	if group.PodGroupName == nil {
+		return field.ErrorList{field.Invalid(at, group.PodGroupName, "must specify one of: `podGroupName`")}
+	}
+	return validate.Subdomain(*group.PodGroupName, at)
 }
 
 func validateHostAliases(aliases []corev1.HostAlias, at *field.Path) field.ErrorList {

@@ -1,4 +1,5 @@
-// Package scheduling holds PriorityClass, the kind of scheduling.k8s.io.
+// Package scheduling holds the kinds of scheduling.k8s.io: PriorityClass, and Workload and
+// PodGroup of the feature GenericWorkload.
 package scheduling
 
 import (

@@ -2,6 +2,7 @@ package strategy
 
 import (
 	"reflect"
+	"slices"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -129,4 +130,31 @@ func (s *Strategy) DropFields(drop func(obj, old runtime.Object)) {
 			update(obj, old)
 		}
 	}
+}
+
+// DropUnless makes drop clear fields of a feature that is off by default, on servers where its
+// feature gate is off. drop is as for DropFields.
+func (s *Strategy) DropUnless(gate string, drop func(obj, old runtime.Object)) {
+	s.gated = append(s.gated, gatedFields{gate, drop})
+}
+
+// gatedFields are fields of a feature gate.
+type gatedFields struct {
+	gate string
+	drop func(obj, old runtime.Object)
+}
+
+// With returns the strategy of a server on which these feature gates are on.
+func (s *Strategy) With(gates []string) *Strategy {
+	if len(s.gated) == 0 {
+		return s
+	}
+	with := *s
+	with.gated = nil
+	for _, g := range s.gated {
+		if !slices.Contains(gates, g.gate) {
+			with.DropFields(g.drop)
+		}
+	}
+	return &with
 }

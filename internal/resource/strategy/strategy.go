@@ -86,6 +86,8 @@ type Strategy struct {
 	// GracefulDelete returns the grace seconds to set on the object and whether the delete is
 	// graceful at all (pods). nil: always delete at once.
 	GracefulDelete func(obj runtime.Object, opts *metav1.DeleteOptions) (seconds int64, graceful bool)
+
+	gated []gatedFields
 }
 
 // UpdateStrategy prepares and validates writes of one update subresource.

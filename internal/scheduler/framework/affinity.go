@@ -2,6 +2,9 @@ package framework
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -83,7 +86,21 @@ func compileTerm(pod *corev1.Pod, term *corev1.PodAffinityTerm) (Term, error) {
 	} else if len(term.Namespaces) == 0 {
 		t.Namespaces[pod.Namespace] = true
 	}
+	t.ID = t.id()
 	return t, nil
+}
+
+// id names the pods and the topology key of the term: terms with the same id select the same.
+func (t *Term) id() string {
+	id := strings.Join(slices.Sorted(maps.Keys(t.Namespaces)), ",")
+	if t.NamespaceSelector != nil {
+		id += "|" + t.NamespaceSelector.String()
+	}
+	id += "|" + t.TopologyKey + "|"
+	if text := t.Selector.String(); text != "" || t.Selector.Empty() {
+		return id + text
+	}
+	return id + "!" // no pod; the text of a selector for all pods is empty too
 }
 
 func withLabelKeys(selector labels.Selector, podLabels map[string]string, keys []string, op selection.Operator) (labels.Selector, error) {

@@ -10,9 +10,18 @@ package framework
 import (
 	"context"
 	"fmt"
+	"iter"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// Names of the plugins that act on the cluster; the scheduler package has them.
+const (
+	DefaultPreemption = "DefaultPreemption"
+	DefaultBinder     = "DefaultBinder"
+	GangScheduling    = "GangScheduling"
 )
 
 // MaxNodeScore is the highest score after NormalizeScore.
@@ -34,7 +43,8 @@ const (
 	Pending
 )
 
-// Status is a plugin's answer. A nil Status is Success.
+// Status is a plugin's answer. A nil Status is Success. Plugins may return the same one repeatedly,
+// so it must not be changed; an empty Plugin means the plugin that returned it.
 type Status struct {
 	Code    Code
 	Reasons []string
@@ -98,6 +108,8 @@ const (
 	ResourceClaimChanged
 	DeviceClassChanged
 	DevicesChanged
+	NodeFeatures // the features that a node's kubelet declares
+	GroupChanged // a PodGroup, or a pod of one, was created
 )
 
 // Any means every event.
@@ -124,6 +136,8 @@ var eventNames = map[Events]string{
 	ResourceClaimChanged: "ResourceClaimUpdate",
 	DeviceClassChanged:   "DeviceClassUpdate",
 	DevicesChanged:       "ResourceSliceUpdate",
+	NodeFeatures:         "NodeUpdateNodeDeclaredFeature",
+	GroupChanged:         "PodGroupAdd",
 }
 
 // Name returns the first event's name in metrics.
@@ -146,6 +160,14 @@ type PreFilterPlugin interface {
 	PreFilter(state State, pod *PodInfo, snapshot *Snapshot) (sets.Set[string], *Status)
 }
 
+// TrialPlugin is a PreFilterPlugin that hears what a trial changes on a node, such as preemption
+// without its victims. The calls follow PreFilter, whose snapshot has the changes already.
+type TrialPlugin interface {
+	PreFilterPlugin
+	AddPod(state State, pod, added *PodInfo, node *NodeInfo) *Status
+	RemovePod(state State, pod, removed *PodInfo, node *NodeInfo) *Status
+}
+
 // FilterPlugin decides about one node.
 type FilterPlugin interface {
 	Plugin
@@ -158,7 +180,14 @@ type Requeuer interface {
 	RequeueOn() Events
 }
 
-// PreScorePlugin examines the feasible nodes once in a cycle.
+// Hinter looks at a change before it wakes a pod that the plugin has refused.
+type Hinter interface {
+	Requeuer
+	// Helps reports whether the change, which is one of RequeueOn, may end the refusal.
+	Helps(pod *PodInfo, change *Change) bool
+}
+
+// PreScorePlugin examines the feasible nodes once in a cycle. It must not keep the slice.
 type PreScorePlugin interface {
 	Plugin
 	PreScore(state State, pod *PodInfo, snapshot *Snapshot, nodes []*NodeInfo) *Status
@@ -174,6 +203,16 @@ type ScorePlugin interface {
 type NormalizePlugin interface {
 	ScorePlugin
 	Normalize(state State, pod *PodInfo, nodes []*NodeInfo, scores []int64)
+}
+
+// LocalPlugin is a plugin whose answers about a node depend on nothing but the NodeInfo and what
+// AppendKey appends: the pod's fields that it reads, and facts of the cluster that are the same for
+// all nodes. This holds for PreFilter, Filter, PreScore and Score. Pods with the same keys form a
+// class, and the scheduler keeps the answers for a class until the node changes. PreScore must not
+// look at its nodes, and Normalize at nothing but the scores.
+type LocalPlugin interface {
+	Plugin
+	AppendKey(key []byte, pod *PodInfo, snapshot *Snapshot) []byte
 }
 
 // ReservePlugin reserves resources for the pod between the decision and the binding. The
@@ -195,6 +234,61 @@ type PreBindPlugin interface {
 	PreBindPreFlight(state State, pod *corev1.Pod, nodeName string) bool
 }
 
+// PreEnqueuePlugin decides whether a pod may enter the active queue. A refused pod waits until one
+// of the plugin's events, or a change of the pod.
+type PreEnqueuePlugin interface {
+	Plugin
+	PreEnqueue(ctx context.Context, pod *corev1.Pod) *Status
+}
+
+// QueueSortPlugin orders the active queue. All profiles share one, since they share the queue.
+type QueueSortPlugin interface {
+	Plugin
+	Less(a, b *QueuedPod) bool
+}
+
+// QueuedPod is what a QueueSortPlugin sees of a pod.
+type QueuedPod struct {
+	Pod *PodInfo
+	// Since is when the pod was queued; a retry does not change it.
+	Since time.Time
+	// Attempts counts the decisions so far.
+	Attempts int
+}
+
+// Refusals has the refusals of a decision by the name of the node.
+type Refusals interface {
+	// Of returns nil for a node that was not refused.
+	Of(node string) *Status
+	All() iter.Seq2[string, *Status]
+}
+
+// PostFilterPlugin tries to make a refused pod schedulable, as preemption does. It returns the name
+// of the node that it nominates. Empty nominates none.
+type PostFilterPlugin interface {
+	Plugin
+	PostFilter(ctx context.Context, state State, pod *PodInfo, snapshot *Snapshot, refusals Refusals) (string, *Status)
+}
+
+// PermitPlugin lets a decided pod go on, refuses it, or lets it wait (the code Wait) for at most
+// the returned time. While a pod waits, its resources count on its node.
+type PermitPlugin interface {
+	Plugin
+	Permit(ctx context.Context, state State, pod *corev1.Pod, nodeName string) (*Status, time.Duration)
+}
+
+// BindPlugin writes the binding. The code Skip leaves it to the next BindPlugin.
+type BindPlugin interface {
+	Plugin
+	Bind(ctx context.Context, state State, pod *corev1.Pod, nodeName string) *Status
+}
+
+// PostBindPlugin hears of a written binding.
+type PostBindPlugin interface {
+	Plugin
+	PostBind(ctx context.Context, state State, pod *corev1.Pod, nodeName string)
+}
+
 // Weighted is a score plugin with its weight in the sum.
 type Weighted struct {
 	ScorePlugin
@@ -204,10 +298,20 @@ type Weighted struct {
 // Profile has the plugins of one scheduler name, each list in its order.
 type Profile struct {
 	SchedulerName string
-	PreFilters    []PreFilterPlugin
-	Filters       []FilterPlugin
-	PreScores     []PreScorePlugin
-	Scores        []Weighted
-	Reserves      []ReservePlugin
-	PreBinds      []PreBindPlugin
+	// PercentageOfNodesToScore is the share of the nodes that is enough to find; 0 means upstream's
+	// share, which falls with the size of the cluster.
+	PercentageOfNodesToScore int32
+	// QueueSort orders the queue. It is the same in all profiles; nil means PrioritySort.
+	QueueSort   QueueSortPlugin
+	PreEnqueues []PreEnqueuePlugin
+	PreFilters  []PreFilterPlugin
+	Filters     []FilterPlugin
+	PostFilters []PostFilterPlugin
+	PreScores   []PreScorePlugin
+	Scores      []Weighted
+	Reserves    []ReservePlugin
+	Permits     []PermitPlugin
+	PreBinds    []PreBindPlugin
+	Binds       []BindPlugin
+	PostBinds   []PostBindPlugin
 }

@@ -71,6 +71,8 @@ type Term struct {
 	Selector          labels.Selector
 	TopologyKey       string
 	Weight            int64 // of preferred terms
+	// ID is equal for terms that select the same pods in the same topology.
+	ID string
 }
 
 // Matches reports whether the term selects a pod with these labels in this namespace.
@@ -122,15 +124,8 @@ func (p HostPort) Conflicts(o HostPort) bool {
 // NewPodInfo computes the values that scheduling needs of a pod.
 func NewPodInfo(pod *corev1.Pod) *PodInfo {
 	p := &PodInfo{Pod: pod, NodeAffinity: nodeaffinity.GetRequiredNodeAffinity(pod)}
-	p.Requests = ResourcesOf(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
+	p.sumRequests()
 	p.Requests.Pods = 1
-	p.Scored = ResourcesOf(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{
-		UseStatusResources: true,
-		NonMissingContainerRequests: corev1.ResourceList{
-			corev1.ResourceCPU:    *milli(defaultMilliCPU),
-			corev1.ResourceMemory: *bytes(defaultMemory),
-		},
-	}))
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, restartableInit(pod)} {
 		for _, c := range containers {
 			for _, port := range c.Ports {
@@ -152,6 +147,48 @@ func NewPodInfo(pod *corev1.Pod) *PodInfo {
 	return p
 }
 
+// sumRequests computes Requests and Scored.
+func (p *PodInfo) sumRequests() {
+	if p.sumOne() {
+		return
+	}
+	options := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
+	requests := resourcehelper.PodRequests(p.Pod, options)
+	p.Requests = ResourcesOf(requests)
+	options.NonMissingContainerRequests = corev1.ResourceList{
+		corev1.ResourceCPU:    *milli(defaultMilliCPU),
+		corev1.ResourceMemory: *bytes(defaultMemory),
+	}
+	if resourcehelper.IsPodLevelRequestsSet(p.Pod) {
+		// Containers get a default only for a resource that neither they nor the pod requests.
+		for name := range requests {
+			delete(options.NonMissingContainerRequests, name)
+		}
+	}
+	p.Scored = ResourcesOf(resourcehelper.PodRequests(p.Pod, options))
+}
+
+// sumOne is sumRequests for a pod whose only requests are those of one container; false if there
+// may be others. Most pods are such, and it needs no memory.
+func (p *PodInfo) sumOne() bool {
+	spec, status := &p.Pod.Spec, &p.Pod.Status
+	if len(spec.Containers) != 1 || len(spec.InitContainers) > 0 || spec.Resources != nil || len(spec.Overhead) > 0 ||
+		len(status.ContainerStatuses) > 0 || status.Resources != nil || len(status.AllocatedResources) > 0 {
+		return false
+	}
+	requests := spec.Containers[0].Resources.Requests
+	p.Requests = ResourcesOf(requests)
+	p.Scored = p.Requests
+	p.Scored.Scalar = maps.Clone(p.Requests.Scalar)
+	if _, ok := requests[corev1.ResourceCPU]; !ok {
+		p.Scored.MilliCPU = defaultMilliCPU
+	}
+	if _, ok := requests[corev1.ResourceMemory]; !ok {
+		p.Scored.Memory = defaultMemory
+	}
+	return true
+}
+
 // UsesClaim reports whether one of the pod's volumes uses this claim.
 func (p *PodInfo) UsesClaim(namespace, name string) bool {
 	return p.Pod.Namespace == namespace && slices.ContainsFunc(p.Claims, func(c VolumeClaim) bool { return c.Name == name })
@@ -159,7 +196,7 @@ func (p *PodInfo) UsesClaim(namespace, name string) bool {
 
 func newHostPort(port corev1.ContainerPort) HostPort {
 	h := HostPort{IP: port.HostIP, Protocol: port.Protocol, Port: port.HostPort}
-	if h.IP == "" || h.IP == "::" {
+	if h.IP == "" {
 		h.IP = "0.0.0.0"
 	}
 	if h.Protocol == "" {
@@ -191,6 +228,7 @@ type NodeInfo struct {
 	WithAffinity     []*PodInfo
 	WithAntiAffinity []*PodInfo
 	Images           map[string]int64 // bytes by name
+	at               int              // index in its snapshot
 }
 
 // NewNodeInfo makes a node without pods. A nil node means that only its pods are known yet.
@@ -223,7 +261,7 @@ func (n *NodeInfo) Clone() *NodeInfo {
 	c := *n
 	c.Requested.Scalar = maps.Clone(n.Requested.Scalar)
 	c.Scored.Scalar = maps.Clone(n.Scored.Scalar)
-	c.Pods = slices.Clone(n.Pods)
+	c.Pods = append(make([]*PodInfo, 0, len(n.Pods)+1), n.Pods...) // most copies get one more
 	c.WithAffinity = slices.Clone(n.WithAffinity)
 	c.WithAntiAffinity = slices.Clone(n.WithAntiAffinity)
 	return &c

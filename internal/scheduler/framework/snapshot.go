@@ -1,15 +1,14 @@
 package framework
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Snapshot is the cluster at the time of one decision. It is immutable: With makes a changed copy.
+// Snapshot is the cluster at the time of one decision. It is immutable: Next and With make changed
+// copies.
 type Snapshot struct {
-	Nodes  []*NodeInfo    // with zones alternating
+	Nodes  NodeList       // with zones alternating
 	byName map[string]int // shared by snapshots of the same nodes
 	// NamespaceLabels returns a namespace's labels, for namespace selectors.
 	NamespaceLabels func(namespace string) labels.Set
@@ -22,18 +21,34 @@ type Snapshot struct {
 	// Devices returns the dynamic resources. The first pod with resource claims opens them. It is
 	// nil where there are none.
 	Devices func() (Devices, error)
-	// anyAffinity and anyAntiAffinity are the nodes with pods that have such terms.
-	anyAffinity, anyAntiAffinity []*NodeInfo
+
+	mark Mark
+	// base is the snapshot of the cluster from which With made this one; nil for a snapshot of the
+	// cluster.
+	base *Snapshot
 }
 
-// NewSnapshot takes ownership of nodes.
+// NewSnapshot begins a history of the cluster. It takes ownership of the slice.
 func NewSnapshot(nodes []*NodeInfo, namespaceLabels func(string) labels.Set, selectors func(*corev1.Pod) labels.Selector) *Snapshot {
-	s := &Snapshot{Nodes: nodes, byName: make(map[string]int, len(nodes)), NamespaceLabels: namespaceLabels, Selectors: selectors}
+	for i, n := range nodes {
+		if n.at != i { // it may be part of another snapshot, with another index
+			moved := *n
+			moved.at = i
+			nodes[i] = &moved
+		}
+	}
+	s := &Snapshot{Nodes: NewNodeList(nodes), byName: make(map[string]int, len(nodes)), NamespaceLabels: namespaceLabels, Selectors: selectors}
 	for i, n := range nodes {
 		s.byName[n.Name()] = i
 	}
-	s.findAffinity()
+	s.mark.history = &history{}
 	return s
+}
+
+// IndexOf finds the index of a node by its name.
+func (s *Snapshot) IndexOf(name string) (int, bool) {
+	i, ok := s.byName[name]
+	return i, ok
 }
 
 // Node finds a node by name.
@@ -42,47 +57,41 @@ func (s *Snapshot) Node(name string) (*NodeInfo, bool) {
 	if !ok {
 		return nil, false
 	}
-	return s.Nodes[i], true
+	return s.Nodes.At(i), true
 }
 
-// NodesWithAffinity returns the nodes with pods that have affinity terms of any kind.
-func (s *Snapshot) NodesWithAffinity() []*NodeInfo { return s.anyAffinity }
+// Next returns the cluster's next snapshot, in which some nodes changed. It takes ownership of
+// them. Only the owner of the cluster calls it, on the latest snapshot. It ignores nodes that the
+// snapshot does not have.
+func (s *Snapshot) Next(nodes ...*NodeInfo) *Snapshot {
+	changes := s.changes(nodes)
+	next := *s
+	next.Nodes = s.Nodes.with(changes)
+	next.mark.length = s.mark.history.append(changes, s.Nodes.Len())
+	return &next
+}
 
-// NodesWithAntiAffinity returns the nodes with pods that have required anti-affinity.
-func (s *Snapshot) NodesWithAntiAffinity() []*NodeInfo { return s.anyAntiAffinity }
-
-// With returns the snapshot with some nodes replaced. It ignores nodes that it does not have.
+// With supposes other pods on some nodes, as preemption does. It takes ownership of the nodes, and
+// ignores nodes that the snapshot does not have.
 func (s *Snapshot) With(nodes ...*NodeInfo) *Snapshot {
 	with := *s
-	with.Nodes = slices.Clone(s.Nodes)
-	affine := false
+	with.Nodes = s.Nodes.suppose(s.changes(nodes))
+	if with.base == nil {
+		with.base = s
+	}
+	return &with
+}
+
+func (s *Snapshot) changes(nodes []*NodeInfo) []nodeChange {
+	changes := make([]nodeChange, 0, len(nodes))
 	for _, n := range nodes {
 		if n.Node == nil {
 			continue
 		}
 		if i, ok := s.byName[n.Name()]; ok {
-			affine = affine || hasAffinity(with.Nodes[i]) || hasAffinity(n)
-			with.Nodes[i] = n
+			n.at = i
+			changes = append(changes, nodeChange{i, n})
 		}
 	}
-	if affine {
-		with.findAffinity()
-	}
-	return &with
-}
-
-func hasAffinity(n *NodeInfo) bool { return len(n.WithAffinity) > 0 || len(n.WithAntiAffinity) > 0 }
-
-// findAffinity computes the nodes with pods that have affinity terms. The lists do not change
-// afterwards, so snapshots share them.
-func (s *Snapshot) findAffinity() {
-	s.anyAffinity, s.anyAntiAffinity = nil, nil
-	for _, n := range s.Nodes {
-		if len(n.WithAffinity) > 0 {
-			s.anyAffinity = append(s.anyAffinity, n)
-		}
-		if len(n.WithAntiAffinity) > 0 {
-			s.anyAntiAffinity = append(s.anyAntiAffinity, n)
-		}
-	}
+	return changes
 }

@@ -4,9 +4,8 @@
 package plugins
 
 import (
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 
@@ -17,12 +16,29 @@ type plugin string
 
 func (p plugin) Name() string { return string(p) }
 
+// Statuses are shared: they do not change.
+var (
+	// skip says that a plugin does not apply to the pod.
+	skip = &framework.Status{Code: framework.Skip}
+
+	otherName        = refusal("NodeName", framework.UnschedulableAndUnresolvable, "node(s) didn't match the requested node name")
+	cordoned         = refusal("NodeUnschedulable", framework.UnschedulableAndUnresolvable, "node(s) were unschedulable")
+	hasTaint         = refusal("TaintToleration", framework.UnschedulableAndUnresolvable, "node(s) had untolerated taint(s)")
+	portTaken        = refusal("NodePorts", framework.Unschedulable, "node(s) didn't have free ports for the requested pod ports")
+	conflictingNames = refusal("NodeAffinity", framework.UnschedulableAndUnresolvable, "pod affinity terms conflict")
+	notSelected      = refusal("NodeAffinity", framework.UnschedulableAndUnresolvable, "node(s) didn't match Pod's node affinity/selector")
+)
+
+func refusal(plugin string, code framework.Code, reason string) *framework.Status {
+	return &framework.Status{Code: code, Plugin: plugin, Reasons: []string{reason}}
+}
+
 // nodeName refuses all nodes but the one in the pod's spec.
 type nodeName struct{ plugin }
 
 func (nodeName) Filter(_ framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
 	if want := pod.Pod.Spec.NodeName; want != "" && want != node.Name() {
-		return framework.RefuseAlways("node(s) didn't match the requested node name")
+		return otherName
 	}
 	return nil
 }
@@ -40,7 +56,7 @@ func (nodeUnschedulable) Filter(_ framework.State, pod *framework.PodInfo, node 
 	if tolerates(pod.Pod.Spec.Tolerations, &cordon) {
 		return nil
 	}
-	return framework.RefuseAlways("node(s) were unschedulable")
+	return cordoned
 }
 
 func (nodeUnschedulable) RequeueOn() framework.Events {
@@ -61,12 +77,19 @@ func tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
 }
 
 func (taintToleration) Filter(_ framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
-	for i := range node.Node.Spec.Taints {
-		taint := &node.Node.Spec.Taints[i]
-		if taint.Effect == corev1.TaintEffectPreferNoSchedule || tolerates(pod.Pod.Spec.Tolerations, taint) {
-			continue
+	if untolerated(pod, node.Node) != nil {
+		return hasTaint
+	}
+	return nil
+}
+
+// untolerated returns a taint that keeps the pod off the node; nil if there is none.
+func untolerated(pod *framework.PodInfo, node *corev1.Node) *corev1.Taint {
+	for i := range node.Spec.Taints {
+		taint := &node.Spec.Taints[i]
+		if taint.Effect != corev1.TaintEffectPreferNoSchedule && !tolerates(pod.Pod.Spec.Tolerations, taint) {
+			return taint
 		}
-		return framework.RefuseAlways("node(s) had untolerated taint(s)")
 	}
 	return nil
 }
@@ -95,7 +118,7 @@ type nodePorts struct{ plugin }
 
 func (nodePorts) PreFilter(_ framework.State, pod *framework.PodInfo, _ *framework.Snapshot) (sets.Set[string], *framework.Status) {
 	if len(pod.Ports) == 0 {
-		return nil, &framework.Status{Code: framework.Skip}
+		return nil, skip
 	}
 	return nil, nil
 }
@@ -105,7 +128,7 @@ func (nodePorts) Filter(_ framework.State, pod *framework.PodInfo, node *framewo
 		for _, other := range node.Pods {
 			for _, taken := range other.Ports {
 				if want.Conflicts(taken) {
-					return framework.Refuse("node(s) didn't have free ports for the requested pod ports")
+					return portTaken
 				}
 			}
 		}
@@ -122,30 +145,38 @@ func (nodeAffinity) PreFilter(_ framework.State, pod *framework.PodInfo, _ *fram
 	spec := &pod.Pod.Spec
 	if spec.NodeSelector == nil && (spec.Affinity == nil || spec.Affinity.NodeAffinity == nil ||
 		spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil) {
-		return nil, &framework.Status{Code: framework.Skip}
+		return nil, skip
 	}
-	return namedNodes(pod.Pod), nil
+	named := namedNodes(pod.Pod)
+	if named != nil && len(named) == 0 {
+		return nil, conflictingNames
+	}
+	return named, nil
 }
 
 // namedNodes returns the nodes that the required affinity names in matchFields, as that of
-// DaemonSet pods does. It is nil if some term names none.
+// DaemonSet pods does. It is nil if some term names none, and empty if each contradicts itself.
 func namedNodes(pod *corev1.Pod) sets.Set[string] {
 	affinity := pod.Spec.Affinity
 	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return nil
 	}
-	named := sets.New[string]()
+	var named sets.Set[string]
 	for _, term := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-		var names []string
+		var names sets.Set[string]
 		for _, f := range term.MatchFields {
-			if f.Key == "metadata.name" && f.Operator == corev1.NodeSelectorOpIn {
-				names = f.Values
+			switch {
+			case f.Key != metav1.ObjectNameField || f.Operator != corev1.NodeSelectorOpIn:
+			case names == nil:
+				names = sets.New(f.Values...)
+			default:
+				names = names.Intersection(sets.New(f.Values...))
 			}
 		}
 		if names == nil {
 			return nil
 		}
-		named.Insert(names...)
+		named = named.Union(names)
 	}
 	return named
 }
@@ -155,23 +186,18 @@ func (nodeAffinity) Filter(_ framework.State, pod *framework.PodInfo, node *fram
 	// requirement.
 	for label, value := range pod.Pod.Spec.NodeSelector {
 		if is, ok := node.Node.Labels[label]; !ok || is != value {
-			return framework.RefuseAlways(notSelected)
+			return notSelected
 		}
 	}
 	if a := pod.Pod.Spec.Affinity; a == nil || a.NodeAffinity == nil {
 		return nil
 	}
-	match, err := pod.NodeAffinity.Match(node.Node)
-	if err != nil {
-		return framework.RefuseAlways(fmt.Sprintf("node affinity of the pod: %v", err))
-	}
-	if !match {
-		return framework.RefuseAlways(notSelected)
+	// A term with an error matches no node.
+	if match, _ := pod.NodeAffinity.Match(node.Node); !match {
+		return notSelected
 	}
 	return nil
 }
-
-const notSelected = "node(s) didn't match Pod's node affinity/selector"
 
 func (nodeAffinity) RequeueOn() framework.Events {
 	return framework.NodeAdded | framework.NodeLabels | framework.SelfChanged

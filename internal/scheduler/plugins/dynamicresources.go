@@ -20,7 +20,10 @@ import (
 
 // dynamicResources checks that the pod's allocated ResourceClaims are usable on the node, and that
 // the others can get devices there. Upstream's published allocator chooses the devices (ADR 20).
-type dynamicResources struct{ plugin }
+type dynamicResources struct {
+	plugin
+	timeout time.Duration // of the search on one node; 0 is none
+}
 
 // allocationTimeout bounds the search for devices on one node, as upstream's default: the search
 // can take exponential time in the requests of a claim.
@@ -41,6 +44,7 @@ type claimsOfPod struct {
 	allocator structured.Allocator // nil if all claims are allocated
 	decided   map[string]map[string]*resourcev1.AllocationResult
 	inTheWay  []*resourcev1.ResourceClaim
+	extended  *extended // nil without extended resources of device classes
 }
 
 func (c *claimsOfPod) Claims() []*resourcev1.ResourceClaim { return c.claims }
@@ -49,8 +53,15 @@ func (c *claimsOfPod) On(node string) map[string]*resourcev1.AllocationResult {
 }
 func (c *claimsOfPod) InTheWay() []*resourcev1.ResourceClaim { return c.inTheWay }
 
+func (c *claimsOfPod) Extended(node string) *framework.ExtendedClaim {
+	if c.extended == nil {
+		return nil
+	}
+	return c.extended.on[node]
+}
+
 func (p dynamicResources) PreFilter(state framework.State, pod *framework.PodInfo, snapshot *framework.Snapshot) (sets.Set[string], *framework.Status) {
-	if len(pod.Pod.Spec.ResourceClaims) == 0 || snapshot.Devices == nil {
+	if len(pod.Pod.Spec.ResourceClaims) == 0 && len(framework.ExtendedRequests(pod)) == 0 || snapshot.Devices == nil {
 		return nil, &framework.Status{Code: framework.Skip}
 	}
 	devices, err := snapshot.Devices()
@@ -75,10 +86,11 @@ func (p dynamicResources) PreFilter(state framework.State, pod *framework.PodInf
 			}
 		}
 	}
-	if len(c.claims) == 0 {
+	c.extended = newExtended(devices, pod)
+	if len(c.claims) == 0 && c.extended == nil {
 		return nil, &framework.Status{Code: framework.Skip}
 	}
-	if len(c.unallocated) > 0 {
+	if len(c.unallocated) > 0 || c.extended != nil {
 		if status := c.prepare(devices); status != nil {
 			return nil, status
 		}
@@ -87,31 +99,51 @@ func (p dynamicResources) PreFilter(state framework.State, pod *framework.PodInf
 	return nil, nil
 }
 
+// ClaimsExist says why a claim of the pod does not exist yet; nil means that all do. The scheduler
+// asks before it queues the pod: no decision, condition or event is needed for such a pod.
+func (dynamicResources) ClaimsExist(devices framework.Devices, pod *corev1.Pod) *framework.Status {
+	for i := range pod.Spec.ResourceClaims {
+		if _, _, status := resourceClaimOf(devices, pod, &pod.Spec.ResourceClaims[i]); status != nil {
+			return status
+		}
+	}
+	return nil
+}
+
 // usableResourceClaim finds a claim of the pod; nil if the pod needs none. The status says why the
 // claim is not usable now.
 func usableResourceClaim(devices framework.Devices, pod *corev1.Pod, ref *corev1.PodResourceClaim) (*resourcev1.ResourceClaim, *framework.Status) {
+	claim, beingAllocated, status := resourceClaimOf(devices, pod, ref)
+	if status == nil && beingAllocated {
+		status = framework.RefuseAlways(fmt.Sprintf("resource claim %s/%s is in the process of being allocated", claim.Namespace, claim.Name))
+	}
+	if status != nil {
+		return nil, status
+	}
+	return claim, nil
+}
+
+func resourceClaimOf(devices framework.Devices, pod *corev1.Pod, ref *corev1.PodResourceClaim) (claim *resourcev1.ResourceClaim, beingAllocated bool, status *framework.Status) {
 	name, mustCheckOwner, err := claimhelper.Name(pod, ref)
 	if err != nil {
-		return nil, framework.RefuseAlways(err.Error())
+		return nil, false, framework.RefuseAlways(err.Error())
 	}
 	if name == nil {
-		return nil, nil
+		return nil, false, nil
 	}
 	claim, beingAllocated, ok := devices.Claim(pod.Namespace, *name)
 	switch {
 	case !ok:
-		return nil, framework.RefuseAlways(apierrors.NewNotFound(resourcev1.Resource("resourceclaim"), *name).Error())
+		return nil, false, framework.RefuseAlways(apierrors.NewNotFound(resourcev1.Resource("resourceclaim"), *name).Error())
 	case claim.DeletionTimestamp != nil:
-		return nil, framework.RefuseAlways(fmt.Sprintf("resourceclaim %q is being deleted", claim.Name))
-	case beingAllocated:
-		return nil, framework.RefuseAlways(fmt.Sprintf("resource claim %s/%s is in the process of being allocated", claim.Namespace, claim.Name))
+		return nil, false, framework.RefuseAlways(fmt.Sprintf("resourceclaim %q is being deleted", claim.Name))
 	}
 	if mustCheckOwner {
 		if err := claimhelper.IsForPod(pod, claim, false); err != nil {
-			return nil, framework.RefuseAlways(err.Error())
+			return nil, false, framework.RefuseAlways(err.Error())
 		}
 	}
-	return claim, nil
+	return claim, beingAllocated, nil
 }
 
 // prepare makes the allocator for the unallocated claims.
@@ -163,8 +195,15 @@ func (l classLister) Get(name string) (*resourcev1.DeviceClass, error) {
 	return nil, apierrors.NewNotFound(resourcev1.Resource("deviceclass"), name)
 }
 
-func (p dynamicResources) Filter(state framework.State, _ *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (p dynamicResources) Filter(state framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
 	c := state[p.Name()].(*claimsOfPod)
+	own, status := c.extended.claimOn(pod, node)
+	if status != nil {
+		if leftover := c.extended.leftover; leftover != nil && !slices.Contains(c.inTheWay, leftover) {
+			c.inTheWay = append(c.inTheWay, leftover)
+		}
+		return status
+	}
 	away := false
 	for _, claim := range c.claims {
 		if selector := c.usable[claim]; selector != nil && !selector.Match(node.Node) {
@@ -177,12 +216,20 @@ func (p dynamicResources) Filter(state framework.State, _ *framework.PodInfo, no
 	if away {
 		return framework.RefuseAlways("resourceclaim not available on the node")
 	}
-	if c.allocator == nil {
+	wanting := c.unallocated
+	if own != nil {
+		wanting = append(slices.Clip(wanting), own.Claim)
+	}
+	if len(wanting) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), allocationTimeout)
-	defer cancel()
-	results, err := c.allocator.Allocate(ctx, node.Node, c.unallocated)
+	ctx := context.Background()
+	if p.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, p.timeout)
+		defer cancel()
+	}
+	results, err := c.allocator.Allocate(ctx, node.Node, wanting)
 	switch {
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return framework.RefuseAlways(err.Error())
@@ -190,14 +237,17 @@ func (p dynamicResources) Filter(state framework.State, _ *framework.PodInfo, no
 		return framework.RefuseAlways("timed out trying to allocate devices")
 	case err != nil:
 		return framework.Fail(err)
-	case len(results) != len(c.unallocated):
+	case len(results) != len(wanting):
 		return framework.RefuseAlways("cannot allocate all claims")
 	}
 	found := make(map[string]*resourcev1.AllocationResult, len(results))
-	for i, claim := range c.unallocated {
+	for i, claim := range wanting {
 		found[claim.Name] = &results[i]
 	}
 	c.decided[node.Name()] = found
+	if own != nil {
+		c.extended.on[node.Name()] = own
+	}
 	return nil
 }
 

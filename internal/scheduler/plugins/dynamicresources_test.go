@@ -26,14 +26,17 @@ type rack struct {
 	class  map[string]*resourcev1.DeviceClass
 	slices []*resourcev1.ResourceSlice
 	taken  sets.Set[structured.DeviceID]
+	// leftover is the claim of an earlier attempt for the pod's extended resources.
+	leftover *resourcev1.ResourceClaim
 }
 
 func (r *rack) Claim(_, name string) (*resourcev1.ResourceClaim, bool, bool) {
 	c, ok := get(r.claims, name)
 	return c, ok && r.flying[c.UID], ok
 }
-func (r *rack) Class(name string) (*resourcev1.DeviceClass, bool) { return get(r.class, name) }
-func (r *rack) Slices() []*resourcev1.ResourceSlice               { return r.slices }
+func (r *rack) ExtendedClaim(*corev1.Pod) *resourcev1.ResourceClaim { return r.leftover }
+func (r *rack) Class(name string) (*resourcev1.DeviceClass, bool)   { return get(r.class, name) }
+func (r *rack) Slices() []*resourcev1.ResourceSlice                 { return r.slices }
 func (r *rack) Classes() (list []*resourcev1.DeviceClass) {
 	for _, c := range r.class {
 		list = append(list, c)

@@ -1,6 +1,9 @@
 package plugins
 
 import (
+	"slices"
+	"strings"
+
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -8,71 +11,71 @@ import (
 )
 
 // interPodAffinity keeps pods near to or away from others. Anti-affinity works both ways: a pod is
-// also refused where an existing pod's anti-affinity excludes it.
-type interPodAffinity struct{ plugin }
+// also refused where an existing pod's anti-affinity excludes it. The snapshot counts the pods.
+type interPodAffinity struct {
+	plugin
+	// hardWeight counts for existing pods that require the incoming one nearby.
+	hardWeight int64
+	// ignoreExisting ignores preferred terms of existing pods for pods without such terms.
+	ignoreExisting bool
+}
 
-// domain is one value of a topology key.
-type domain struct{ key, value string }
+var (
+	notNear    = refusal("InterPodAffinity", framework.UnschedulableAndUnresolvable, "node(s) didn't match pod affinity rules")
+	notAway    = refusal("InterPodAffinity", framework.Unschedulable, "node(s) didn't match pod anti-affinity rules")
+	notWelcome = refusal("InterPodAffinity", framework.Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules")
+)
 
 type affinityState struct {
-	// affinity and anti count the pods that match the incoming pod's terms, by domain. existing
-	// counts the pods whose anti-affinity excludes the incoming pod.
-	affinity, anti, existing map[domain]int
-	// selfMatch means that the pod matches its own affinity terms; then the first pod of a group
-	// can start.
-	selfMatch bool
+	// near counts the pods that match all terms of the required affinity, one byKey for each term.
+	near framework.Counts
+	// away counts the pods that match a term of the required anti-affinity. excluding counts the
+	// pods whose anti-affinity excludes the incoming pod.
+	away, excluding []framework.TopologyCount
+	// first means that no pod matches the affinity but the pod itself: a group can start.
+	first bool
 }
 
 func (interPodAffinity) PreFilter(state framework.State, pod *framework.PodInfo, snapshot *framework.Snapshot) (sets.Set[string], *framework.Status) {
 	if pod.Invalid != nil {
 		return nil, framework.RefuseAlways(pod.Invalid.Error())
 	}
-	s := &affinityState{affinity: map[domain]int{}, anti: map[domain]int{}, existing: map[domain]int{}}
-	podNamespace := namespaceLabels(snapshot, pod.Pod.Namespace)
-	for _, node := range snapshot.NodesWithAntiAffinity() {
-		for _, other := range node.WithAntiAffinity {
-			for i := range other.RequiredAntiAffinity {
-				term := &other.RequiredAntiAffinity[i]
-				if value, ok := node.Node.Labels[term.TopologyKey]; ok && term.Matches(pod.Pod.Namespace, pod.Pod.Labels, podNamespace) {
-					s.existing[domain{term.TopologyKey, value}]++
-				}
-			}
-		}
+	s := &affinityState{excluding: snapshot.TermsAbout(framework.RequiredAntiAffinity, pod)}
+	if len(pod.RequiredAffinity)+len(pod.RequiredAntiAffinity)+len(s.excluding) == 0 {
+		return nil, skip
 	}
-	if len(pod.RequiredAffinity)+len(pod.RequiredAntiAffinity) > 0 {
-		s.count(pod, snapshot)
-		s.selfMatch = matchesAll(pod.RequiredAffinity, pod, podNamespace)
-	} else if len(s.existing) == 0 {
-		return nil, &framework.Status{Code: framework.Skip}
+	if len(pod.RequiredAffinity) > 0 {
+		s.near = countPods(snapshot, pod.RequiredAffinity)
+		s.first = s.near.Total == 0 && matchesAll(pod.RequiredAffinity, pod, namespaceLabels(snapshot.NamespaceLabels, pod.Pod.Namespace))
+	}
+	for i := range pod.RequiredAntiAffinity {
+		s.away = append(s.away, countPods(snapshot, pod.RequiredAntiAffinity[i:i+1]).ByKey[0])
 	}
 	state["InterPodAffinity"] = s
 	return nil, nil
 }
 
-func (s *affinityState) count(pod *framework.PodInfo, snapshot *framework.Snapshot) {
-	for _, node := range snapshot.Nodes {
-		for _, other := range node.Pods {
-			if other.Pod.DeletionTimestamp != nil && other.Pod.UID == pod.Pod.UID {
-				continue
-			}
-			ns := namespaceLabels(snapshot, other.Pod.Namespace)
-			// A pod counts for affinity only if it matches all the terms.
-			if len(pod.RequiredAffinity) > 0 && matchesAll(pod.RequiredAffinity, other, ns) {
-				for i := range pod.RequiredAffinity {
-					key := pod.RequiredAffinity[i].TopologyKey
-					if value, ok := node.Node.Labels[key]; ok {
-						s.affinity[domain{key, value}]++
-					}
-				}
-			}
-			for i := range pod.RequiredAntiAffinity {
-				term := &pod.RequiredAntiAffinity[i]
-				if value, ok := node.Node.Labels[term.TopologyKey]; ok && term.Matches(other.Pod.Namespace, other.Pod.Labels, ns) {
-					s.anti[domain{term.TopologyKey, value}]++
-				}
-			}
-		}
+// countPods counts the pods that match all the terms, by the topology key of each.
+func countPods(snapshot *framework.Snapshot, terms []framework.Term) framework.Counts {
+	labelsOf := snapshot.NamespaceLabels // the selection is kept: it must not hold the snapshot
+	sel := framework.Selection{
+		ID: terms[0].ID, Keys: make([]string, len(terms)),
+		Matches: func(other *framework.PodInfo) bool {
+			return matchesAll(terms, other, namespaceLabels(labelsOf, other.Pod.Namespace))
+		},
 	}
+	for i := range terms {
+		sel.Keys[i] = terms[i].TopologyKey
+		sel.ByNamespace = sel.ByNamespace || terms[i].NamespaceSelector != nil
+	}
+	if len(terms) > 1 {
+		ids := make([]string, len(terms))
+		for i := range terms {
+			ids[i] = terms[i].ID
+		}
+		sel.ID = strings.Join(ids, "&")
+	}
+	return snapshot.Count(sel)
 }
 
 func matchesAll(terms []framework.Term, other *framework.PodInfo, namespace labels.Set) bool {
@@ -84,115 +87,111 @@ func matchesAll(terms []framework.Term, other *framework.PodInfo, namespace labe
 	return true
 }
 
-func namespaceLabels(snapshot *framework.Snapshot, namespace string) labels.Set {
-	if snapshot.NamespaceLabels == nil {
+func namespaceLabels(of func(string) labels.Set, namespace string) labels.Set {
+	if of == nil {
 		return nil
 	}
-	return snapshot.NamespaceLabels(namespace)
+	return of(namespace)
 }
 
-func (interPodAffinity) Filter(state framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+func (interPodAffinity) Filter(state framework.State, _ *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
 	s, ok := state["InterPodAffinity"].(*affinityState)
 	if !ok {
 		return nil
 	}
-	for key, value := range node.Node.Labels {
-		if s.existing[domain{key, value}] > 0 {
-			return framework.Refuse("node(s) didn't satisfy existing pods anti-affinity rules")
-		}
+	if !s.isNear(node) {
+		return notNear
 	}
-	for i := range pod.RequiredAntiAffinity {
-		key := pod.RequiredAntiAffinity[i].TopologyKey
-		if value, ok := node.Node.Labels[key]; ok && s.anti[domain{key, value}] > 0 {
-			return framework.Refuse("node(s) didn't match pod anti-affinity rules")
-		}
+	if anyOn(s.away, node) {
+		return notAway
 	}
-	return s.near(pod, node)
+	if anyOn(s.excluding, node) {
+		return notWelcome
+	}
+	return nil
 }
 
-// near checks the required affinity. The node needs every topology key, and matching pods in each
-// domain. If no pod of the cluster matches, a pod that matches itself fits.
-func (s *affinityState) near(pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+// isNear checks the required affinity. The node needs every topology key, and matching pods in each
+// domain.
+func (s *affinityState) isNear(node *framework.NodeInfo) bool {
 	found := true
-	for i := range pod.RequiredAffinity {
-		key := pod.RequiredAffinity[i].TopologyKey
-		value, ok := node.Node.Labels[key]
+	for i := range s.near.ByKey {
+		n, ok := s.near.ByKey[i].On(node)
 		if !ok {
-			return framework.RefuseAlways("node(s) didn't match pod affinity rules")
+			return false
 		}
-		found = found && s.affinity[domain{key, value}] > 0
+		found = found && n > 0
 	}
-	if found || len(s.affinity) == 0 && s.selfMatch {
-		return nil
+	return found || s.first
+}
+
+// anyOn reports whether there are pods in a domain of the node.
+func anyOn(counts []framework.TopologyCount, node *framework.NodeInfo) bool {
+	for i := range counts {
+		if n, ok := counts[i].On(node); ok && n > 0 {
+			return true
+		}
 	}
-	return framework.RefuseAlways("node(s) didn't match pod affinity rules")
+	return false
 }
 
 func (interPodAffinity) RequeueOn() framework.Events {
 	return framework.NodeAdded | framework.NodeLabels | framework.PodAssigned | framework.PodRemoved | framework.SelfChanged
 }
 
-type preferences map[domain]int64
+// preference scores a node's domain.
+type preference struct {
+	framework.TopologyCount
+	weight int64
+}
 
-func (interPodAffinity) PreScore(state framework.State, pod *framework.PodInfo, snapshot *framework.Snapshot, _ []*framework.NodeInfo) *framework.Status {
-	own := len(pod.PreferredAffinity)+len(pod.PreferredAntiAffinity) > 0
-	nodes := snapshot.NodesWithAffinity()
-	if own {
-		nodes = snapshot.Nodes
+func (p interPodAffinity) PreScore(state framework.State, pod *framework.PodInfo, snapshot *framework.Snapshot, _ []*framework.NodeInfo) *framework.Status {
+	if p.ignoreExisting && len(pod.PreferredAffinity)+len(pod.PreferredAntiAffinity) == 0 {
+		return &framework.Status{Code: framework.Skip}
 	}
-	prefer := preferences{}
-	podNamespace := namespaceLabels(snapshot, pod.Pod.Namespace)
-	for _, node := range nodes {
-		pods := node.WithAffinity
-		if own {
-			pods = node.Pods
+	var prefer []preference
+	existing := func(kind framework.TermKind, weight int64) {
+		for _, t := range snapshot.TermsAbout(kind, pod) {
+			prefer = append(prefer, preference{t, weight})
 		}
-		for _, other := range pods {
-			otherNamespace := namespaceLabels(snapshot, other.Pod.Namespace)
-			prefer.add(node, pod.PreferredAffinity, other, otherNamespace, 1)
-			prefer.add(node, pod.PreferredAntiAffinity, other, otherNamespace, -1)
-			prefer.add(node, other.PreferredAffinity, pod, podNamespace, 1)
-			prefer.add(node, other.PreferredAntiAffinity, pod, podNamespace, -1)
-			// An existing pod that requires this one nearby counts with weight 1
-			// (hardPodAffinityWeight).
-			prefer.add(node, other.RequiredAffinity, pod, podNamespace, 1)
+	}
+	existing(framework.PreferredAffinity, 1)
+	existing(framework.PreferredAntiAffinity, -1)
+	if p.hardWeight > 0 {
+		existing(framework.RequiredAffinity, p.hardWeight)
+	}
+	own := func(terms []framework.Term, sign int64) {
+		for i := range terms {
+			if c := countPods(snapshot, terms[i:i+1]); c.Total > 0 {
+				prefer = append(prefer, preference{c.ByKey[0], sign * terms[i].Weight})
+			}
 		}
+	}
+	own(pod.PreferredAffinity, 1)
+	own(pod.PreferredAntiAffinity, -1)
+	if len(prefer) == 0 {
+		return skip
 	}
 	state["InterPodAffinity/score"] = prefer
 	return nil
 }
 
-func (p preferences) add(node *framework.NodeInfo, terms []framework.Term, about *framework.PodInfo, namespace labels.Set, sign int64) {
-	for i := range terms {
-		t := &terms[i]
-		value, ok := node.Node.Labels[t.TopologyKey]
-		if ok && t.Matches(about.Pod.Namespace, about.Pod.Labels, namespace) {
-			p[domain{t.TopologyKey, value}] += sign * max(t.Weight, 1)
-		}
-	}
-}
-
 func (interPodAffinity) Score(state framework.State, _ *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
-	prefer, _ := state["InterPodAffinity/score"].(preferences)
-	if len(prefer) == 0 {
-		return 0, nil
-	}
+	prefer, _ := state["InterPodAffinity/score"].([]preference)
 	var sum int64
-	for key, value := range node.Node.Labels {
-		sum += prefer[domain{key, value}]
+	for i := range prefer {
+		n, _ := prefer[i].On(node)
+		sum += n * prefer[i].weight
 	}
 	return sum, nil
 }
 
 func (interPodAffinity) Normalize(_ framework.State, _ *framework.PodInfo, _ []*framework.NodeInfo, scores []int64) {
-	least, most := scores[0], scores[0]
-	for _, s := range scores {
-		least, most = min(least, s), max(most, s)
-	}
+	least, most := slices.Min(scores), slices.Max(scores)
 	for i, s := range scores {
 		scores[i] = 0
-		if most > least {
-			scores[i] = framework.MaxNodeScore * (s - least) / (most - least)
+		if most > least { // in upstream's floating point arithmetic
+			scores[i] = int64(float64(framework.MaxNodeScore) * (float64(s-least) / float64(most-least)))
 		}
 	}
 }

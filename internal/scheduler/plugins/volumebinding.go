@@ -24,11 +24,12 @@ type volumeBinding struct{ plugin }
 // volumesOfPod is what PreFilter found out about a pod's claims.
 type volumesOfPod struct {
 	storage framework.Storage
-	bound   []*corev1.PersistentVolumeClaim
 	delayed []*corev1.PersistentVolumeClaim
 	// candidates are the volumes of the delayed claims' classes.
-	candidates map[string][]*corev1.PersistentVolume
-	decided    map[string]framework.VolumesFor // by node
+	candidates map[string]*volumeCandidates
+	// reaches are the nodes of the bound volumes that do not reach all nodes.
+	reaches []*volumeReach
+	decided map[string]framework.VolumesFor // by node
 }
 
 func (v *volumesOfPod) On(node string) framework.VolumesFor { return v.decided[node] }
@@ -41,7 +42,7 @@ func (p volumeBinding) PreFilter(state framework.State, pod *framework.PodInfo, 
 	if err != nil {
 		return nil, framework.Fail(err)
 	}
-	v := &volumesOfPod{storage: storage, candidates: map[string][]*corev1.PersistentVolume{}, decided: map[string]framework.VolumesFor{}}
+	v := &volumesOfPod{storage: storage, candidates: map[string]*volumeCandidates{}, decided: map[string]framework.VolumesFor{}}
 	immediate := false
 	for _, ref := range pod.Claims {
 		claim, status := usableClaim(storage, pod.Pod, ref)
@@ -51,18 +52,25 @@ func (p volumeBinding) PreFilter(state framework.State, pod *framework.PodInfo, 
 		class := volumehelper.GetPersistentVolumeClaimClass(claim)
 		switch {
 		case fullyBound(claim):
-			v.bound = append(v.bound, claim)
+			volume, ok := storage.Volume(claim.Spec.VolumeName)
+			if !ok {
+				v.reaches = append(v.reaches, &volumeReach{gone: true})
+			} else if reach := reachOf(volume); reach != nil {
+				v.reaches = append(v.reaches, reach)
+			}
 		case claim.Spec.VolumeName == "" && waitsForConsumer(storage, class):
 			v.delayed = append(v.delayed, claim)
-			if _, ok := v.candidates[class]; !ok {
-				v.candidates[class] = storage.VolumesOf(class)
-			}
 		default:
 			immediate = true
 		}
 	}
 	if immediate {
 		return nil, framework.RefuseAlways("pod has unbound immediate PersistentVolumeClaims")
+	}
+	for _, claim := range v.delayed {
+		if class := volumehelper.GetPersistentVolumeClaimClass(claim); v.candidates[class] == nil {
+			v.candidates[class] = newVolumeCandidates(storage.VolumesOf(class), v.delayed)
+		}
 	}
 	// Small claims choose first: this saves large volumes.
 	slices.SortStableFunc(v.delayed, func(a, b *corev1.PersistentVolumeClaim) int {
@@ -112,15 +120,17 @@ const (
 
 func (p volumeBinding) Filter(state framework.State, _ *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
 	v := state[p.Name()].(*volumesOfPod)
-	if reason := v.reachable(node.Node); reason != "" {
-		return framework.RefuseAlways(reason)
+	bound := v.reachable(node.Node)
+	if bound == "" && len(v.delayed) == 0 {
+		return nil
 	}
-	found, reason, err := v.find(node.Node)
-	switch {
-	case err != nil:
+	found, unbound, err := v.find(node.Node)
+	if err != nil {
 		return framework.Fail(err)
-	case reason != "":
-		return framework.RefuseAlways(reason)
+	}
+	reasons := slices.DeleteFunc([]string{bound, unbound}, func(reason string) bool { return reason == "" })
+	if len(reasons) > 0 {
+		return framework.RefuseAlways(reasons...)
 	}
 	v.decided[node.Name()] = found
 	return nil
@@ -128,12 +138,11 @@ func (p volumeBinding) Filter(state framework.State, _ *framework.PodInfo, node 
 
 // reachable says why a bound volume is not usable on the node; "" means that all are.
 func (v *volumesOfPod) reachable(node *corev1.Node) string {
-	for _, claim := range v.bound {
-		volume, ok := v.storage.Volume(claim.Spec.VolumeName)
-		if !ok {
+	for _, reach := range v.reaches {
+		if reach.gone {
 			return reasonVolumeGone
 		}
-		if volumehelper.CheckNodeAffinity(volume, node.Labels) != nil {
+		if !reach.includes(node) {
 			return reasonNodeAffinity
 		}
 	}
@@ -143,6 +152,7 @@ func (v *volumesOfPod) reachable(node *corev1.Node) string {
 // find chooses volumes for the claims that wait for a node, or says why there are none.
 func (v *volumesOfPod) find(node *corev1.Node) (found framework.VolumesFor, reason string, err error) {
 	taken := map[string]*corev1.PersistentVolume{}
+	var unmatched []*corev1.PersistentVolumeClaim
 	for _, claim := range v.delayed {
 		if selected, ok := claim.Annotations[volumehelper.AnnSelectedNode]; ok {
 			// A provisioner already works on it, for this node or for another one.
@@ -153,17 +163,18 @@ func (v *volumesOfPod) find(node *corev1.Node) (found framework.VolumesFor, reas
 			continue
 		}
 		class := volumehelper.GetPersistentVolumeClaimClass(claim)
-		volume, err := volumehelper.FindMatchingVolume(claim, v.candidates[class], node, taken, true, true)
+		volume, err := volumehelper.FindMatchingVolume(claim, v.candidates[class].on(node), node, taken, true, true)
 		if err != nil {
 			return found, "", fmt.Errorf("find a volume for claim %s/%s: %w", claim.Namespace, claim.Name, err)
 		}
 		if volume == nil {
-			found.Provision = append(found.Provision, claim)
+			unmatched = append(unmatched, claim)
 			continue
 		}
 		taken[volume.Name] = volume
 		found.Static = append(found.Static, framework.ClaimedVolume{Claim: claim, Volume: volume})
 	}
+	found.Provision = append(found.Provision, unmatched...)
 	for _, claim := range found.Provision {
 		if reason, err = v.canProvision(claim, node); reason != "" || err != nil {
 			return found, reason, err

@@ -2,6 +2,8 @@ package plugins
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -23,45 +25,72 @@ func (p volumeLimits) PreFilter(state framework.State, pod *framework.PodInfo, s
 	if err != nil {
 		return nil, framework.Fail(err)
 	}
-	state[p.Name()] = storage
+	state[p.Name()] = newWanted(storage, pod)
 	return nil, nil
+}
+
+// wantedVolumes are the volumes of a pod, or the status that says why they are not known.
+type wantedVolumes struct {
+	storage framework.Storage
+	volumes sets.Set[csiVolume]
+	status  *framework.Status
+}
+
+func newWanted(storage framework.Storage, pod *framework.PodInfo) *wantedVolumes {
+	w := &wantedVolumes{storage: storage, volumes: sets.New[csiVolume]()}
+	for _, ref := range pod.Claims {
+		claim, status := usableClaim(storage, pod.Pod, ref)
+		if status != nil {
+			w.status = status
+			return w
+		}
+		if v, ok := volumeOf(storage, claim); ok {
+			w.volumes.Insert(v)
+		}
+	}
+	return w
 }
 
 // csiVolume is a volume as its driver knows it. The claim serves as handle for a volume that does
 // not exist yet.
 type csiVolume struct{ driver, handle string }
 
-func (p volumeLimits) Filter(state framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
-	storage := state[p.Name()].(framework.Storage)
-	limits := limitsOf(storage, node.Name())
-	if len(limits) == 0 {
+func (p volumeLimits) Filter(state framework.State, _ *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	wanted := state[p.Name()].(*wantedVolumes)
+	if len(wanted.volumes) == 0 && wanted.status == nil {
 		return nil
 	}
-	wanted := sets.New[csiVolume]()
-	for _, ref := range pod.Claims {
-		claim, status := usableClaim(storage, pod.Pod, ref)
-		if status != nil {
-			return status
-		}
-		if v, ok := volumeOf(storage, claim); ok {
-			wanted.Insert(v)
-		}
-	}
-	if len(wanted) == 0 {
+	limits := limitsOf(wanted.storage, node.Name())
+	switch {
+	case len(limits) == 0:
 		return nil
+	case wanted.status != nil:
+		return wanted.status
 	}
-	attached := attachedTo(storage, node)
+	atMost := len(wanted.volumes) + claimsOn(node) + len(wanted.storage.Attachments(node.Name()))
+	if atMost <= slices.Min(slices.Collect(maps.Values(limits))) {
+		return nil // even if all volumes are different and of one driver
+	}
+	attached := attachedTo(wanted.storage, node)
 	count := map[string]int{}
 	for v := range attached {
 		count[v.driver]++
 	}
-	for v := range wanted.Difference(attached) {
+	for v := range wanted.volumes.Difference(attached) {
 		count[v.driver]++
 		if limit, ok := limits[v.driver]; ok && count[v.driver] > limit {
 			return framework.Refuse("node(s) exceed max volume count")
 		}
 	}
 	return nil
+}
+
+// claimsOn returns the number of claims of the node's pods.
+func claimsOn(node *framework.NodeInfo) (n int) {
+	for _, p := range node.Pods {
+		n += len(p.Claims)
+	}
+	return n
 }
 
 // limitsOf returns the maximum number of volumes on the node, by driver.

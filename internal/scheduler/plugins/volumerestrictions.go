@@ -30,7 +30,7 @@ func (p volumeRestrictions) PreFilter(state framework.State, pod *framework.PodI
 		return nil, &framework.Status{Code: framework.Skip}
 	}
 	r := restricted{}
-	for _, node := range snapshot.Nodes {
+	for _, node := range snapshot.Nodes.All() {
 		if r.inUse || len(exclusive) == 0 {
 			break
 		}

@@ -37,6 +37,9 @@ func (p volumeZone) PreFilter(state framework.State, pod *framework.PodInfo, sna
 	}
 	var zones []zoneOfVolume
 	for _, ref := range pod.Claims {
+		if ref.Ephemeral {
+			continue // its volume is made where the pod runs
+		}
 		claim, ok := storage.Claim(pod.Pod.Namespace, ref.Name)
 		switch {
 		case !ok:

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/http"
 	"strings"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 )
@@ -13,18 +14,23 @@ import (
 // it does not know yet. Such a member has been cut off or has a new leader. Thousands of answers
 // then made the leader send the same part thousands of times: gigabytes, for a minute or longer.
 //
-// So such a member answers these heartbeats together, at the leader's clock. An answer confirms all
-// earlier read indexes too, and the leader repeats nothing once the member has taken a part.
+// So such a member answers these heartbeats together, ten times a second. An answer confirms all
+// earlier read indexes too, and the leader repeats nothing once the member has taken a part. The
+// leader repeats the newest unconfirmed heartbeat at its clock, so the next answer comes.
+
+// pace is the shortest time between two answers of such a member for read indexes. It is less than
+// the leader's clock, so that an answer to the clock is not held.
+const pace = 80 * time.Millisecond
 
 // messageStream is the path of the stream that carries all messages of raft but parts of the log.
 const messageStream = "/raft/stream/message/"
 
 // paceAnswers serves other members by next. It paces the answers to a leader. leader returns the
 // current one, 0 for none.
-func paceAnswers(next http.Handler, leader func() uint64) http.Handler {
+func paceAnswers(next http.Handler, leader func() uint64, now func() time.Time) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f, ok := w.(http.Flusher); ok && strings.HasPrefix(r.URL.Path, messageStream) {
-			w = &pacedAnswers{ResponseWriter: w, Flusher: f, leader: leader, behind: true}
+			w = &pacedAnswers{ResponseWriter: w, Flusher: f, leader: leader, now: now, behind: true}
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -35,13 +41,15 @@ type pacedAnswers struct {
 	http.ResponseWriter
 	http.Flusher
 	leader func() uint64
+	now    func() time.Time
 
 	refused  bool   // the request failed, so that the answer is a text
 	begun    []byte // a message that is not complete yet
 	followed uint64 // the leader at the last message
 	// behind means that the leader may not know this member's place in its log.
 	behind bool
-	held   []byte // the newest answer for a read index that has not been sent
+	held   []byte    // the newest answer for a read index that has not been sent
+	sent   time.Time // the last answer for a read index
 }
 
 // frameHeader is the length of a message's length.
@@ -89,6 +97,10 @@ func (a *pacedAnswers) send(frame []byte) error {
 		a.behind = m.Reject
 	case !a.behind:
 	case len(m.Context) > 0:
+		if now := a.now(); now.Sub(a.sent) >= pace {
+			a.sent, a.held = now, nil
+			break
+		}
 		a.held = append(a.held[:0], frame...)
 		return nil
 	case len(a.held) > 0: // at the leader's clock; it says the same, and more

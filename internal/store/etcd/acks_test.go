@@ -9,17 +9,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 )
 
 // onStream writes messages through a paced stream, a few bytes at a time, and returns those that
 // the other member gets after each of them.
-func onStream(t *testing.T, leader *uint64, path string) (say func(raftpb.Message) string) {
+func onStream(t *testing.T, leader *uint64, now *time.Time, path string) (say func(raftpb.Message) string) {
 	t.Helper()
 	var w http.ResponseWriter
 	got := httptest.NewRecorder()
-	paceAnswers(http.HandlerFunc(func(given http.ResponseWriter, _ *http.Request) { w = given }), func() uint64 { return *leader }).
+	paceAnswers(http.HandlerFunc(func(given http.ResponseWriter, _ *http.Request) { w = given }), func() uint64 { return *leader }, func() time.Time { return *now }).
 		ServeHTTP(got, httptest.NewRequest(http.MethodGet, path, nil))
 	w.WriteHeader(http.StatusOK)
 	w.(http.Flusher).Flush()
@@ -60,7 +61,7 @@ func TestAnswersOfAMemberThatIsBehindArePaced(t *testing.T) {
 	taken := raftpb.Message{Type: raftpb.MsgAppResp, Index: 7}
 	gap := raftpb.Message{Type: raftpb.MsgAppResp, Index: 9, Reject: true}
 	leader := uint64(1)
-	say := onStream(t, &leader, messageStream+"1")
+	say := onStream(t, &leader, new(time.Time), messageStream+"1")
 	for i, step := range []struct {
 		leader uint64
 		said   raftpb.Message
@@ -92,9 +93,22 @@ func TestAnswersOfAMemberThatIsBehindArePaced(t *testing.T) {
 	}
 }
 
+// While a read waits, each heartbeat of the leader asks for its confirmation.
+func TestReadsOfALeaderThatNeedsAMemberBehindAreConfirmed(t *testing.T) {
+	read := raftpb.Message{Type: raftpb.MsgHeartbeatResp, Context: []byte("a")}
+	leader, now := uint64(1), time.Unix(1000, 0)
+	say := onStream(t, &leader, &now, messageStream+"1")
+	for i, want := range []string{"MsgHeartbeatResp a", "", "", "MsgHeartbeatResp a", "", "", "MsgHeartbeatResp a"} {
+		if got := say(read); got != want {
+			t.Errorf("answer %d: %q, want %q", i, got, want)
+		}
+		now = now.Add(pace/3 + 1)
+	}
+}
+
 func TestOtherStreamsAreNotPaced(t *testing.T) {
 	leader := uint64(1)
-	say := onStream(t, &leader, "/raft/stream/msgapp/1")
+	say := onStream(t, &leader, new(time.Time), "/raft/stream/msgapp/1")
 	if got := say(raftpb.Message{Type: raftpb.MsgHeartbeatResp, Context: []byte("a")}); got != "MsgHeartbeatResp a" {
 		t.Errorf("got %q", got)
 	}
@@ -104,7 +118,7 @@ func TestARefusedStreamSaysWhy(t *testing.T) {
 	got := httptest.NewRecorder()
 	paceAnswers(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "removed member", http.StatusGone)
-	}), func() uint64 { return 1 }).ServeHTTP(got, httptest.NewRequest(http.MethodGet, messageStream+"1", nil))
+	}), func() uint64 { return 1 }, time.Now).ServeHTTP(got, httptest.NewRequest(http.MethodGet, messageStream+"1", nil))
 	if got.Code != http.StatusGone || got.Body.String() != "removed member\n" {
 		t.Errorf("%d %q", got.Code, got.Body)
 	}

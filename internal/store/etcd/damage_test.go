@@ -93,6 +93,7 @@ func TestAMemberThatWasFoundCorruptDoesNotStart(t *testing.T) {
 		t.Errorf("health: %v", err)
 	}
 	e.Close()
+	<-e.Done() // it still writes to its folder until then
 	if _, err := Open(t.Context(), Options{DataDir: dir}); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "knarr member rm") {
 		t.Errorf("the next start: %v", err)
 	}
@@ -166,4 +167,5 @@ func TestAMemberWithOtherDataIsLeftOut(t *testing.T) {
 		return tryWrite(t, leader, "/k/after", []byte("v"))
 	})
 	eventually(t, "the sound members are not healthy", other.Health)
+	<-bad.Done() // it still writes to its folder until then
 }

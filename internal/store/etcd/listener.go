@@ -31,7 +31,7 @@ func (e *Engine) listen() error {
 
 func (e *Engine) serve(l net.Listener) {
 	s := &http.Server{
-		Handler:     paceAnswers(etcdhttp.NewPeerHandler(e.server.Logger(), e.server), e.server.Lead),
+		Handler:     paceAnswers(etcdhttp.NewPeerHandler(e.server.Logger(), e.server), e.server.Lead, time.Now),
 		ReadTimeout: 5 * time.Minute, // a snapshot of the whole store is one request
 		ErrorLog:    log.New(io.Discard, "", 0),
 	}

@@ -127,10 +127,13 @@ func joins(t testing.TB, through *Engine, o Options) *Engine {
 	return e
 }
 
+// untilHealed is long enough for two alarms about a corrupt member, one after the other.
+const untilHealed = 4 * corruptFor
+
 func eventually(t testing.TB, what string, try func() error) {
 	t.Helper()
 	var err error
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(untilHealed); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if err = try(); err == nil {
 			return
 		}

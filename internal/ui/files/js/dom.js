@@ -5,12 +5,25 @@
 export function h(tag, props, ...children) {
   const el = document.createElement(tag);
   for (const [name, value] of Object.entries(props ?? {})) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name === 'class') el.className = value;
+    if (value === null || value === undefined) continue;
+    if (name.startsWith('aria-')) el.setAttribute(name, String(value));
+    else if (value === false) continue;
+    else if (name === 'class') el.className = value;
     else if (name === 'text') el.textContent = value;
     else if (name.startsWith('on')) el.addEventListener(name.slice(2), value);
     else if (['value', 'checked', 'disabled', 'selected', 'tabIndex', 'spellcheck'].includes(name)) el[name] = value;
     else el.setAttribute(name, value === true ? '' : String(value));
+  }
+  el.append(...flat(children));
+  return el;
+}
+
+// svg builds an element of a drawing; all props are attributes but `text`.
+export function svg(tag, props, ...children) {
+  const el = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (name === 'text') el.textContent = value;
+    else el.setAttribute(name, value);
   }
   el.append(...flat(children));
   return el;

@@ -12,7 +12,8 @@ export class Grid {
     this.head = h('div', { class: 'grid-row grid-head', role: 'row', 'aria-rowindex': 1 });
     this.space = h('div', { class: 'grid-space', role: 'rowgroup' });
     this.el = h('div', { class: 'grid', role: 'grid', tabIndex: 0, 'aria-label': label, onscroll: () => this.draw(), onkeydown: (e) => this.key(e) },
-      h('div', { role: 'rowgroup', class: 'grid-top' }, this.head), this.space);
+      h('div', { role: 'rowgroup', class: 'grid-top', hidden: true }, this.head), this.space);
+    this.el.setAttribute('aria-busy', true); // until the first answer
     this.sized = new ResizeObserver(() => this.draw());
     this.sized.observe(this.el);
   }
@@ -27,6 +28,7 @@ export class Grid {
     this.columns = columns;
     this.el.style.setProperty('--columns', columns.map((c) => c.width).join(' '));
     this.el.setAttribute('aria-colcount', columns.length);
+    this.head.parentElement.hidden = columns.length === 0;
     replace(this.head, columns.map((c) => h('div', { role: 'columnheader', text: c.name, title: c.about })));
     this.clear();
   }

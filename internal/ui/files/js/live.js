@@ -6,7 +6,10 @@ import { path } from './kinds.js';
 import { perFrame } from './dom.js';
 
 const table = 'application/json;as=Table;v=v1;g=meta.k8s.io,application/json';
-const pageSize = 500;
+// Pages are so small that the browser reads one within 50 ms. The first one fills a screen.
+const firstPage = 100;
+const pageSize = 250;
+const drawEvery = 250; // milliseconds between drawings while pages arrive
 // A watch is renewed so often that an open page counts as used (sessions end when idle).
 const watchSeconds = 240;
 
@@ -67,17 +70,23 @@ export class Live {
     const found = new Map();
     const first = this.rows.size === 0;
     let next = '';
+    let drawn = 0;
     for (;;) {
-      const page = await json(this.query(next ? { limit: pageSize, continue: next } : { limit: pageSize }), { accept: table, signal: this.stopper.signal });
+      const page = await json(this.query(next ? { limit: pageSize, continue: next } : { limit: firstPage }), { accept: table, signal: this.stopper.signal });
       if (page.columnDefinitions?.length) this.columns = page.columnDefinitions;
       for (const row of page.rows ?? []) {
         const r = rowOf(row);
         found.set(r.key, r);
         if (first) this.rows.set(r.key, r);
       }
-      this.touch();
       next = page.metadata?.continue;
-      if (next) continue;
+      if (next) {
+        if (performance.now() - drawn > drawEvery) {
+          drawn = performance.now();
+          this.touch();
+        }
+        continue;
+      }
       this.rows = found;
       this.state = 'live';
       this.error = null;

@@ -10,6 +10,21 @@ import { overview } from './view-overview.js';
 import { list } from './view-list.js';
 import { kinds } from './view-kinds.js';
 import { object } from './view-object.js';
+import { create } from './view-create.js';
+import { map } from './view-map.js';
+import { whyView } from './panel-why.js';
+import { traceView } from './panel-trace.js';
+import { timelineView } from './panel-timeline.js';
+
+// views are the places that are neither lists nor objects. Those with true stand in the navigation.
+const views = {
+  overview: [overview, false],
+  why: [whyView, true],
+  map: [map, true],
+  timeline: [timelineView, true],
+  kinds: [kinds, true],
+  create: [create, true],
+};
 
 const main = document.getElementById('main');
 let user = null;
@@ -53,7 +68,7 @@ function drawFrame() {
     user && h('span', { class: 'user', title: (user.groups ?? []).join('\n') }, user.username),
     user && h('button', { onclick: () => api.logOut().finally(() => gone(t('login.out'))) }, t('logout')));
   byId('nav').setAttribute('aria-label', t('nav'));
-  replace(byId('nav'), user && [entry('#/overview', t('overview')), sections.map((s) => entry(listLink(s.kinds[0]), t(`section.${s.id}`), s)), entry('#/kinds', t('section.kinds'))]);
+  replace(byId('nav'), user && [entry('#/overview', t('overview')), sections.map((s) => entry(listLink(s.kinds[0]), t(`section.${s.id}`), s)), Object.keys(views).filter((id) => views[id][1]).map((id) => entry(`#/${id}`, t(`section.${id}`)))]);
   drawNamespaces();
 }
 
@@ -91,8 +106,11 @@ async function show() {
       if (!kind) throw new Error(t('unknown.kind', { kind: parts[2] }));
       section = sections.find((s) => s.kinds.includes(kind))?.id ?? 'kinds';
       leave = parts[0] === 'list' ? list(main, kind, namespace) : object(main, kind, parts[3] === '-' ? '' : parts[3], parts[4], parts[5]);
-    } else if (parts[0] === 'kinds') leave = kinds(main);
-    else leave = overview(main, namespace);
+    } else if (parts[0] === 'trace') leave = traceView(main, parts[1] ?? '');
+    else {
+      if (!Object.hasOwn(views, section)) section = 'overview';
+      leave = views[section][0](main, namespace);
+    }
   } catch (err) {
     replace(main, h('p', { class: 'problem', role: 'alert' }, err.message));
   }
@@ -127,8 +145,8 @@ function gone(message) {
 }
 
 function help() {
-  const keys = ['/', 'j k ↓ ↑', 'Enter', 'Esc', 'g', '?'];
-  const names = ['search', 'move', 'open', 'back', 'nav', 'help'];
+  const keys = ['/', 'j k ↓ ↑', 'Enter', 'w', 'Esc', 'g', '← ↑ → ↓ + − 0', '?'];
+  const names = ['search', 'move', 'open', 'why', 'back', 'nav', 'map', 'help'];
   const box = dialog(t('help'), h('dl', { class: 'pairs' }, keys.map((k, i) => [h('dt', {}, h('kbd', { text: k })), h('dd', { text: t(`key.${names[i]}`) })])),
     h('p', { text: t('help.rights') }), h('form', { method: 'dialog' }, h('button', { text: t('close') })));
   return box;
@@ -153,15 +171,21 @@ function key(e) {
 
 async function start() {
   theme();
+  const code = location.hash.match(/^#code=([\w-]+)$/)?.[1];
+  const asked = code ? null : api.whoami().catch(() => null); // asked while the texts come
   await load();
   drawFrame();
-  const code = location.hash.match(/^#code=([\w-]+)$/)?.[1];
   let problem = '';
   if (code) {
     history.replaceState(null, '', '#/overview'); // the code must not stay in the history
     await api.exchange(code).catch((err) => (problem = err.status === 401 ? t('login.badlink') : err.message));
   }
-  const info = problem ? null : await api.whoami().catch(() => null);
+  const failed = location.hash.match(/^#failed=(.*)$/)?.[1];
+  if (failed) {
+    history.replaceState(null, '', '#/overview');
+    problem = t('login.failed', { message: decodeURIComponent(failed) });
+  }
+  const info = problem ? null : await (asked ?? api.whoami().catch(() => null));
   if (info && info.username !== 'system:anonymous') enter(info);
   else {
     show();

@@ -12,7 +12,7 @@ export function nodeSummary({ name }) {
   const draw = () => {
     if (!node) return;
     const info = node.status?.nodeInfo ?? {};
-    replace(el, table(t('resources'), ['', t('capacity'), t('allocatable'), t('requests'), t('use')], ['cpu', 'memory', 'pods'].map((r) => row(r))),
+    replace(el, table(t('resources'), [t('name'), t('capacity'), t('allocatable'), t('requests'), t('use')], ['cpu', 'memory', 'pods'].map((r) => row(r))),
       pairs(t('node'), { [t('addresses')]: (node.status?.addresses ?? []).map((a) => `${a.type} ${a.address}`).join(', '), kubelet: info.kubeletVersion, [t('runtime')]: info.containerRuntimeVersion, OS: info.osImage, kernel: info.kernelVersion, [t('taints')]: (node.spec?.taints ?? []).map((x) => `${x.key}${x.value ? '=' + x.value : ''}:${x.effect}`).join(', ') }));
   };
   const row = (r) => {

@@ -1,6 +1,6 @@
 // A command in a container, over the WebSocket protocol of kubectl exec.
 
-import { h, replace, perFrame } from './dom.js';
+import { h, replace, perFrame, later } from './dom.js';
 import { t } from './i18n.js';
 import { socket } from './api.js';
 import { path } from './kinds.js';
@@ -15,9 +15,24 @@ export function shell(body, { kind, ns, name, onObject }) {
   const command = h('input', { 'aria-label': t('shell.command'), value: 'sh', spellcheck: false });
   const status = h('span', { class: 'faint', role: 'status' });
   const screen = h('pre', { class: 'log terminal', tabIndex: 0, 'data-typing': true, role: 'textbox', 'aria-multiline': true, 'aria-label': t('tab.shell') });
+  const probe = h('span', { class: 'code probe', 'aria-hidden': true, text: '0'.repeat(20) });
   let ws = null;
   const form = h('form', { class: 'bar', onsubmit: (e) => (e.preventDefault(), open()) }, container, command, h('button', { class: 'main', text: t('shell.open') }), h('button', { type: 'button', onclick: () => ws?.close(), text: t('shell.close') }), status);
-  replace(body, form, h('p', { class: 'faint', text: t('shell.about') }), screen);
+  replace(body, form, h('p', { class: 'faint', text: t('shell.about') }), probe, screen);
+
+  // resize tells the terminal's size in characters, if it has changed since.
+  let told = '';
+  const resize = () => {
+    if (ws?.readyState !== WebSocket.OPEN || !screen.clientWidth) return;
+    const one = probe.getBoundingClientRect();
+    const space = 20; // the padding of the screen
+    const size = JSON.stringify({ Width: Math.max(20, Math.floor((screen.clientWidth - space) / (one.width / 20))), Height: Math.max(5, Math.floor((screen.clientHeight - space) / one.height)) });
+    if (size === told) return;
+    told = size;
+    ws.send(String.fromCharCode(channel.resize) + size);
+  };
+  const sized = new ResizeObserver(later(100, resize));
+  sized.observe(screen);
 
   const send = (text) => {
     if (ws?.readyState !== WebSocket.OPEN) return;
@@ -55,8 +70,8 @@ export function shell(body, { kind, ns, name, onObject }) {
     status.textContent = t('shell.opening');
     own.onopen = () => {
       status.textContent = t('shell.connected');
-      const width = Math.max(40, Math.min(200, Math.floor(screen.clientWidth / 8)));
-      own.send(String.fromCharCode(channel.resize) + JSON.stringify({ Width: width, Height: 30 }));
+      told = '';
+      resize();
       screen.focus();
     };
     own.onmessage = ({ data }) => {
@@ -82,6 +97,7 @@ export function shell(body, { kind, ns, name, onObject }) {
   });
   return () => {
     off();
+    sized.disconnect();
     ws?.close();
   };
 }

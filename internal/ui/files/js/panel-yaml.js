@@ -18,6 +18,7 @@ export function yaml(body, { kind, ns, name }) {
   const reload = h('button', { onclick: read, text: t('yaml.reload') });
   replace(body, h('div', { class: 'bar' }, reload, apply), verdict, h('div', { class: 'editor' }, area, change));
   let original = '';
+  let may; // whether the user may change it, once it is known
   let turn = 0; // the newest check; answers of older ones are dropped
 
   const put = (query) => text(`${path(kind, ns, name)}?fieldValidation=Strict&fieldManager=knarr-ui${query}`, { method: 'PUT', type: media, accept: media, body: area.value });
@@ -26,6 +27,9 @@ export function yaml(body, { kind, ns, name }) {
     verdict.textContent = message;
   };
 
+  // rest is what is told when there is nothing to check.
+  const rest = () => tell(may === false ? t('yaml.readonly') : '', '');
+
   async function read() {
     const own = ++turn;
     try {
@@ -33,7 +37,7 @@ export function yaml(body, { kind, ns, name }) {
       if (own !== turn) return;
       original = area.value = got;
       replace(change);
-      tell('', '');
+      rest();
       apply.disabled = true;
     } catch (err) {
       tell(explain(err, kind, ns), 'bad');
@@ -44,7 +48,7 @@ export function yaml(body, { kind, ns, name }) {
     const own = ++turn;
     if (area.value === original) {
       replace(change);
-      return tell('', '');
+      return rest();
     }
     try {
       const result = withoutManagers(await put('&dryRun=All'));
@@ -60,10 +64,8 @@ export function yaml(body, { kind, ns, name }) {
   });
 
   function draw(result) {
-    const lines = hunks(diff(original, result));
-    const kinds = { '+': 'ins', '-': 'del', ' ': 'span' };
-    replace(change, h('h2', { text: t('yaml.difference') }), lines.length === 0 && h('p', { class: 'faint', text: t('yaml.same') }),
-      lines.map((line) => (line ? h(kinds[line[0]], { class: 'line', text: `${line[0]} ${line[1]}` }) : h('span', { class: 'line faint', text: '⋯' }))));
+    const changed = hunks(diff(original, result));
+    replace(change, h('h2', { text: t('yaml.difference') }), changed.length === 0 && h('p', { class: 'faint', text: t('yaml.same') }), lines(changed));
   }
 
   async function save() {
@@ -90,14 +92,20 @@ export function yaml(body, { kind, ns, name }) {
     if (e.key === 'Escape') area.blur();
   });
   apply.hidden = true;
-  allowed('update', kind, ns, name).then((may) => {
+  allowed('update', kind, ns, name).then((answer) => {
+    may = answer;
     apply.hidden = !may;
     area.readOnly = !may;
-    if (!may) tell(t('yaml.readonly'), '');
+    if (!may) rest();
   });
   read();
   return () => turn++;
 }
+
+const marks = { '+': 'ins', '-': 'del', ' ': 'span' };
+
+// lines returns the elements for the parts of a difference.
+export const lines = (changed) => changed.map((line) => (line ? h(marks[line[0]], { class: 'line', text: `${line[0]} ${line[1]}` }) : h('span', { class: 'line faint', text: '⋯' })));
 
 // withoutManagers removes metadata.managedFields, which the server keeps when an update leaves it
 // out.

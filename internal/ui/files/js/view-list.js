@@ -2,6 +2,7 @@
 
 import { h, replace, say, later } from './dom.js';
 import { t, age } from './i18n.js';
+import { allowed } from './api.js';
 import { sections, listLink, objectLink, events } from './kinds.js';
 import { Live } from './live.js';
 import { Grid } from './grid.js';
@@ -18,10 +19,18 @@ export function list(root, kind, ns) {
     h('div', { class: 'bar' },
       h('h1', { text: section && section.kinds.length > 1 ? t(`section.${section.id}`) : kind.kind }),
       section && section.kinds.length > 1 && h('div', { class: 'tabs', role: 'navigation', 'aria-label': t('kind') },
-        section.kinds.map((k) => h('a', { href: listLink(k), 'aria-current': k === kind ? 'page' : null, text: k.kind })))),
+        section.kinds.map((k) => h('a', { href: listLink(k), 'aria-current': k === kind ? 'page' : null, text: k.kind }))),
+      h('span', { class: 'fill' }), kind !== events && createLink(kind, ns)),
     table.parts);
   table.grid.el.focus({ preventScroll: true });
   return table.stop;
+}
+
+// createLink leads to the editor of new objects, with the right to create them.
+function createLink(kind, ns) {
+  const a = h('a', { href: '#/create', class: 'action', hidden: true, text: t('section.create') });
+  allowed('create', kind, kind.namespaced ? ns || 'default' : '').then((may) => (a.hidden = !may));
+  return a;
 }
 
 // objects returns a filtered live table. options are those of Live.
@@ -34,8 +43,14 @@ export function objects(kind, ns, options) {
   const grid = new Grid({
     label: kind.kind,
     open: (row) => (location.hash = objectLink(kind, row.ns, row.name)),
-    cell: (row, column) => cell(row, column),
+    cell: (row, column) => cell(row, column, isEvents ? null : kind),
   });
+  if (!isEvents) {
+    grid.el.addEventListener('keydown', (e) => {
+      const row = grid.rows[grid.at];
+      if (e.key === 'w' && row && !e.ctrlKey && !e.metaKey && !e.altKey) location.hash = objectLink(kind, row.ns, row.name, 'why');
+    });
+  }
   let live;
 
   const draw = () => {
@@ -99,16 +114,20 @@ function widthOf(d, isEvents) {
   return 'minmax(80px, 1fr)';
 }
 
-function cell(row, column) {
+// cell returns the content of a cell. A state that is not well leads to its reason, if kind is given.
+function cell(row, column, kind) {
   if (column.at < 0) return row.ns;
   const value = row.cells[column.at];
   if (column.name === 'Age') return h('span', { 'data-since': row.created, title: row.created }, age(row.created));
   if (column.name === 'Last Seen') return h('span', { 'data-since': row.changed, title: row.changed }, age(row.changed));
   const text = value === null || value === undefined ? '' : String(value);
-  if (states.has(column.name) && toneOf(text)) return state(text);
-  if (column.name === 'Ready' && short(text)) return state(text, 'busy');
+  if (states.has(column.name) && toneOf(text)) return toneOf(text) === 'good' ? state(text) : [state(text), whyLink(kind, row)];
+  if (column.name === 'Ready' && short(text)) return [state(text, 'busy'), whyLink(kind, row)];
   return text;
 }
+
+// whyLink leads to the reason of a row's state by a click; the key w does the same.
+const whyLink = (kind, row) => kind && h('a', { class: 'why', href: objectLink(kind, row.ns, row.name, 'why'), tabIndex: -1, onclick: (e) => e.stopPropagation(), text: t('why') });
 
 // matcher returns a predicate for words that all must match: `key=value` is a label, and
 // `key=` any value of it; other words are a part of the name, namespace or a column.

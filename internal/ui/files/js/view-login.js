@@ -20,9 +20,13 @@ export function login(root, enter) {
       message.textContent = err.status === 401 ? t('login.badtoken') : err.message;
     }
   };
+  const issuers = h('div', { class: 'issuers' });
+  // A server without issuers, or of an older version, has none.
+  fetch('login/issuers').then((r) => (r.ok ? r.json() : { issuers: [] })).then((list) => replace(issuers, list.issuers.map((issuer) => h('a', { class: 'action', href: `login/begin?${new URLSearchParams({ issuer })}`, text: t('login.issuer', { issuer: new URL(issuer).host }) }))), () => {});
   replace(root, h('section', { class: 'login' },
     h('h1', { text: t('login') }),
     message,
+    issuers,
     h('p', { text: t('login.link') }),
     h('pre', { class: 'code', text: 'knarr ui' }),
     h('form', { onsubmit: submit }, h('label', { for: 'token', text: t('login.token') }), field, h('button', { class: 'main', text: t('login.enter') })),

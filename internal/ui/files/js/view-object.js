@@ -1,9 +1,9 @@
 // One object: a summary that stays current, and tabs beside it.
 
-import { h, replace, dialog, perFrame } from './dom.js';
+import { h, replace, perFrame } from './dom.js';
 import { t, age, when } from './i18n.js';
 import * as api from './api.js';
-import { path, pods, nodes, events, findByKind, listLink, objectLink } from './kinds.js';
+import { pods, nodes, events, findByKind, listLink, objectLink } from './kinds.js';
 import { liveObject } from './live.js';
 import { state } from './tone.js';
 import { objects, explain } from './view-list.js';
@@ -13,18 +13,28 @@ import { nodeSummary } from './panel-node.js';
 import { logs } from './panel-logs.js';
 import { shell } from './panel-shell.js';
 import { yaml } from './panel-yaml.js';
+import { why } from './panel-why.js';
+import { trace } from './panel-trace.js';
+import { timeline } from './panel-timeline.js';
+import { actions } from './actions.js';
 
 // tabs of an object: `fits` tells for which kinds, `open(body, context)` draws it and returns the
 // function that ends it. context: kind, ns, name, and onObject(fn), which calls fn with the object
 // at each change. A further tab is one line here.
 const tabs = [
   { id: 'summary', fits: () => true, open: summary },
+  { id: 'why', fits: (kind) => kind !== events && builtIn(kind), open: why },
   { id: 'pods', fits: (kind) => kind === nodes || ['apps', 'batch'].includes(kind.group) || kind.resource === 'services', open: podsOf },
   { id: 'logs', fits: (kind) => kind === pods, open: logs, needs: ['get', 'log'] },
   { id: 'shell', fits: (kind) => kind === pods, open: shell, needs: ['create', 'exec'] },
   { id: 'events', fits: (kind) => kind !== events, open: eventsOf },
+  { id: 'trace', fits: (kind) => kind !== events, open: trace },
+  { id: 'timeline', fits: (kind) => kind !== events, open: timeline },
   { id: 'yaml', fits: () => true, open: yaml },
 ];
+
+// builtIn tells whether the server's rules know the kind: groups of custom kinds have a domain.
+const builtIn = (kind) => !kind.group.includes('.') || kind.group.endsWith('.k8s.io');
 
 export function object(root, kind, ns, name, tab = 'summary') {
   let leaveTab = () => {};
@@ -34,7 +44,7 @@ export function object(root, kind, ns, name, tab = 'summary') {
   const trouble = h('p', { class: 'problem', role: 'alert', hidden: true });
   const body = h('div', { class: 'panel', id: 'panel', role: 'tabpanel', 'aria-labelledby': `tab-${tab}` });
   const strip = h('div', { class: 'tabs', role: 'tablist' });
-  const remove = h('button', { class: 'danger', hidden: true, onclick: () => confirmDelete(kind, ns, name, present) }, t('delete'));
+  const buttons = actions(kind, ns, name, () => present);
   const context = {
     kind, ns, name,
     onObject: (fn) => {
@@ -47,7 +57,7 @@ export function object(root, kind, ns, name, tab = 'summary') {
     trouble.hidden = o !== null;
     if (o === null) {
       trouble.textContent = t('gone');
-      remove.hidden = true;
+      buttons.forEach((b) => (b.hidden = true));
       return;
     }
     present = o;
@@ -68,9 +78,8 @@ export function object(root, kind, ns, name, tab = 'summary') {
     const links = [...strip.children].filter((a) => !a.hidden);
     if (step) links[(links.indexOf(e.target) + step + links.length) % links.length].focus();
   });
-  api.allowed('delete', kind, ns, name).then((may) => (remove.hidden = !may));
   replace(root,
-    h('div', { class: 'bar' }, h('a', { href: listLink(kind), text: kind.kind }), h('h1', { class: 'name', text: name }), ns && h('span', { class: 'faint', text: ns }), status, h('span', { class: 'fill' }), remove),
+    h('div', { class: 'bar' }, h('a', { href: listLink(kind), text: kind.kind }), h('h1', { class: 'name', text: name }), ns && h('span', { class: 'faint', text: ns }), status, h('span', { class: 'fill' }), buttons),
     strip, trouble, body);
   leaveTab = (shown.find((x) => x.id === tab) ?? shown[0]).open(body, context) ?? leaveTab;
   if (!document.activeElement || document.activeElement === document.body) root.focus({ preventScroll: true });
@@ -78,23 +87,6 @@ export function object(root, kind, ns, name, tab = 'summary') {
     stop();
     leaveTab();
   };
-}
-
-function confirmDelete(kind, ns, name, present) {
-  const problem = h('p', { class: 'problem', role: 'alert' });
-  const act = async (e) => {
-    e.preventDefault();
-    try {
-      const preconditions = present ? { uid: present.metadata.uid } : undefined;
-      await api.json(path(kind, ns, name), { method: 'DELETE', body: { apiVersion: 'v1', kind: 'DeleteOptions', propagationPolicy: 'Background', preconditions } });
-      box.close();
-      location.hash = listLink(kind);
-    } catch (err) {
-      problem.textContent = explain(err, kind, ns);
-    }
-  };
-  const box = dialog(t('delete.title', { kind: kind.kind, name: ns ? `${ns}/${name}` : name }), h('p', { text: t('delete.about') }), problem,
-    h('form', { class: 'bar', onsubmit: act }, h('button', { type: 'button', onclick: () => box.close(), text: t('cancel') }), h('button', { class: 'danger', text: t('delete') })));
 }
 
 // summary draws what all kinds have, and what pods and nodes have beside it.

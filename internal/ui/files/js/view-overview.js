@@ -23,6 +23,8 @@ function tile(title, href, wide) {
   return { el: h('section', { class: wide ? 'tile wide' : 'tile' }, h('h2', {}, heading), body), body };
 }
 
+const whyLink = (kind, r) => h('a', { class: 'why', href: objectLink(kind, r.ns, r.name, 'why'), 'aria-label': `${t('why')} ${r.name}`, text: t('why') });
+
 // column returns the value of a row's column.
 const column = (live, row, name) => row.cells[live.columns.findIndex((c) => c.name === name)];
 
@@ -62,7 +64,7 @@ function nodesTile() {
     const rows = [...live.rows.values()];
     const off = rows.filter((r) => toneOf(column(live, r, 'Status')) !== 'good');
     return [figure(rows.length - rows.filter((r) => !String(column(live, r, 'Status')).startsWith('Ready')).length, rows.length, off.length ? 'busy' : 'good'),
-      h('ul', {}, off.slice(0, most).map((r) => h('li', {}, h('a', { href: objectLink(nodes, '', r.name), text: r.name }), ' ', state(column(live, r, 'Status'), 'bad'))))];
+      h('ul', {}, off.slice(0, most).map((r) => h('li', {}, h('a', { href: objectLink(nodes, '', r.name), text: r.name }), ' ', state(column(live, r, 'Status'), 'bad'), whyLink(nodes, r))))];
   });
 }
 
@@ -75,7 +77,7 @@ function podsTile(ns) {
     }
     const order = { bad: 0, busy: 1, '': 2, good: 3 };
     const sorted = [...count].sort((a, b) => order[toneOf(a[0])] - order[toneOf(b[0])] || b[1] - a[1]);
-    return [figure(live.rows.size, undefined, ''), h('ul', {}, sorted.slice(0, most).map(([status, n]) => h('li', {}, state(status), ' ', h('b', { text: n }))))];
+    return [figure(live.rows.size, undefined, ''), sorted.some(([status]) => ['bad', 'busy'].includes(toneOf(status))) && h('p', {}, h('a', { href: '#/why', text: t('section.why') })), h('ul', {}, sorted.slice(0, most).map(([status, n]) => h('li', {}, state(status), ' ', h('b', { text: n }))))];
   });
 }
 
@@ -93,7 +95,7 @@ function workloadsTile(ns) {
       }
     }
     return [figure(all - off.length, all, off.length ? 'busy' : 'good'),
-      h('ul', {}, off.slice(0, most).map(([kind, r, ready]) => h('li', {}, h('a', { href: objectLink(kind, r.ns, r.name), text: `${r.ns}/${r.name}` }), ' ', state(ready, 'busy'))))];
+      h('ul', {}, off.slice(0, most).map(([kind, r, ready]) => h('li', {}, h('a', { href: objectLink(kind, r.ns, r.name), text: `${r.ns}/${r.name}` }), ' ', state(ready, 'busy'), whyLink(kind, r))))];
   });
 }
 
