@@ -21,7 +21,7 @@ var apart = map[string]string{
 // harnesses lists the modules beside the product's.
 var harnesses = []string{
 	"test/compare", "test/conformance", "test/conformance/coredns", "test/csi", "test/envtest", "test/integration",
-	"test/interop", "test/operators", "test/ui", "examples/operator-test",
+	"test/interop", "test/operators", "test/scheduler", "test/ui", "examples/operator-test",
 }
 
 // With other versions of a few libraries, nearly all Kubernetes libraries are compiled again for

@@ -28,7 +28,7 @@ const maxColumns = 100
 
 // rooms are the packages of the API server, lowest first: each may import only those before it.
 var rooms = []string{
-	"wire", "telemetry", "registry", "service", "verb", "definitions", "watch", "rest", "node", "local",
+	"wire", "telemetry", "registry", "past", "service", "verb", "definitions", "watch", "rest", "node", "local",
 }
 
 // vague are names of files that say nothing about their content.

@@ -1,16 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
 // knarr is our side: one process, including the node.
-type knarr struct{ bin, cgroup string }
+type knarr struct {
+	bin, cgroup string
+	pods        string   // range of the pods' addresses; podRange by default
+	extra       []string // further flags of a control plane
+}
 
 func (k *knarr) name() string { return "knarr" }
 
@@ -25,12 +31,12 @@ func (k *knarr) size() (int64, error) {
 func (k *knarr) flags(dir string) []string {
 	return []string{
 		"--data-dir", filepath.Join(dir, "data"), "--listen", fmt.Sprintf("127.0.0.1:%d", freePort()), "--advertise-address", address,
-		"--pod-cidr", podRange, "--service-cidr", serviceRange,
+		"--pod-cidr", cmp.Or(k.pods, podRange), "--service-cidr", serviceRange,
 	}
 }
 
 func (k *knarr) startControl(ctx context.Context, dir string) (*cluster, error) {
-	return k.start(ctx, dir, append([]string{"server"}, k.flags(dir)...))
+	return k.start(ctx, dir, slices.Concat([]string{"server"}, k.flags(dir), k.extra))
 }
 
 func (k *knarr) startNode(ctx context.Context, dir string) (*cluster, error) {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
 )
@@ -36,7 +37,11 @@ var wireFormat = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
 
 // create posts an object in protobuf, as upstream's components do.
 func (w *wire) create(path string, obj runtime.Object, kind string) error {
-	obj.GetObjectKind().SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+	return w.createAs(path, obj, corev1.SchemeGroupVersion.WithKind(kind))
+}
+
+func (w *wire) createAs(path string, obj runtime.Object, kind schema.GroupVersionKind) error {
+	obj.GetObjectKind().SetGroupVersionKind(kind)
 	body, err := runtime.Encode(wireFormat, obj)
 	if err != nil {
 		return err

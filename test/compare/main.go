@@ -38,6 +38,11 @@ type options struct {
 	stage   string // which of the three processes this is: see isolate.go
 	cgroup  string // prefix of all cgroups
 
+	scheduler bool   // run workloads of the scheduler
+	workloads string // of the scheduler: only these
+	nodes     string // of the scheduler: numbers of nodes
+	terms     bool   // measure the terms of large clusters
+
 	interchange bool   // run interchange instead of measuring
 	layouts     string // of interchange: only these
 	sailor      string // the program of interchange's containers
@@ -62,6 +67,10 @@ func main() {
 		"a heap profile and CPU profiles of requests in the folder of -logs")
 	flag.StringVar(&o.stage, "stage", "", "set by the program itself")
 	flag.StringVar(&o.cgroup, "cgroup", fmt.Sprintf("knarr-compare-%d", os.Getpid()), "set by the program itself")
+	flag.BoolVar(&o.scheduler, "scheduler", false, "run the workloads of upstream's scheduler_perf instead")
+	flag.StringVar(&o.workloads, "workloads", "", "comma-separated workloads of the scheduler; default: all")
+	flag.StringVar(&o.nodes, "nodes", "", "comma-separated numbers of nodes: instead of the workloads, schedule plain pods on so many nodes")
+	flag.BoolVar(&o.terms, "terms", false, "measure the costs of single objects and heartbeats instead, for docs/internals/scale.md")
 	flag.BoolVar(&o.interchange, "interchange", false, "do not measure: run clusters with parts of both sides")
 	flag.StringVar(&o.layouts, "layouts", "", "comma-separated layouts of interchange; default: all")
 	flag.StringVar(&o.sailor, "sailor", "", "the program of interchange's containers")
@@ -87,6 +96,12 @@ func (o *options) run() (int, error) {
 		defer stop()
 		if o.interchange {
 			return 0, interchange(ctx, o)
+		}
+		switch {
+		case o.scheduler:
+			return 0, compareScheduler(ctx, o)
+		case o.terms:
+			return 0, terms(ctx, o)
 		}
 		return 0, compare(ctx, o)
 	case stageReaders:

@@ -7,6 +7,11 @@
 # run.sh --interchange [--layouts NAMES]: runs clusters with parts of both sides instead, and prints
 # the results. The table is .cache/compare/interchange.md.
 #
+# run.sh --scheduler [--workloads NAMES] [--nodes NUMBERS]: runs the workloads of upstream's
+# scheduler_perf over the API instead. The figures are in .cache/compare/scheduler.
+#
+# run.sh --terms: measures single objects and heartbeats. The table is .cache/compare/terms.md.
+#
 #   COMPARE_BIN=DIR     uses existing binaries of upstream instead of building them
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -60,10 +65,17 @@ case " $* " in
 esac
 go build -C test/compare -o "$cache/compare" .
 table=$cache/table.md
+figures=$cache
 case " $* " in
 *" --interchange "*)
   table=$cache/interchange.md
   go build -ldflags '-s -w' -o "$cache/sailor" ./test/e2e/sailor
+  ;;
+*" --terms "*) table=$cache/terms.md ;;
+*" --scheduler "*)
+  figures=$cache/scheduler
+  mkdir -p "$figures"
+  table=$figures/table.md
   ;;
 esac
 
@@ -71,7 +83,7 @@ esac
 state=$(mktemp -d "${TMPDIR:-/tmp}/kcmp-XXXXXX")
 trap 'rm -rf "$state"' EXIT
 trap 'kill -TERM "$harness" 2>/dev/null || true' INT TERM HUP
-"$cache/compare" --knarr "$PWD/bin/knarr" --upstream "$cache/bin" --state "$state" --out "$table" --figures "$cache" --commit "$commit" --release "$version" \
+"$cache/compare" --knarr "$PWD/bin/knarr" --upstream "$cache/bin" --state "$state" --out "$table" --figures "$figures" --commit "$commit" --release "$version" \
   --logs "$cache/logs" --sailor "$cache/sailor" "$@" &
 harness=$!
 status=0

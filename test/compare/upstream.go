@@ -7,12 +7,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
 // upstream is Kubernetes built from k8s.io/kubernetes, with etcd. For the node, it uses the
 // containerd that knarr includes.
-type upstream struct{ bin, knarr, cgroup string }
+type upstream struct {
+	bin, knarr, cgroup string
+	controllers        []string // further flags of kube-controller-manager
+}
 
 // Addresses of Pods and Services on both sides, with room for a thousand nodes of 256 pods.
 const (
@@ -92,7 +96,7 @@ func (u *upstream) launchControl(dir string) (c *cluster, err error) {
 		"--listen-peer-urls", fmt.Sprintf("http://127.0.0.1:%d", peer), "--initial-advertise-peer-urls", fmt.Sprintf("http://127.0.0.1:%d", peer),
 		"--initial-cluster", fmt.Sprintf("default=http://127.0.0.1:%d", peer), "--log-level", "warn")
 	launch("kube-apiserver", append([]string{"--etcd-servers", fmt.Sprintf("http://127.0.0.1:%d", store)}, apiserverFlags(keys, port)...)...)
-	launch("kube-controller-manager", append([]string{"--kubeconfig", c.kubeconfig, "--leader-elect=false"}, controllerFlags(keys, dir)...)...)
+	launch("kube-controller-manager", append([]string{"--kubeconfig", c.kubeconfig, "--leader-elect=false"}, slices.Concat(controllerFlags(keys, dir), u.controllers)...)...)
 	launch("kube-scheduler", "--kubeconfig", c.kubeconfig, "--secure-port", "0", "--leader-elect=false", "--kube-api-qps", "5000", "--kube-api-burst", "5000")
 	return c, err
 }

@@ -1,7 +1,8 @@
 # cluster.sh is sourced by run.sh. cluster_start starts a cluster of two nodes below $state, with one
-# server on node a or with three servers (servers.sh), and loads the images. cluster_stop removes
-# all of it. Each node is a machine of its own as far as the suite can see: it has a network, a
-# process 1, mounts, a host name and a folder /var. No process listens outside of the two networks.
+# server on node a or with three servers (servers.sh), and loads the images. The servers get the
+# flags in server_settings. cluster_stop removes all of it. Each node is a machine of its own as far
+# as the suite can see: it has a network, a process 1, mounts, a host name and a folder /var. No
+# process listens outside of the two networks.
 #
 # $state/owner holds the process that the cluster belongs to, and $state/started the processes that
 # it started. A later run removes clusters whose owner was killed.
@@ -138,9 +139,7 @@ cluster_start() {
     join=$(servers_join)
     node_start a node $join
   else
-    # One test waits until a list's continue token has expired. With the default of five minutes
-    # that takes nine.
-    node_start a up --compaction-interval "${COMPACTION:-30s}"
+    node_start a up "${server_settings[@]}"
     kubeconfig=$state/a/kubeconfig
     "${enter_a[@]}" "$knarr" token create --data-dir "$state/a" --advertise-address 192.168.77.1 >"$state/token" 2>/dev/null
     join="--join https://192.168.77.1:6443 --token-file $state/token"

@@ -19,6 +19,10 @@
 #                                            after KILL_BACK seconds (15)
 #   ATTEMPTS=n                               how often a failed test is run (default: 1, with KILLS
 #                                            3: a write whose server dies has no known outcome)
+#   GATES=name=true,… RUNTIME=group/version=true,…
+#                                            the servers' --feature-gates and --runtime-config. A
+#                                            list whose tests need a gate that is off by default
+#                                            turns it on, with its API
 #   COMPACTION=5m                            how often the API server compacts old revisions
 #                                            (default: 30s)
 #   KEEP=1                                   leaves the cluster running
@@ -58,6 +62,18 @@ if [ -n "$csi" ]; then
   test/csi/build.sh "$bin"
   test/csi/images.sh "$images" "$bin" "$knarr"
 fi
+gates=${GATES:-} runtime=${RUNTIME:-}
+if [ ${#lists[@]} -gt 0 ]; then
+  # The suite marks a test with its gate, and with OffByDefault if the gate is off. The gates that
+  # knarr can turn on have their kinds in one API.
+  off=$({ grep -hvE '^[[:space:]]*#' "${lists[@]}" | grep -F '[Feature:OffByDefault]' | grep -oE '\[FeatureGate:[A-Za-z]+' || true; } | sed 's/.*://; s/$/=true/' | sort -u | paste -sd, -)
+  if [ -n "$off" ]; then
+    gates=${gates:-$off} runtime=${runtime:-scheduling.k8s.io/v1alpha2=true}
+  fi
+fi
+# One test waits until a list's continue token has expired. With the default interval of five
+# minutes that takes nine.
+server_settings=(--compaction-interval "${COMPACTION:-30s}" ${gates:+--feature-gates "$gates"} ${runtime:+--runtime-config "$runtime"})
 echo "progress: starting a cluster"
 
 state=$(mktemp -d "${TMPDIR:-/tmp}/kc-XXXXXX")

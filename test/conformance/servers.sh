@@ -21,7 +21,7 @@ server_start() {
   shift
   launch $node "$log" unshare --uts sh -c 'hostname "$1"; shift; exec "$@"' sh "server-$number" \
     "$knarr" server --data-dir "$state/s$number" --listen "$address:6443" --peer-listen "$address:2380" --advertise-address "$address" \
-    --compaction-interval "${COMPACTION:-30s}" "$@"
+    "${server_settings[@]}" "$@"
   echo "$launched" >"$state/server-$number.pid"
 }
 

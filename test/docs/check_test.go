@@ -8,9 +8,15 @@ import (
 	"testing"
 )
 
-// TestTheGuideShowsWhatCheckPrints runs the commands of the guide to knarr check over its files.
-func TestTheGuideShowsWhatCheckPrints(t *testing.T) {
-	const guide = "docs/guides/check.md"
+// TestGuidesShowWhatCommandsPrint runs the commands of guides that need no cluster, over their
+// files.
+func TestGuidesShowWhatCommandsPrint(t *testing.T) {
+	for _, guide := range []string{"docs/guides/check.md", "docs/guides/explain.md"} {
+		t.Run(guide, func(t *testing.T) { runGuide(t, guide) })
+	}
+}
+
+func runGuide(t *testing.T, guide string) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

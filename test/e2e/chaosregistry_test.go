@@ -37,13 +37,7 @@ func (n *nodeChaos) serveRegistry(program string) {
 	server := &http.Server{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
 	go func() { _ = server.Serve(listener) }()
 	n.t.Cleanup(func() { _ = server.Close() })
-	dir := filepath.Join(n.dir, "registries", registryAddress)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		n.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(fmt.Sprintf("server = %q\n", "http://"+registryAddress)), 0o644); err != nil {
-		n.t.Fatal(err)
-	}
+	n.usePlainRegistry(registryAddress)
 	content, err := os.ReadFile(program)
 	if err != nil {
 		n.t.Fatal(err)
@@ -66,8 +60,21 @@ func (n *nodeChaos) serveRegistry(program string) {
 	}
 }
 
+// usePlainRegistry lets the machine's runtime pull from an address by plain HTTP.
+func (m *machine) usePlainRegistry(address string) {
+	m.t.Helper()
+	dir := filepath.Join(m.dir, "registries", address)
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(fmt.Sprintf("server = %q\n", "http://"+address)), 0o644)
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
 // listen listens in the machine's network namespace.
-func (n *nodeChaos) listen(address string) (net.Listener, error) {
+func (m *machine) listen(address string) (net.Listener, error) {
 	type result struct {
 		listener net.Listener
 		err      error
@@ -76,7 +83,7 @@ func (n *nodeChaos) listen(address string) (net.Listener, error) {
 	go func() {
 		runtime.LockOSThread() // the thread ends with this goroutine
 		var r result
-		fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/net", n.space.pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/net", m.space.pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err == nil {
 			err = unix.Setns(fd, unix.CLONE_NEWNET)
 			_ = unix.Close(fd)

@@ -120,6 +120,12 @@ func (f *fleet) startServer(flags ...string) {
 	f.t.Helper()
 	f.plug(f.machine)
 	f.start("server", append([]string{"--advertise-address", f.address(f.machine)}, flags...)...)
+	f.readToken()
+}
+
+// readToken makes a token with which workers join.
+func (f *fleet) readToken() {
+	f.t.Helper()
 	create := f.tool(binary, "token", "create", "--data-dir", f.dir, "--advertise-address", f.address(f.machine))
 	var complaint strings.Builder
 	create.Stderr = &complaint

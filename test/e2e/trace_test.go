@@ -36,11 +36,13 @@ spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 
 // hop is a hop of `knarr trace -o json`.
 type hop struct {
-	Group, Resource, Name, What, Maker, Actor, Request, Source string
-	Revision                                                   int64
-	Because                                                    []int64
-	Inferred                                                   bool
-	Hops                                                       []*hop
+	Group, Resource, Name, What, Maker, Actor, Request, Source, Note string
+
+	Revision  int64
+	Because   []int64
+	Inferred  bool
+	Begin, At time.Time
+	Hops      []*hop
 }
 
 // find returns the first hop that matches, here or below.
@@ -85,7 +87,7 @@ func TestATraceNamesEachHopOfARollout(t *testing.T) {
 	c.eventually(20*time.Second, "each hop is in the trace", func() (err error) {
 		var root *hop
 		if root, text, err = c.trace("deploy/web"); err == nil {
-			err = wholeRollout(root)
+			err = wholeRollout(root, "node")
 		}
 		return err
 	})
@@ -100,9 +102,10 @@ func TestATraceNamesEachHopOfARollout(t *testing.T) {
 	c.stop(syscall.SIGTERM)
 	c.up()
 	// The pod was changed by no user, so its story begins with the Deployment's.
+	// The node agent has forgotten its steps.
 	root, _, err := c.trace("pod/" + pod)
 	if err == nil {
-		err = wholeRollout(root)
+		err = wholeRollout(root, "API")
 	}
 	if err != nil {
 		t.Errorf("after a restart: %v", err)
@@ -115,11 +118,30 @@ func TestATraceNamesEachHopOfARollout(t *testing.T) {
 	if err != nil || json.Unmarshal(out, &chrome) != nil || len(chrome.TraceEvents) < 10 {
 		t.Errorf("%v: %s", err, out)
 	}
+	out, err = c.inside(binary, "trace", "--data-dir", c.dir, "deploy/web", "-o", "otlp").CombinedOutput()
+	var otlp struct{ ResourceSpans []any }
+	if err != nil || json.Unmarshal(out, &otlp) != nil || len(otlp.ResourceSpans) < 5 {
+		t.Errorf("%v: %s", err, out)
+	}
+
+	c.kubectl("delete", "pod", pod, "--wait")
+	c.eventually(20*time.Second, "the end of the pod is in its trace", func() error {
+		root, _, err := c.trace("pod/" + pod)
+		if err != nil {
+			return err
+		}
+		for _, step := range []string{"container store stopped", "sandbox, network and volumes released"} {
+			if found := root.find(func(h *hop) bool { return h.What == step }); found == nil || found.Source != "node" {
+				return fmt.Errorf("step %q: %+v", step, found)
+			}
+		}
+		return nil
+	})
 }
 
 // wholeRollout checks that the hops of a rollout are below each other, with the right makers and
-// causes.
-func wholeRollout(root *hop) error {
+// causes. Steps of the node are from source: the node, or the API.
+func wholeRollout(root *hop, source string) error {
 	if root.Resource != "deployments" || root.What != "created" || root.Actor != "kubernetes-admin" || root.Request == "" || len(root.Because) > 0 {
 		return fmt.Errorf("it begins with %+v", root)
 	}
@@ -143,14 +165,46 @@ func wholeRollout(root *hop) error {
 	if status == nil || len(status.Because) == 0 {
 		return fmt.Errorf("the node agent's status: %+v", status)
 	}
-	for _, step := range []string{"network and sandbox ready", "image store:v1 is present", "container store started", "ready"} {
-		if found := pod.find(func(h *hop) bool { return h.What == step }); found == nil || found.Maker != "node:one" || found.Source == "causal log" {
-			return fmt.Errorf("step %q: %+v", step, found)
-		}
+	if err := stepsOf(pod, bound, source); err != nil {
+		return err
 	}
 	slice := root.find(func(h *hop) bool { return h.Resource == "endpointslices" })
 	if slice == nil || slice.Maker != "endpointslice-controller" || len(slice.Because) == 0 || slice.Inferred {
 		return fmt.Errorf("the EndpointSlice: %+v", slice)
+	}
+	if source != "node" {
+		return nil
+	}
+	// The way ends in the kernel of the node.
+	rules := root.find(func(h *hop) bool { return h.What == "rules on one" })
+	if rules == nil || rules.Source != "node" || rules.Maker != "node:one" || len(rules.Because) != 1 || rules.At.Before(slice.At) {
+		return fmt.Errorf("the rules: %+v", rules)
+	}
+	return nil
+}
+
+// stepsOf checks the steps of the node in their order.
+func stepsOf(pod, bound *hop, source string) error {
+	if !strings.HasPrefix(bound.Note, "1 of 1 nodes fit") {
+		return fmt.Errorf("how the node was chosen: %q", bound.Note)
+	}
+	steps := []string{"network and sandbox ready", "image store:v1 is present", "container store started", "ready"}
+	if source == "node" {
+		steps = []string{"volumes mounted", "network connected", "sandbox ready", "container store created", "container store started", "store readiness probe: success", "ready"}
+	}
+	before := bound.At
+	for _, step := range steps {
+		found := pod.find(func(h *hop) bool { return h.What == step })
+		if found == nil || found.Maker != "node:one" || found.Source == "causal log" || (found.Source == "node") != (source == "node") {
+			return fmt.Errorf("step %q: %+v", step, found)
+		}
+		if found.At.Before(before) || found.Begin.After(found.At) {
+			return fmt.Errorf("step %q is at %v, from %v; the one before from %v", step, found.At, found.Begin, before)
+		}
+		if source == "node" {
+			// A probe may end before the runtime has answered that the container started.
+			before = found.Begin
+		}
 	}
 	return nil
 }

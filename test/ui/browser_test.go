@@ -50,7 +50,8 @@ func openBrowser(t *testing.T) *browser {
 	}
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1280, 800),
 		chromedp.IgnoreCertErrors, chromedp.Flag("lang", "en-US"), chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"))
-	allocated, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	// Not the test's context, which ends before the clean-up that shows the page of a failed test.
+	allocated, cancel := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
 	t.Cleanup(cancel)
 	ctx, end := chromedp.NewContext(allocated)
 	t.Cleanup(end)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,6 +55,14 @@ func TestMeasure(t *testing.T) {
 	b.logIn(c.Config())
 	b.shows("Running")
 
+	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: observer})
+	for place, drawn := range map[string]string{
+		"#/overview":       `[...document.querySelectorAll('.tile li')].some((li) => /^Running/.test(li.textContent))`,
+		"#/list/core/pods": `document.querySelector('.grid-space .grid-row')`,
+	} {
+		b.load(t, c.Config().Host+"/ui/"+place, place, drawn)
+	}
+
 	// From the navigation to the first rows, and to all of them, by the page's own clock.
 	const settled = `document.querySelector('.grid')?.getAttribute('aria-busy') === 'false'`
 	b.do(chromedp.Navigate(c.Config().Host + "/ui/#/list/core/pods"))
@@ -81,6 +91,34 @@ func TestMeasure(t *testing.T) {
 	t.Logf("a change is drawn %v after its write began, on average of %d; at most %v", sum/rounds, rounds, longest)
 	b.press("/")
 	t.Logf("a filter of one row takes %.0f ms", eval[float64](b, `(() => { const f = document.getElementById('filter'); f.value = 'pod-00007'; const began = performance.now(); f.dispatchEvent(new Event('input')); document.querySelector('.grid').offsetHeight; return performance.now() - began; })()`))
+}
+
+// observer keeps what Lighthouse computes its figures from.
+const observer = `window.seen = {paint: 0, largest: 0, long: []};
+new PerformanceObserver((l) => l.getEntries().forEach((e) => { if (e.name === 'first-contentful-paint') seen.paint = e.startTime; })).observe({type: 'paint', buffered: true});
+new PerformanceObserver((l) => l.getEntries().forEach((e) => { seen.largest = e.startTime; })).observe({type: 'largest-contentful-paint', buffered: true});
+new PerformanceObserver((l) => l.getEntries().forEach((e) => seen.long.push([e.startTime, e.duration]))).observe({type: 'longtask', buffered: true});
+seen.drawn = new Promise((done) => { seen.isDrawn = () => done(performance.now()); });`
+
+// load prints the figures of one load without the browser's cache: first and largest contentful
+// paint, when the content is drawn, time to interactive, and total blocking time.
+//
+// Interactive is when five seconds without a task of more than 50 ms begin, as Lighthouse has it;
+// requests in progress do not count, since watches never end.
+func (b *browser) load(t *testing.T, url, place, drawn string) {
+	t.Helper()
+	call(b, network.SetCacheDisabled, network.SetCacheDisabledParams{CacheDisabled: true})
+	b.do(chromedp.Navigate("about:blank"))
+	b.do(chromedp.Navigate(url))
+	at := eval[float64](b, `new Promise((done) => { const look = () => (`+drawn+`) ? requestAnimationFrame(() => done(performance.now())) : requestAnimationFrame(look); look(); })`)
+	figures := eval[[]float64](b, `new Promise((done) => { const look = () => {
+		const last = seen.long.reduce((n, [s, d]) => Math.max(n, s + d), seen.paint);
+		if (performance.now() - last < 5000) return setTimeout(look, 100);
+		done([seen.paint, seen.largest, last, seen.long.reduce((n, [, d]) => n + Math.max(0, d - 50), 0), seen.long.reduce((n, [, d]) => Math.max(n, d), 0)]);
+	}; look(); })`)
+	t.Logf("tasks of more than 50 ms, with their start: %s", eval[string](b, `seen.long.map(([s, d]) => Math.round(s) + '+' + Math.round(d)).join(' ')`))
+	protocols := eval[string](b, `[...new Set(performance.getEntriesByType('resource').map((e) => e.nextHopProtocol))].join()`)
+	t.Logf("%s: first paint %.0f ms, largest paint %.0f ms, content %.0f ms, interactive %.0f ms, blocked %.0f ms, longest task %.0f ms, by %s", place, figures[0], figures[1], at, figures[2], figures[3], figures[4], protocols)
 }
 
 // awaitRunning waits until all pods run.

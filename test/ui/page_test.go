@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -18,6 +19,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -64,6 +66,22 @@ func create(t *testing.T, k kubernetes.Interface, all ...*appsv1.Deployment) {
 	}
 }
 
+// untainted waits until nodes take pods, so that the page does not show warnings of the start.
+func untainted(t *testing.T, k kubernetes.Interface, want int) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		nodes, err := k.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		free := slices.DeleteFunc(nodes.Items, func(n corev1.Node) bool { return len(n.Spec.Taints) > 0 })
+		return len(free) == want, nil
+	})
+	if err != nil {
+		t.Fatalf("not %d nodes without taints: %v", want, err)
+	}
+}
+
 // fates make the pods of app "broken" wait for their image.
 func fates(pod *corev1.Pod) knarrtest.Fate {
 	if pod.Labels["app"] == "broken" {
@@ -75,12 +93,18 @@ func fates(pod *corev1.Pod) knarrtest.Fate {
 func TestThePageShowsAndChangesTheCluster(t *testing.T) {
 	c := knarrtest.Start(t, knarrtest.WithNodes(3), knarrtest.WithFate(fates))
 	k := clientset(t, c.Config())
+	untainted(t, k, 3)
 	create(t, k, deployment("web", 4), deployment("api", 3), deployment("broken", 1))
 	b := openBrowser(t)
 	b.dark(false)
 	b.logIn(c.Config())
 	if at := eval[string](b, "location.href"); strings.Contains(at, "code=") {
 		t.Errorf("the address still has the code: %s", at)
+	}
+
+	// Seven watches at once need HTTP/2: browsers have six connections of HTTP/1.1.
+	if by := eval[string](b, `[...new Set(performance.getEntriesByType('resource').map((e) => e.nextHopProtocol))].join()`); by != "h2" {
+		t.Errorf("the browser speaks %s", by)
 	}
 
 	// The overview.

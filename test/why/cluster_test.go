@@ -17,6 +17,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,6 +38,8 @@ type broken struct {
 	config *rest.Config
 	client dynamic.Interface
 	typed  kubernetes.Interface
+
+	authorities authorities // of the situation at hand
 }
 
 func startCluster(t *testing.T, nodes int) *broken {
@@ -76,8 +79,11 @@ const manualNode = "kind: Node\nmetadata: {name: manual}\nspec: {unschedulable: 
 // build makes a situation in a namespace.
 func (b *broken) build(ctx context.Context, s *situation, namespace string) {
 	b.t.Helper()
-	now := time.Now().UTC().Format(time.RFC3339)
-	fill := strings.NewReplacer("NS", namespace, "TIME", now)
+	now := time.Now().UTC()
+	certificates := newAuthorities(b.t)
+	fill := strings.NewReplacer("CABUNDLE", certificates.bundle(0), "OTHERBUNDLE", certificates.bundle(1), "OLDBUNDLE", certificates.bundle(2),
+		"NS", namespace, "MICROTIME", now.Format(metav1.RFC3339Micro), "TIME", now.Format(time.RFC3339))
+	b.authorities = certificates
 	for _, step := range s.first {
 		b.step(ctx, fill.Replace(step), namespace)
 	}
@@ -99,16 +105,16 @@ func (b *broken) create(ctx context.Context, text, namespace string) {
 	if o.GetAPIVersion() == "" {
 		o.SetAPIVersion("v1")
 	}
-	kind, ok := api.ByKind(schema.FromAPIVersionAndKind(o.GetAPIVersion(), o.GetKind()).GroupKind())
-	if !ok {
-		b.t.Fatalf("unknown kind of %s", text)
-	}
 	status, hasStatus := o.Object["status"]
-	if kind.Namespaced {
+	resource, namespaced := b.resourceOf(o.GroupVersionKind().GroupVersion().String(), o.GetKind(), namespace)
+	if namespaced {
 		o.SetNamespace(namespace)
 	}
-	resource := b.resource(kind, namespace)
 	made, err := resource.Create(ctx, o, metav1.CreateOptions{})
+	// The definition of a custom resource may not be served yet.
+	for end := time.Now().Add(patience); apierrors.IsNotFound(err) && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		made, err = resource.Create(ctx, o, metav1.CreateOptions{})
+	}
 	if err != nil {
 		b.t.Fatalf("create %s: %v", text, err)
 	}
@@ -128,6 +134,25 @@ func (b *broken) create(ctx context.Context, text, namespace string) {
 	}
 }
 
+// resourceOf returns the client of a kind. Custom kinds of situations are namespaced.
+func (b *broken) resourceOf(apiVersion, kind, namespace string) (dynamic.ResourceInterface, bool) {
+	gvk := schema.FromAPIVersionAndKind(apiVersion, kind)
+	if k, ok := api.ByKind(gvk.GroupKind()); ok {
+		return b.resource(k, namespace), k.Namespaced
+	}
+	plural, _ := meta.UnsafeGuessKindToResource(gvk)
+	return b.client.Resource(plural).Namespace(namespace), true
+}
+
+// named returns the client of a kind by its name in a step. Custom kinds are widgets of a group.
+func (b *broken) named(name, namespace string) (dynamic.ResourceInterface, bool) {
+	if kind, ok := why.ResolveKind(name); ok {
+		return b.resource(kind, namespace), true
+	}
+	kind, group, ok := strings.Cut(name, ".")
+	return b.client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: kind + "s"}).Namespace(namespace), ok
+}
+
 func (b *broken) resource(kind *api.Kind, namespace string) dynamic.ResourceInterface {
 	if kind.Namespaced {
 		return b.client.Resource(kind.GVR()).Namespace(namespace)
@@ -141,20 +166,22 @@ func (b *broken) step(ctx context.Context, text, namespace string) {
 	words := strings.SplitN(text, " ", 3)
 	var err error
 	switch words[0] {
+	case "tls":
+		err = b.tlsSecret(ctx, namespace, words[1], strings.Fields(words[2]))
 	case "csr":
 		err = b.signingRequest(ctx, words[1], strings.Join(words[2:], ""))
 	case "delete", "patch":
 		name, object, _ := strings.Cut(words[1], "/")
-		kind, ok := why.ResolveKind(name)
+		resource, ok := b.named(name, namespace)
 		if !ok {
 			b.t.Fatalf("unknown kind %s", name)
 		}
 		if words[0] == "delete" {
-			err = b.resource(kind, namespace).Delete(ctx, object, metav1.DeleteOptions{})
+			err = resource.Delete(ctx, object, metav1.DeleteOptions{})
 		} else {
 			// Controllers may not have made the object yet.
 			for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-				_, err = b.resource(kind, namespace).Patch(ctx, object, types.MergePatchType, []byte(words[2]), metav1.PatchOptions{})
+				_, err = resource.Patch(ctx, object, types.MergePatchType, []byte(words[2]), metav1.PatchOptions{})
 				if !apierrors.IsNotFound(err) || time.Now().After(end) {
 					break
 				}

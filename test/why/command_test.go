@@ -3,6 +3,7 @@ package why
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/pem"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/knarr-project/knarr/internal/cli"
 	"github.com/knarr-project/knarr/internal/insight/why"
@@ -73,7 +75,7 @@ func TestTheCommandExplains(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &answer); err != nil || len(answer.Roots) == 0 || len(answer.Roots[0].Nodes) != 2 {
 		t.Errorf("JSON has no verdicts on both nodes: %v", err)
 	}
-	for _, args := range [][]string{{"why", "pod"}, {"why", "widget/x"}, {"why", "deny", "--as", "ann"}, {"why", "deny", "pod/a", "svc/b", "--port", "80"}} {
+	for _, args := range [][]string{{"why", "pod"}, {"why", "widget/x"}, {"why", "deny", "--as", "ann"}, {"why", "deny", "pod/a", "cm/b", "--port", "80"}, {"why", "deny", "nonsense"}} {
 		if _, status := run(t, admin, args...); status != 2 {
 			t.Errorf("%v: exit status %d, not 2", args, status)
 		}
@@ -81,8 +83,43 @@ func TestTheCommandExplains(t *testing.T) {
 	if _, status := run(t, admin, "why", "deny", "--as", "ann", "list", "secrets"); status != 1 {
 		t.Errorf("a denied request: exit status %d, not 1", status)
 	}
+	message := `secrets "x" is forbidden: User "ann" cannot delete resource "secrets" in API group "" in the namespace "default"`
+	if text, status := run(t, admin, "why", "deny", message); status != 1 || !strings.Contains(text, "no rule lets ann delete secrets x in namespace default") {
+		t.Errorf("the API server's message: exit status %d, not 1: %s", status, text)
+	}
+	if text, status := run(t, admin, "why", "deny", "get", "secrets"); status != 0 || !strings.Contains(text, "may get secrets") {
+		t.Errorf("the caller's own request: exit status %d, not 0: %s", status, text)
+	}
+	if text, status := run(t, admin, "why", "deny", "--as", "ann", "get", "/metrics"); status != 1 || !strings.Contains(text, "--non-resource-url=/metrics") {
+		t.Errorf("a path: exit status %d, not 1: %s", status, text)
+	}
+	if text, status := run(t, admin, "why", "deny", "--as", "system:node:node-0", "--as-group", "system:nodes", "get", "nodes/node-0"); status != 0 || !strings.Contains(text, "not by RBAC") {
+		t.Errorf("a request that the node authorizer allows: exit status %d, not 0: %s", status, text)
+	}
 	if _, status := run(t, admin, "why", "deny", "--as", "system:admin", "--as-group", "system:masters", "list", "secrets"); status != 0 {
 		t.Errorf("an allowed request: exit status %d, not 0", status)
+	}
+}
+
+// TestAKubeconfigOfAnotherClusterIsNamed asks with a kubeconfig that trusts another CA.
+func TestAKubeconfigOfAnotherClusterIsNamed(t *testing.T) {
+	c := knarrtest.Start(t)
+	config, err := clientcmd.LoadFromFile(c.KubeconfigPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := newAuthorities(t)[1]
+	for _, cluster := range config.Clusters {
+		cluster.CertificateAuthority, cluster.CertificateAuthorityData = "", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other.cert.Raw})
+	}
+	kubeconfig := filepath.Join(t.TempDir(), "other")
+	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"why", "-A"}, {"why", "widget/x"}, {"why", "deny", "list", "pods"}} {
+		if text, status := run(t, kubeconfig, args...); status != 1 || !strings.Contains(text, "it does not trust the certificate of the API server") {
+			t.Errorf("%v: exit status %d: %s", args, status, text)
+		}
 	}
 }
 

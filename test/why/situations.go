@@ -7,11 +7,15 @@
 //	ask: KIND/NAME        the subject; or deny: POD POD PORT, or deny: USER VERB RESOURCE
 //	cause: NAME           the expected root cause
 //	nodes: N              a cluster of its own with N hollow nodes; otherwise a shared one
-//	first: patch          a step before the objects are created
+//	first: patch|tls      a step before the objects are created
 //	do: patch|delete|csr  a step after the objects are created
 //	later: DURATION       judge as if it were later
 //	---
-//	an object as YAML; NS stands for the situation's namespace, TIME for the present
+//	an object as YAML
+//
+// In it, NS stands for the situation's namespace, TIME and MICROTIME for the present. CABUNDLE is
+// the CA of certificates, OTHERBUNDLE another one, and OLDBUNDLE one that has expired. A step tls
+// NAME BEGIN END HOST makes a TLS Secret; BEGIN and END are durations from now.
 package why
 
 import (

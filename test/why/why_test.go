@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubectl/pkg/describe"
@@ -134,7 +135,7 @@ func questionOf(t *testing.T, s situation, namespace string) why.Question {
 		name, object, _ := strings.Cut(strings.ReplaceAll(text, "NS", namespace), "/")
 		kind, ok := why.ResolveKind(name)
 		if !ok {
-			t.Fatalf("unknown kind %s", name)
+			return why.Ref{Kind: name, Namespace: namespace, Name: object}
 		}
 		r := why.Ref{Kind: kind.Kind.Kind, Name: object}
 		if kind.Namespaced {
@@ -160,12 +161,19 @@ func questionOf(t *testing.T, s situation, namespace string) why.Question {
 
 // describe returns the last event of `kubectl describe`, or the conditions' messages without one.
 func (b *broken) describe(ref why.Ref) string {
-	kind, _ := why.ResolveKind(ref.Kind)
+	kind, ok := why.ResolveKind(ref.Kind)
+	if !ok {
+		return b.describeCustom(ref)
+	}
 	describer, ok := describe.DescriberFor(schema.GroupKind{Group: kind.Kind.Group, Kind: kind.Kind.Kind}, b.config)
 	if !ok {
 		return "(kubectl has no describer of its own)"
 	}
-	text, err := describer.Describe(ref.Namespace, ref.Name, describe.DescriberSettings{ShowEvents: true})
+	return lastEvent(describer.Describe(ref.Namespace, ref.Name, describe.DescriberSettings{ShowEvents: true}))
+}
+
+// lastEvent finds the last event in a description.
+func lastEvent(text string, err error) string {
 	if err != nil {
 		return err.Error()
 	}
@@ -176,6 +184,20 @@ func (b *broken) describe(ref why.Ref) string {
 		return "no event"
 	}
 	return last
+}
+
+// describeCustom does the same for a custom resource.
+func (b *broken) describeCustom(ref why.Ref) string {
+	kind, group, _ := strings.Cut(ref.Kind, ".")
+	mapping := &meta.RESTMapping{
+		Resource:         schema.GroupVersionResource{Group: group, Version: "v1", Resource: kind + "s"},
+		GroupVersionKind: schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind}, Scope: meta.RESTScopeNamespace,
+	}
+	describer, ok := describe.GenericDescriberFor(mapping, b.config)
+	if !ok {
+		return "(kubectl cannot describe it)"
+	}
+	return lastEvent(describer.Describe(ref.Namespace, ref.Name, describe.DescriberSettings{ShowEvents: true}))
 }
 
 // markdown writes the table of all situations.

@@ -1,6 +1,7 @@
-// Plots redraws docs/internals/performance.md: the three plots and the table, from
-// measurements/last.json beside them, and the plot of three servers, from several-servers.json. Its
-// argument is the folder docs/internals. `make plots` runs it.
+// Plots redraws the plots and tables of docs/internals: those of performance.md from
+// measurements/last.json, the plot of three servers from several-servers.json, and those of
+// scheduler-workloads.md from scheduler.json. Its argument is the folder docs/internals. `make
+// plots` runs it.
 package main
 
 import (
@@ -39,11 +40,34 @@ func draw(dir string) error {
 	if err := os.WriteFile(name, []byte(report.Several.SVG(several)), 0o644); err != nil {
 		return err
 	}
+	if err := insert(run, page, "last.json"); err != nil {
+		return err
+	}
+	return drawWorkloads(dir)
+}
+
+// drawWorkloads redraws the page of the scheduler's workloads.
+func drawWorkloads(dir string) error {
+	const file = "scheduler.json"
+	run, err := report.Load(filepath.Join(dir, "measurements", file))
+	if err != nil {
+		return err
+	}
+	for _, plot := range report.Scheduler {
+		if err := os.WriteFile(filepath.Join(dir, "measurements", plot.Name+".svg"), []byte(plot.SVG(run)), 0o644); err != nil {
+			return err
+		}
+	}
+	return insert(run, filepath.Join(dir, "scheduler-workloads.md"), file)
+}
+
+// insert replaces the table of a page.
+func insert(run *report.Run, page, file string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	changed, err := run.Insert(string(text))
+	changed, err := run.Insert(string(text), file)
 	if err != nil {
 		return fmt.Errorf("%s: %w", page, err)
 	}

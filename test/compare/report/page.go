@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// The table of a page is between these two lines.
-const (
-	tableBegins = "<!-- table: written by make plots from measurements/last.json -->\n"
-	tableEnds   = "<!-- end of table -->\n"
-)
+// The table of a page is between a line with the name of its file, and this one.
+const tableEnds = "<!-- end of table -->\n"
+
+func tableBegins(file string) string {
+	return "<!-- table: written by make plots from measurements/" + file + " -->\n"
+}
 
 // Draw writes the plots as NAME.svg into the folder.
 func (r *Run) Draw(dir string) error {
@@ -26,12 +27,13 @@ func (r *Run) Draw(dir string) error {
 	return nil
 }
 
-// Insert replaces the table in a page.
-func (r *Run) Insert(page string) (string, error) {
-	before, rest, begins := strings.Cut(page, tableBegins)
+// Insert replaces the table in a page that was written from a file of measurements.
+func (r *Run) Insert(page, file string) (string, error) {
+	line := tableBegins(file)
+	before, rest, begins := strings.Cut(page, line)
 	_, after, ends := strings.Cut(rest, tableEnds)
 	if !begins || !ends {
-		return "", fmt.Errorf("the page lacks the lines %q and %q", strings.TrimSpace(tableBegins), strings.TrimSpace(tableEnds))
+		return "", fmt.Errorf("the page lacks the lines %q and %q", strings.TrimSpace(line), strings.TrimSpace(tableEnds))
 	}
-	return before + tableBegins + "\n" + r.Table() + "\n" + tableEnds + after, nil
+	return before + line + "\n" + r.Table() + "\n" + tableEnds + after, nil
 }

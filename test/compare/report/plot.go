@@ -25,6 +25,31 @@ var Plots = []Plot{
 // documentation, since a run of these parts alone is shorter.
 var Several = Plot{"several-servers", "Three servers: shorter bars are better", []string{"stop3", "kill3", "controllers3", "create3-p99", "get3-p99", "watch3-p99", "member-anon"}}
 
+// CPU ends the key of a workload's row with the servers' CPU of a pod.
+const CPU = "-cpu"
+
+// Scheduler are the pictures of the scheduler's workloads.
+var Scheduler = []Plot{
+	{"scheduler", "Pods scheduled in a second: longer bars are better", workloadKeys("")},
+	{"scheduler-cpu", "The servers' CPU of a scheduled pod: shorter bars are better", workloadKeys(CPU)},
+}
+
+// workloadKeys are the keys of the workloads in the order of the pictures.
+func workloadKeys(suffix string) []string {
+	keys := []string{
+		"basic", "daemons", "spread", "spread-preferred", "spread-default", "spread-taints",
+		"affinity", "affinity-preferred", "anti-affinity", "anti-affinity-matching", "anti-affinity-preferred",
+		"affinity-selector", "affinity-preferred-selector", "anti-affinity-selector", "anti-affinity-preferred-selector", "affinity-mixed", "affinity-gated",
+		"node-affinity", "preemption", "preemption-beside", "preemption-volumes", "unschedulable", "churn", "churn-nodes", "gates", "finalizers",
+		"extended-resource", "secrets", "volumes-in-tree", "volumes-migrated", "volumes-csi", "volumes-waiting", "devices-templates", "devices-claims", "node-added",
+		"nodes-100", "nodes-1000", "nodes-5000", "nodes-10000", "nodes-50000",
+	}
+	for i := range keys {
+		keys[i] += suffix
+	}
+	return keys
+}
+
 // Sizes in a plot, in pixels.
 const (
 	width     = 760

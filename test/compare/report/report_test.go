@@ -97,12 +97,13 @@ func TestAPlotShowsTheMeasurements(t *testing.T) {
 }
 
 func TestTheTableOfAPageIsReplaced(t *testing.T) {
-	page := "before\n" + tableBegins + "old\n" + tableEnds + "after\n"
-	got, err := madeUp().Insert(page)
-	if err != nil || !strings.HasPrefix(got, "before\n"+tableBegins+"\n| what |") || !strings.HasSuffix(got, "\n"+tableEnds+"after\n") || strings.Contains(got, "old") {
+	begins := tableBegins("a.json")
+	page := "before\n" + begins + "old\n" + tableEnds + "after\n"
+	got, err := madeUp().Insert(page, "a.json")
+	if err != nil || !strings.HasPrefix(got, "before\n"+begins+"\n| what |") || !strings.HasSuffix(got, "\n"+tableEnds+"after\n") || strings.Contains(got, "old") {
 		t.Errorf("%v: %s", err, got)
 	}
-	if _, err := madeUp().Insert("no table"); err == nil {
+	if _, err := madeUp().Insert("no table", "a.json"); err == nil {
 		t.Error("a page without a place for the table is accepted")
 	}
 }
@@ -133,7 +134,29 @@ func TestTheDocumentationMatchesItsFigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want, err := run.Insert(string(page)); err != nil || want != string(page) {
+	if want, err := run.Insert(string(page), "last.json"); err != nil || want != string(page) {
 		t.Errorf("the table of performance.md is not made from last.json (%v): run make plots", err)
+	}
+}
+
+// TestThePageOfWorkloadsMatchesItsFigures fails when scheduler.json has changed and `make plots`
+// was not run.
+func TestThePageOfWorkloadsMatchesItsFigures(t *testing.T) {
+	const docs = "../../../docs/internals"
+	run, err := Load(filepath.Join(docs, "measurements", "scheduler.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, plot := range Scheduler {
+		if drawn, err := os.ReadFile(filepath.Join(docs, "measurements", plot.Name+".svg")); err != nil || string(drawn) != plot.SVG(run) {
+			t.Errorf("%s.svg is not drawn from scheduler.json (%v): run make plots", plot.Name, err)
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(docs, "scheduler-workloads.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := run.Insert(string(page), "scheduler.json"); err != nil || want != string(page) {
+		t.Errorf("the table of scheduler-workloads.md is not made from scheduler.json (%v): run make plots", err)
 	}
 }

@@ -13,6 +13,8 @@
 //	sailor await COMMAND  waits for the end of its input, then runs COMMAND
 //	sailor count          prints 1, 2, 3, ... ten a second
 //	sailor fall           says so, and exits with 3
+//	sailor need NAME      serves, or fails if the environment variable is not set
+//	sailor hold N         fills N MiB of memory, and keeps them
 //
 // Under the name tar, it packs and unpacks files for kubectl cp.
 package main
@@ -93,6 +95,13 @@ func run(args []string) error {
 	case "fall":
 		fmt.Println("falling")
 		os.Exit(3)
+	case "need":
+		if os.Getenv(args[1]) == "" {
+			return fmt.Errorf("the variable %s is not set", args[1])
+		}
+		return serve()
+	case "hold":
+		return hold(args[1])
 	case "tar":
 		return tarball(args[1:])
 	}
@@ -189,4 +198,22 @@ func fill(name, mebibytes string) error {
 		}
 	}
 	return f.Sync()
+}
+
+// hold writes to each page of memory, so that the kernel gives it.
+func hold(mebibytes string) error {
+	n, err := strconv.Atoi(mebibytes)
+	if err != nil {
+		return err
+	}
+	var held [][]byte
+	for range n {
+		block := make([]byte, 1<<20)
+		for i := 0; i < len(block); i += 4096 {
+			block[i] = 1
+		}
+		held = append(held, block)
+	}
+	fmt.Println("holding", len(held), "MiB")
+	return serve()
 }
