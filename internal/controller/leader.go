@@ -97,7 +97,9 @@ func (e Election) Run(ctx context.Context, lead func(context.Context) error) err
 			r.release()
 			return err
 		case <-ticker.C:
-			attempt, cancel := context.WithTimeout(ctx, max(e.RenewDeadline-time.Since(renewed), time.Millisecond))
+			// A hanging request must leave time for another one.
+			left := e.RenewDeadline - time.Since(renewed)
+			attempt, cancel := context.WithTimeout(ctx, max(min(left, e.RenewDeadline/2), time.Millisecond))
 			ok := r.try(attempt)
 			cancel()
 			if ok {

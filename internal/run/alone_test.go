@@ -87,7 +87,7 @@ func (w *aloneWorld) start(t *testing.T, cfg *config.Config, run func(context.Co
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	go func() {
-		ended <- run(ctx, Params{Config: cfg, Log: log, Ready: func() { close(ready) }})
+		ended <- run(ctx, Params{Config: cfg, Log: log, Ready: func() { close(ready) }, unsynced: true})
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -27,7 +27,7 @@ func TestTheServerStartsDespiteAWebhookThatRefusesEverything(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 		ready, ended := make(chan struct{}), make(chan error, 1)
 		go func() {
-			ended <- APIServer(ctx, Params{Config: &cfg, Log: slog.New(slog.DiscardHandler), Ready: func() { close(ready) }})
+			ended <- APIServer(ctx, Params{Config: &cfg, Log: slog.New(slog.DiscardHandler), Ready: func() { close(ready) }, unsynced: true})
 		}()
 		stop = func() {
 			cancel()

@@ -45,6 +45,8 @@ type Params struct {
 	nodeSettings *settings.Settings
 	// withNode means that a server's process includes a node.
 	withNode bool
+	// unsynced is for tests, whose stores need no durability and must not wait for a busy disk.
+	unsynced bool
 }
 
 // Up runs a server and a node in one process.
@@ -92,7 +94,7 @@ func APIServer(ctx context.Context, p Params) error {
 
 func (p Params) server() *controlplane.Server {
 	keepProgram(p.Config, p.Log)
-	o := controlplane.Options{Config: p.Config, Log: p.Log, Settings: p.Settings, Restart: p.Restart, NodeHere: p.withNode}
+	o := controlplane.Options{Config: p.Config, Log: p.Log, Settings: p.Settings, Restart: p.Restart, NodeHere: p.withNode, Unsynced: p.unsynced}
 	o.Program, _ = installedProgram() // an upgrade says that it is unknown
 	return controlplane.New(o)
 }
