@@ -40,6 +40,32 @@ func TestWithoutAPodRangeNoNodeGetsAPart(t *testing.T) {
 	}
 }
 
+// Up to 100 nodes, kubelets ask for each Secret anew; beyond, they cache it for 15 s.
+func TestTheTTLOfAllNodesFollowsTheirNumber(t *testing.T) {
+	c := controllertest.New(t)
+	c.Run(node.TTL)
+	all := func(want string) func() string {
+		return func() string {
+			for _, n := range controllertest.List[*corev1.Node](c) {
+				if got := n.Annotations[corev1.ObjectTTLAnnotationKey]; got != want {
+					return fmt.Sprintf("%s: TTL %q, wanted %q", n.Name, got, want)
+				}
+			}
+			return ""
+		}
+	}
+	for i := range 100 {
+		controllertest.Node(c, fmt.Sprintf("n%d", i), nil)
+	}
+	c.Eventually("100 nodes", all("0"))
+	controllertest.Node(c, "n100", nil)
+	c.Eventually("101 nodes", all("15"))
+	if err := client.Delete[*corev1.Node](t.Context(), c.Client, "", "n7", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.Eventually("100 nodes again", all("0"))
+}
+
 func TestEachNodeGetsAPartOfThePodRange(t *testing.T) {
 	c := controllertest.New(t)
 	c.Run(node.IPAM, node.TTL)

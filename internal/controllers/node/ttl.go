@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,7 +19,10 @@ import (
 var TTL = controller.Starter{Name: "ttl-controller", Run: runTTL}
 
 // ttls maps the largest number of nodes to the seconds.
-var ttls = []struct{ nodes, seconds int }{{100, 0}, {500, 15}, {1000, 30}, {2000, 60}}
+var ttls = []struct {
+	nodes   int64
+	seconds int
+}{{100, 0}, {500, 15}, {1000, 30}, {2000, 60}}
 
 const longestTTL = 300
 
@@ -27,27 +31,38 @@ func runTTL(ctx context.Context, env controller.Env) error {
 	if err != nil {
 		return fmt.Errorf("open nodes: %w", err)
 	}
+	var count atomic.Int64 // complete before the first key is reconciled
 	ttl := func() string {
-		count := len(nodes.List("", nil))
 		for _, t := range ttls {
-			if count <= t.nodes {
+			if count.Load() <= t.nodes {
 				return strconv.Itoa(t.seconds)
 			}
 		}
 		return strconv.Itoa(longestTTL)
 	}
+	latest := "" // the TTL after the last change of the number of nodes
 	loop := controller.Loop{
 		Clock: env.Clock, Log: env.Log, Queues: env.Queues,
 		Name: "ttl-controller",
 		Inputs: []controller.Input{controller.On(nodes, func(e client.TypedEvent[*corev1.Node]) []controller.Key {
-			if e.Type == client.Modified {
+			own := []controller.Key{{Name: e.Object.Name}}
+			switch e.Type {
+			case client.Modified:
 				if _, ok := e.Object.Annotations[corev1.ObjectTTLAnnotationKey]; ok {
 					return nil
 				}
-				return []controller.Key{{Name: e.Object.Name}}
+				return own
+			case client.Added:
+				count.Add(1)
+			case client.Deleted:
+				count.Add(-1)
 			}
-			var keys []controller.Key // the number of nodes has changed
 			want := ttl()
+			if want == latest {
+				return own
+			}
+			latest = want
+			var keys []controller.Key
 			for _, n := range nodes.List("", nil) {
 				if n.Annotations[corev1.ObjectTTLAnnotationKey] != want {
 					keys = append(keys, controller.Key{Name: n.Name})
