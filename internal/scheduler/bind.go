@@ -117,6 +117,7 @@ func (s *Scheduler) prepare(ctx context.Context, c *cycle, waiting *waitingPod, 
 // complete writes the binding and tells the PostBind plugins.
 func (s *Scheduler) complete(ctx context.Context, c *cycle) {
 	watch := s.metrics.stopwatch(c.profile, time.Now())
+	s.reports.settle(ctx, c.pod.UID)
 	status := s.bindBy(ctx, c)
 	watch.lap("Bind", outcomeOf(status))
 	if !status.OK() {
@@ -188,6 +189,7 @@ func (s *Scheduler) nominateWaiting(ctx context.Context, c *cycle) {
 	if c.pod.Status.NominatedNodeName == c.node {
 		return
 	}
+	s.reports.settle(ctx, c.pod.UID)
 	if err := s.patchStatus(because.WithObjects(ctx, c.pod), c.pod, map[string]any{"nominatedNodeName": c.node}); err != nil && ctx.Err() == nil {
 		s.log.Warn("cannot write the nominated node of a waiting pod", "pod", c.pod.Namespace+"/"+c.pod.Name, "error", err)
 	}
@@ -287,7 +289,7 @@ func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, reason, message
 		if old.Status == condition.Status {
 			condition.LastTransitionTime = old.LastTransitionTime
 		}
-		if old.Status == condition.Status && old.Reason == reason && old.Message == message && (nominated == nil || *nominated == pod.Status.NominatedNodeName) && !s.reports.writing(pod.UID) {
+		if old.Status == condition.Status && old.Reason == reason && old.Message == message && (nominated == nil || *nominated == pod.Status.NominatedNodeName) && !s.reports.pending(pod.UID) {
 			return
 		}
 	}

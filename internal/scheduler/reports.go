@@ -4,74 +4,150 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// reports keeps the order in which the status of a pod is written. A pod may be refused again while
-// its last refusal is being written: the newer one must win. Safe for concurrent use.
+const (
+	// reportDelay is the longest time for which bindings delay a report.
+	reportDelay = 250 * time.Millisecond
+	// mostReports is the maximum number of reports that are written at once.
+	mostReports = 8
+)
+
+// reports keeps what the scheduler has to write to the status of pods. Bindings come first: reports
+// wait while pods are being bound. A waiting report takes in newer ones of its pod, and a binding
+// makes it obsolete (KEP-5229). No pod has two writes at once. Safe for concurrent use.
 type reports struct {
-	mu sync.Mutex
-	// next has the pods whose status is being written, with the fields to write after that.
-	next map[types.UID]map[string]any
+	mu      sync.Mutex
+	waiting map[types.UID]*podReport
+	order   []*podReport                // of waiting, oldest first; includes obsolete ones
+	running map[types.UID]chan struct{} // closed when the write has ended
+	writers int                         // goroutines that write
 }
 
-// writing reports whether the pod's status is being written: the pod does not show the newest one.
-func (r *reports) writing(uid types.UID) bool {
+// podReport is a status to be merged into that of a pod.
+type podReport struct {
+	ctx      context.Context
+	pod      *corev1.Pod
+	status   map[string]any
+	since    time.Time
+	obsolete bool
+}
+
+// pending reports whether the pod does not yet show all that was reported.
+func (r *reports) pending(uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, ok := r.next[uid]
-	return ok
+	return r.waiting[uid] != nil || r.running[uid] != nil
 }
 
-// begin reports whether the caller has to write the status. If not, a write of the pod is running,
-// and takes over.
-func (r *reports) begin(uid types.UID, status map[string]any) bool {
+// put adds a report.
+func (r *reports) put(ctx context.Context, pod *corev1.Pod, status map[string]any, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	later, running := r.next[uid]
-	switch {
-	case !running:
-		if r.next == nil {
-			r.next = map[types.UID]map[string]any{}
-		}
-		r.next[uid] = nil
-	case later == nil:
-		r.next[uid] = status
-	default:
-		maps.Copy(later, status)
-	}
-	return !running
-}
-
-// after returns the status to write after one was written; nil ends the pod's writes.
-func (r *reports) after(uid types.UID) map[string]any {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	status := r.next[uid]
-	if status == nil {
-		delete(r.next, uid)
-	} else {
-		r.next[uid] = nil
-	}
-	return status
-}
-
-// writeStatus writes fields of a pod's status in another goroutine, after those of earlier calls.
-func (s *Scheduler) writeStatus(ctx context.Context, pod *corev1.Pod, status map[string]any) {
-	if !s.reports.begin(pod.UID, status) {
+	if earlier := r.waiting[pod.UID]; earlier != nil {
+		earlier.ctx, earlier.pod = ctx, pod
+		maps.Copy(earlier.status, status)
 		return
 	}
-	ran := s.write(ctx, func() {
-		for status := status; status != nil; status = s.reports.after(pod.UID) {
-			if err := s.patchStatus(ctx, pod, status); err != nil {
-				s.log.Warn("cannot write the condition of an unschedulable pod", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+	if r.waiting == nil {
+		r.waiting, r.running = map[types.UID]*podReport{}, map[types.UID]chan struct{}{}
+	}
+	report := &podReport{ctx: ctx, pod: pod, status: status, since: now}
+	r.waiting[pod.UID] = report
+	r.order = append(r.order, report)
+}
+
+// settle drops the pod's waiting report, and waits until its running write has ended.
+func (r *reports) settle(ctx context.Context, uid types.UID) {
+	r.mu.Lock()
+	if report := r.waiting[uid]; report != nil {
+		report.obsolete = true
+		delete(r.waiting, uid)
+	}
+	running := r.running[uid]
+	r.mu.Unlock()
+	if running == nil {
+		return
+	}
+	select {
+	case <-running:
+	case <-ctx.Done():
+	}
+}
+
+// hire reports whether the caller has to start another goroutine that writes.
+func (r *reports) hire(busy bool, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.writers >= mostReports || !r.due(busy, now) {
+		return false
+	}
+	r.writers++
+	return true
+}
+
+// due reports whether a report has to be written now. The caller holds mu.
+func (r *reports) due(busy bool, now time.Time) bool {
+	for len(r.order) > 0 && r.order[0].obsolete {
+		r.order = r.order[1:]
+	}
+	return len(r.order) > 0 && (!busy || now.Sub(r.order[0].since) >= reportDelay)
+}
+
+// take returns the next report to write; wrote must follow. After nil, the goroutine has to end.
+func (r *reports) take(busy bool, now time.Time) *podReport {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.due(busy, now) {
+		for i, report := range r.order {
+			if report.obsolete || r.running[report.pod.UID] != nil {
+				continue // a running write's goroutine comes back for the pod's next one
 			}
-		}
-	})
-	if !ran { // the scheduler ends
-		for s.reports.after(pod.UID) != nil {
+			r.order = append(r.order[:i:i], r.order[i+1:]...)
+			delete(r.waiting, report.pod.UID)
+			r.running[report.pod.UID] = make(chan struct{})
+			return report
 		}
 	}
+	r.writers--
+	return nil
+}
+
+// wrote ends the write of a report.
+func (r *reports) wrote(report *podReport) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.running[report.pod.UID])
+	delete(r.running, report.pod.UID)
+}
+
+// writeStatus merges fields into a pod's status, soon and in another goroutine.
+func (s *Scheduler) writeStatus(ctx context.Context, pod *corev1.Pod, status map[string]any) {
+	s.reports.put(ctx, pod, status, time.Now())
+	s.writeReports()
+}
+
+// writeReports starts a goroutine that writes reports, if some are due.
+func (s *Scheduler) writeReports() {
+	if !s.reports.hire(len(s.binders) > 0, time.Now()) {
+		return
+	}
+	s.writing.Add(1)
+	go func() {
+		defer s.writing.Done()
+		for {
+			report := s.reports.take(len(s.binders) > 0, time.Now())
+			if report == nil {
+				return
+			}
+			if err := s.patchStatus(report.ctx, report.pod, report.status); err != nil && report.ctx.Err() == nil {
+				s.log.Warn("cannot write the condition of an unschedulable pod", "pod", report.pod.Namespace+"/"+report.pod.Name, "error", err)
+			}
+			s.reports.wrote(report)
+		}
+	}()
 }

@@ -1,31 +1,108 @@
 package scheduler
 
 import (
+	"context"
+	"fmt"
 	"reflect"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestTheNewestStatusOfAPodIsWrittenLast(t *testing.T) {
+var reportsBegan = time.Unix(1_800_000_000, 0)
+
+func reported(uid string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}
+}
+
+func (r *reports) next(busy bool, after time.Duration) string {
+	report := r.take(busy, reportsBegan.Add(after))
+	if report == nil {
+		return ""
+	}
+	defer r.wrote(report)
+	return fmt.Sprint(report.pod.UID, report.status)
+}
+
+func TestAWaitingReportTakesInNewerOnesOfItsPod(t *testing.T) {
 	var r reports
-	if !r.begin("p", map[string]any{"conditions": 1, "nominatedNodeName": "a"}) || !r.writing("p") {
-		t.Fatal("the first write does not begin")
+	r.put(t.Context(), reported("p"), map[string]any{"conditions": 1, "nominatedNodeName": "a"}, reportsBegan)
+	running := r.take(false, reportsBegan)
+	if !r.pending("p") || r.pending("q") {
+		t.Fatal("a report that is being written must be pending, others not")
 	}
-	if !r.begin("other", map[string]any{"conditions": 1}) {
-		t.Error("another pod waits")
+	r.put(t.Context(), reported("p"), map[string]any{"conditions": 2, "nominatedNodeName": nil}, reportsBegan)
+	r.put(t.Context(), reported("q"), map[string]any{"conditions": 7}, reportsBegan)
+	r.put(t.Context(), reported("p"), map[string]any{"conditions": 3}, reportsBegan)
+	if got := r.next(false, 0); got != "qmap[conditions:7]" {
+		t.Errorf("beside the write of p: %s", got)
 	}
-	if r.begin("p", map[string]any{"conditions": 2, "nominatedNodeName": nil}) || r.begin("p", map[string]any{"conditions": 3}) {
-		t.Fatal("two writes of a pod at once")
+	if got := r.next(false, 0); got != "" {
+		t.Errorf("a second write of p begins: %s", got)
 	}
-	if got, want := r.after("p"), (map[string]any{"conditions": 3, "nominatedNodeName": nil}); !reflect.DeepEqual(got, want) {
-		t.Errorf("then %v, want %v", got, want)
+	r.wrote(running)
+	if got := r.next(false, 0); got != "pmap[conditions:3 nominatedNodeName:<nil>]" {
+		t.Errorf("after the first write of p: %s", got)
 	}
-	if r.begin("p", map[string]any{"conditions": 4}) {
-		t.Error("a write begins beside the second one")
+	if r.pending("p") {
+		t.Error("all is written, but p is pending")
 	}
-	if got := r.after("p"); got["conditions"] != 4 {
-		t.Errorf("then %v", got)
+}
+
+func TestBindingsDelayReportsForSomeTime(t *testing.T) {
+	var r reports
+	r.put(t.Context(), reported("p"), map[string]any{"conditions": 1}, reportsBegan)
+	if r.hire(true, reportsBegan.Add(reportDelay-1)) {
+		t.Error("it does not wait for the bindings")
 	}
-	if got := r.after("p"); got != nil || r.writing("p") {
-		t.Errorf("the writes do not end: %v", got)
+	if !r.hire(true, reportsBegan.Add(reportDelay)) {
+		t.Error("it waits for too long")
 	}
+	if !r.hire(false, reportsBegan) {
+		t.Error("it waits without bindings")
+	}
+	if got := r.next(true, reportDelay); got != "pmap[conditions:1]" {
+		t.Error(got)
+	}
+	if r.hire(false, reportsBegan) {
+		t.Error("nothing is left to write")
+	}
+}
+
+func TestABindingMakesReportsObsolete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r reports
+		r.settle(t.Context(), "p")
+		r.put(t.Context(), reported("p"), map[string]any{"conditions": 1}, reportsBegan)
+		running := r.take(false, reportsBegan)
+		r.put(t.Context(), reported("p"), map[string]any{"conditions": 2}, reportsBegan)
+		settled := make(chan struct{})
+		go func() {
+			defer close(settled)
+			r.settle(t.Context(), "p")
+		}()
+		synctest.Wait()
+		select {
+		case <-settled:
+			t.Fatal("the binding does not wait for the running write")
+		default:
+		}
+		r.wrote(running)
+		<-settled
+		if r.hire(false, reportsBegan) || r.pending("p") {
+			t.Error("the second report is still to be written")
+		}
+
+		r.put(t.Context(), reported("p"), map[string]any{"conditions": 3}, reportsBegan)
+		if report := r.take(false, reportsBegan); !reflect.DeepEqual(report.status, map[string]any{"conditions": 3}) {
+			t.Errorf("a later report: %v", report.status)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r.settle(ctx, "p") // must not hang
+	})
 }

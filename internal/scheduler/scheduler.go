@@ -253,7 +253,8 @@ func (s *Scheduler) write(ctx context.Context, fn func()) bool {
 	return true
 }
 
-// acquireBinder waits for a free binder; releaseBinder releases it.
+// acquireBinder waits for a free binder; releaseBinder releases it, and lets reports be written
+// that bindings have delayed.
 func (s *Scheduler) acquireBinder(ctx context.Context) error {
 	select {
 	case s.binders <- struct{}{}:
@@ -263,7 +264,10 @@ func (s *Scheduler) acquireBinder(ctx context.Context) error {
 	}
 }
 
-func (s *Scheduler) releaseBinder() { <-s.binders }
+func (s *Scheduler) releaseBinder() {
+	<-s.binders
+	s.writeReports()
+}
 
 // unassume undoes a decision that was not carried out. status says why; an unreserved pod that a
 // plugin refused waits for the plugin's events.
