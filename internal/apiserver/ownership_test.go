@@ -119,6 +119,15 @@ func TestTrackerEqualsFieldManagerForEveryKind(t *testing.T) {
 					if count(ok, &done, &left); ok && !reflect.DeepEqual(sameTimes(own), sameTimes(reference)) {
 						t.Fatalf("a new object, round %d:%s\nwant%s", round, show(sameTimes(own)), show(sameTimes(reference)))
 					}
+					// Similar objects must not get each other's fields.
+					for similar := range 4 {
+						obj := mixed(obj, randomObject(e, fill), random)
+						wire.Accessor(obj).SetUID("")
+						own, reference, ok := tracked(t, op, e.NewObject(), obj)
+						if count(ok, &done, &left); ok && !reflect.DeepEqual(sameTimes(own), sameTimes(reference)) {
+							t.Fatalf("round %d, similar object %d:%s\nwant%s", round, similar, show(sameTimes(own)), show(sameTimes(reference)))
+						}
+					}
 					live := reference
 					for step, manager := range []string{"two", "one", "three", "two"} {
 						op.Subresource, op.FieldManager = subresource, manager
@@ -152,6 +161,70 @@ func count(ok bool, done, left *int) {
 		*done++
 	} else {
 		*left++
+	}
+}
+
+// TestTrackerTellsSimilarNewObjectsApart changes a small pod in ways that could be mistaken for each
+// other.
+func TestTrackerTellsSimilarNewObjectsApart(t *testing.T) {
+	s := newTestServer(t)
+	e, ok := s.endpoints.Find(corev1.SchemeGroupVersion.WithResource("pods"))
+	if !ok {
+		t.Fatal("the kind Pod is not served")
+	}
+	op := s.engine.InternalOperation(e, "default", "x")
+	op.FieldManager = "one"
+	yes, no, grace := true, false, int64(0)
+	changes := map[string]func(*corev1.Pod){
+		"nothing":                  func(*corev1.Pod) {},
+		"another name":             func(p *corev1.Pod) { p.Name = "other" },
+		"another value":            func(p *corev1.Pod) { p.Labels["a"] = "2" },
+		"another label":            func(p *corev1.Pod) { p.Labels = map[string]string{"b": "1"} },
+		"two labels":               func(p *corev1.Pod) { p.Labels["b"] = "1" },
+		"no labels":                func(p *corev1.Pod) { p.Labels = map[string]string{} },
+		"an annotation":            func(p *corev1.Pod) { p.Labels, p.Annotations = nil, p.Labels },
+		"an empty container":       func(p *corev1.Pod) { p.Spec.Containers[0] = corev1.Container{Name: "c"} },
+		"another container":        func(p *corev1.Pod) { p.Spec.Containers[0].Name = "d" },
+		"an init container":        func(p *corev1.Pod) { p.Spec.InitContainers, p.Spec.Containers = p.Spec.Containers, nil },
+		"the same container twice": func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, p.Spec.Containers[0]) },
+		"no containers":            func(p *corev1.Pod) { p.Spec.Containers = nil },
+		"empty containers":         func(p *corev1.Pod) { p.Spec.Containers = []corev1.Container{} },
+		"another port":             func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].ContainerPort = 81 },
+		"another protocol":         func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].Protocol = "UDP" },
+		"no protocol":              func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].Protocol = "" },
+		"no port":                  func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].ContainerPort = 0 },
+		"an empty variable":        func(p *corev1.Pod) { p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "e"}} },
+		"a variable":               func(p *corev1.Pod) { p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "e", Value: "v"}} },
+		"a source": func(p *corev1.Pod) {
+			p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "e", ValueFrom: &corev1.EnvVarSource{}}}
+		},
+		"a finalizer":            func(p *corev1.Pod) { p.Finalizers = []string{"a/b"} },
+		"another finalizer":      func(p *corev1.Pod) { p.Finalizers = []string{"a/c"} },
+		"two finalizers":         func(p *corev1.Pod) { p.Finalizers = []string{"a/b", "a/c"} },
+		"an owner":               func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{{UID: "u", Controller: &no}} },
+		"an owner that controls": func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{{UID: "u", Controller: &yes}} },
+		"another owner":          func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{{UID: "v", Controller: &yes}} },
+		"a time":                 func(p *corev1.Pod) { p.CreationTimestamp = metav1.Unix(1, 0) },
+		"a zero time":            func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Time{}.Local()) },
+		"a time of deletion":     func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} },
+		"no grace":               func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = &grace },
+		"a context":              func(p *corev1.Pod) { p.Spec.SecurityContext = &corev1.PodSecurityContext{} },
+		"a context with a user":  func(p *corev1.Pod) { p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: &grace} },
+		"a condition":            func(p *corev1.Pod) { p.Status.Conditions = []corev1.PodCondition{{Type: "Ready"}} },
+	}
+	for _, round := range []string{"first", "again"} {
+		for name, change := range changes {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "1"}}}
+			pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "i", Ports: []corev1.ContainerPort{{ContainerPort: 80, Protocol: "TCP"}}}}
+			change(pod)
+			own, reference, ok := tracked(t, op, e.NewObject(), pod)
+			if ok && !reflect.DeepEqual(sameTimes(own), sameTimes(reference)) {
+				t.Errorf("%s, %s:%s\nwant%s", name, round, show(sameTimes(own)), show(sameTimes(reference)))
+			}
+			if !ok && name != "the same container twice" {
+				t.Errorf("%s is left to the field manager", name)
+			}
+		}
 	}
 }
 

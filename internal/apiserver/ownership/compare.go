@@ -11,9 +11,10 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// changes returns the fields that a write sets and those that it removes.
-func (t *Tracker) changes(live, obj runtime.Object, isNew bool) (set, removed *fieldpath.Set, ok bool) {
-	if isNew && isEmpty(live) {
+// changes returns the fields that a write sets and those that it removes. fresh means that live is
+// empty.
+func (t *Tracker) changes(live, obj runtime.Object, fresh bool) (set, removed *fieldpath.Set, ok bool) {
+	if fresh {
 		set = fieldpath.NewSet()
 		l := lister{}
 		l.always(set, t.plan, reflect.ValueOf(obj).Elem())

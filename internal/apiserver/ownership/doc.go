@@ -6,7 +6,8 @@
 // It is faster for most writes: a built-in kind in its storage version, written as Go values.
 //
 //   - A new object is not compared with an empty one. Its fields are listed from its Go value, by a
-//     plan per Go type and schema type (plan.go, list.go).
+//     plan per Go type and schema type (plan.go, list.go), once for all objects with the same field
+//     names (outline.go).
 //   - Only changed parts of an object are compared: deeply equal fields are left out (compare.go).
 //   - The managers' field sets are parsed once, not with every write (memo.go). Objects of one
 //     origin have the same sets.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
@@ -52,6 +53,12 @@ func (l *lister) differsFromZero(v reflect.Value) bool {
 	if !v.CanAddr() {
 		l.unknown = true
 		return false
+	}
+	switch moment := v.Addr().Interface().(type) { // most atomic structs are times
+	case *metav1.Time:
+		return !moment.IsZero()
+	case *metav1.MicroTime:
+		return !moment.IsZero()
 	}
 	mine, err := value.NewValueReflect(v.Addr().Interface())
 	if err != nil {

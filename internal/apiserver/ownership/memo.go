@@ -19,17 +19,17 @@ type parsed struct {
 // emptyKeyText is the encoding of such a key.
 const emptyKeyText = `\":\"\"`
 
-// Limits of the parsed sets that the process keeps.
+// Limits of a memory.
 const (
 	memoEntries = 256 // in each of two generations
 	memoLongest = 8 << 10
 )
 
-// memory keeps the last parsed sets in two generations: when the new one is full, it becomes the
-// old one, and sets that are used again move to the new one.
-type memory struct {
+// memory keeps the values used last in two generations: when the new one is full, it becomes the
+// old one, and values that are used again move to the new one.
+type memory[K comparable, V any] struct {
 	mu       sync.Mutex
-	new, old map[memoKey]parsed
+	new, old map[K]V
 }
 
 // memoKey has the kind, because the result depends on its schema.
@@ -38,27 +38,33 @@ type memoKey struct {
 	raw  string
 }
 
-var memo memory
+// memo keeps parsed sets.
+var memo memory[memoKey, parsed]
 
-func (m *memory) get(key memoKey) (parsed, bool) {
+func (m *memory[K, V]) get(key K) (V, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, ok := m.new[key]; ok {
-		return p, true
+	if v, ok := m.new[key]; ok {
+		return v, true
 	}
-	p, ok := m.old[key]
+	v, ok := m.old[key]
 	if ok {
-		m.put(key, p)
+		m.add(key, v)
 	}
-	return p, ok
+	return v, ok
 }
 
-// put is called with mu held.
-func (m *memory) put(key memoKey, p parsed) {
+func (m *memory[K, V]) put(key K, v V) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.add(key, v)
+}
+
+func (m *memory[K, V]) add(key K, v V) {
 	if m.new == nil || len(m.new) >= memoEntries {
-		m.new, m.old = make(map[memoKey]parsed, memoEntries), m.new
+		m.new, m.old = make(map[K]V, memoEntries), m.new
 	}
-	m.new[key] = p
+	m.new[key] = v
 }
 
 // parse parses a manager's FieldsV1, and adjusts it to fields that have become atomic in the schema
@@ -85,9 +91,7 @@ func (t *Tracker) parse(raw string) (parsed, bool) {
 	}
 	if len(raw) <= memoLongest {
 		key.raw = strings.Clone(raw) // so that the memo does not keep the object alive
-		memo.mu.Lock()
 		memo.put(key, p)
-		memo.mu.Unlock()
 	}
 	return p, true
 }

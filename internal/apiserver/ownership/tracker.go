@@ -85,7 +85,14 @@ func (t *Tracker) Update(live, obj runtime.Object, manager string, now time.Time
 		return true
 	}
 	newMeta.SetManagedFields(nil)
-	set, removed, ok := t.changes(live, obj, isNew && len(entries) == 0)
+	fresh := isNew && len(entries) == 0 && isEmpty(live)
+	if fresh {
+		if only, ok := t.created(obj, manager, now); ok {
+			newMeta.SetManagedFields(only)
+			return true
+		}
+	}
+	set, removed, ok := t.changes(live, obj, fresh)
 	if !ok {
 		newMeta.SetManagedFields(brought)
 		return false
@@ -178,19 +185,21 @@ func (t *Tracker) addToManager(entries []entry, set *fieldpath.Set, manager stri
 	if set = set.Difference(unownedFields); set.Empty() {
 		return entries
 	}
-	if manager == "" {
-		manager = "unknown"
-	}
-	mine := entry{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
-		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: t.version, Subresource: t.subresource,
-		FieldsType: "FieldsV1", Time: &metav1.Time{Time: now.UTC()},
-	}, set: set}
+	mine := entry{ManagedFieldsEntry: t.entryOf(manager, now), set: set}
 	if i := slices.IndexFunc(entries, func(e entry) bool { return writerOf(&e.ManagedFieldsEntry) == writerOf(&mine.ManagedFieldsEntry) }); i >= 0 {
 		mine.set = set.Union(entries[i].set)
 		entries[i] = mine
 		return entries
 	}
 	return append(entries, mine)
+}
+
+// entryOf returns the manager's entry, without fields.
+func (t *Tracker) entryOf(manager string, now time.Time) metav1.ManagedFieldsEntry {
+	return metav1.ManagedFieldsEntry{
+		Manager: cmp.Or(manager, "unknown"), Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: t.version, Subresource: t.subresource,
+		FieldsType: "FieldsV1", Time: &metav1.Time{Time: now.UTC()},
+	}
 }
 
 // encode returns the entries in the API's form and order.
