@@ -17,6 +17,7 @@ import (
 	"github.com/knarr-project/knarr/internal/apiserver/telemetry"
 	"github.com/knarr-project/knarr/internal/apiserver/wire"
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/memo"
 )
 
 const (
@@ -32,7 +33,7 @@ type impersonator struct {
 	metrics *telemetry.SecurityMetrics
 	clock   func() time.Time
 	// lastModes are the modes that were allowed to users the last time.
-	lastModes auth.Memo[string, impersonationMode]
+	lastModes memo.Memo[string, impersonationMode]
 }
 
 // impersonate returns the user that the request's headers name, if the authenticated user may

@@ -46,6 +46,7 @@ import (
 	"github.com/knarr-project/knarr/internal/insight/causes"
 	"github.com/knarr-project/knarr/internal/insight/history"
 	"github.com/knarr-project/knarr/internal/insight/otlp"
+	"github.com/knarr-project/knarr/internal/memo"
 	"github.com/knarr-project/knarr/internal/store"
 	"github.com/knarr-project/knarr/internal/trace"
 	"github.com/knarr-project/knarr/internal/zpages"
@@ -296,7 +297,7 @@ func New(cfg Config) (*Server, error) {
 		m.Registry.MustRegister(cfg.Causes.Collectors()...)
 		s.exportChanges()
 	}
-	s.impersonator = &impersonator{access: &s.access, metrics: m.Security, clock: cfg.Clock, lastModes: auth.Memo[string, impersonationMode]{Size: 1024}}
+	s.impersonator = &impersonator{access: &s.access, metrics: m.Security, clock: cfg.Clock, lastModes: memo.Memo[string, impersonationMode]{Size: 1024}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.streaming, s.endStreams = context.WithCancel(s.ctx)
 	s.Use(cfg.Security)

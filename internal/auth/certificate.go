@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/knarr-project/knarr/internal/memo"
 )
 
 // ExtraCredentialID is the extra key of the credential that authenticated a user.
@@ -31,7 +33,7 @@ type Certificates struct {
 // trusted holds authorities and the chains verified with them recently.
 type trusted struct {
 	roots    *x509.CertPool
-	verified Memo[[sha256.Size]byte, verifiedCertificate]
+	verified memo.Memo[[sha256.Size]byte, verifiedCertificate]
 }
 
 type verifiedCertificate struct {

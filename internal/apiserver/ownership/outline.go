@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/knarr-project/knarr/internal/memo"
 )
 
 // outlineKey identifies the objects whose fields have the same names: those of one tracker with the
@@ -22,7 +24,7 @@ type outlineKey struct {
 }
 
 // outlined keeps the encoded field sets of new objects; nil is an empty set.
-var outlined memory[outlineKey, []byte]
+var outlined = memo.Memo[outlineKey, []byte]{Size: memoEntries}
 
 // Limits of an outline: its bytes, and the keys of one map or items of one list.
 const (
@@ -43,7 +45,7 @@ func (t *Tracker) created(obj runtime.Object, manager string, now time.Time) ([]
 		return nil, false
 	}
 	key := outlineKey{t, string(o.text)}
-	encoded, ok := outlined.get(key)
+	encoded, ok := outlined.Get(key)
 	if !ok {
 		set, l := fieldpath.NewSet(), lister{}
 		if l.always(set, t.plan, v); l.unknown {
@@ -56,7 +58,7 @@ func (t *Tracker) created(obj runtime.Object, manager string, now time.Time) ([]
 			}
 		}
 		if len(encoded) <= memoLongest {
-			outlined.put(key, encoded)
+			outlined.Put(key, encoded)
 		}
 	}
 	if encoded == nil {

@@ -219,7 +219,16 @@ func (r *Registry) schema() cache.Schema {
 	if r.Custom != nil {
 		return r.customSchema()
 	}
-	return cache.Schema{Prefix: r.Kind.Prefix, Decode: r.Decode, Header: r.Header, Keep: keepDecoded[r.Resource]}
+	return cache.Schema{Prefix: r.Kind.Prefix, Decode: r.decodeShared, Header: r.Header, Keep: keepDecoded[r.Resource]}
+}
+
+// decodeShared is Decode for objects that nobody modifies.
+func (r *Registry) decodeShared(stored []byte, revision int64) (runtime.Object, error) {
+	obj, err := r.Decode(stored, revision)
+	if err == nil && r.Strategy.Share != nil {
+		r.Strategy.Share(obj)
+	}
+	return obj, err
 }
 
 // ObjectOf returns the entry's object in the hub version, shared and read-only.

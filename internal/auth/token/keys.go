@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/auth/jws"
 	"github.com/knarr-project/knarr/internal/auth/signer"
+	"github.com/knarr-project/knarr/internal/memo"
 )
 
 // keySet holds the keys that verify tokens at one time, and remembers the tokens that they have
@@ -18,11 +18,11 @@ import (
 type keySet struct {
 	keys     []*key
 	from     *signer.Keys // nil for keys of this process
-	verified *auth.Memo[[sha256.Size]byte, *claims]
+	verified *memo.Memo[[sha256.Size]byte, *claims]
 }
 
 func newKeySet(from *signer.Keys) *keySet {
-	return &keySet{from: from, verified: &auth.Memo[[sha256.Size]byte, *claims]{Size: 4096}}
+	return &keySet{from: from, verified: &memo.Memo[[sha256.Size]byte, *claims]{Size: 4096}}
 }
 
 // keySet returns the current keys. An external signer may replace its keys at any time.

@@ -18,6 +18,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/auth/signer"
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/memo"
 )
 
 // Config configures a Service.
@@ -52,7 +53,7 @@ type Service struct {
 	signer atomic.Pointer[key]
 	keys   atomic.Pointer[keySet]
 	// failedRecords holds the Secrets whose use could not be written, with the time of the attempt.
-	failedRecords auth.Memo[types.UID, time.Time]
+	failedRecords memo.Memo[types.UID, time.Time]
 	uses          uses
 	cached        cached
 

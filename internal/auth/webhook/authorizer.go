@@ -22,6 +22,7 @@ import (
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/cel"
 	"github.com/knarr-project/knarr/internal/egress"
+	"github.com/knarr-project/knarr/internal/memo"
 )
 
 // Authorizer asks a webhook.
@@ -34,7 +35,7 @@ type Authorizer struct {
 	conditions *authorizationcel.CELMatcher
 	now        func() time.Time
 	metrics    *Metrics
-	answers    auth.Memo[[sha256.Size]byte, answer]
+	answers    memo.Memo[[sha256.Size]byte, answer]
 }
 
 var errBoth = errors.New("webhook subject access review returned both allow and deny response")

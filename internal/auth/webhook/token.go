@@ -13,6 +13,7 @@ import (
 
 	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/egress"
+	"github.com/knarr-project/knarr/internal/memo"
 )
 
 // Tokens authenticates bearer tokens by a webhook.
@@ -20,7 +21,7 @@ type Tokens struct {
 	server  *server
 	keep    time.Duration
 	now     func() time.Time
-	answers auth.Memo[[sha256.Size]byte, known]
+	answers memo.Memo[[sha256.Size]byte, known]
 }
 
 type known struct {

@@ -21,6 +21,7 @@ func Strategy() *strategy.Strategy {
 	s := &strategy.Strategy{
 		AllowUnconditionalUpdate: true,
 		Default:                  strategy.On(defaultPod),
+		Share:                    strategy.On(sharePod),
 		WarningsAsSent:           func(obj runtime.Object) []string { return warnAppArmor(obj.(*corev1.Pod)) },
 		Resets:                   map[string][]string{"status": {"metadata.deletionTimestamp", "metadata.ownerReferences"}},
 		PrepareCreate:            strategy.On(preparePod),

@@ -18,6 +18,9 @@ type Strategy struct {
 	// Default sets upstream's defaults for this version. It is idempotent. It runs on every decoded
 	// request and every decoded stored object.
 	Default func(obj runtime.Object)
+	// Share replaces parts of a decoded stored object by equal parts of others, to save memory.
+	// From then on nobody may modify the object.
+	Share func(obj runtime.Object)
 
 	// PrepareCreate clears fields that a creator may not set (usually status) and sets generation.
 	PrepareCreate func(obj runtime.Object)

@@ -1,9 +1,10 @@
-package auth
+// Package memo remembers recent results.
+package memo
 
 import "sync"
 
-// Memo remembers up to twice Size recent results of a costly check, such as the verification of a
-// signature. It keeps two generations: when the young one is full it replaces the old one, and
+// Memo remembers up to twice Size recent results of a costly function, such as the verification
+// of a signature. It keeps two generations: when the young one is full it replaces the old one, and
 // entries not used since then are dropped. The zero value with Size set is ready. Safe for
 // concurrent use.
 type Memo[K comparable, V any] struct {
