@@ -170,7 +170,7 @@ func (b *bootstrapper) addCreation(ctx context.Context, t *registry.Transaction,
 		op.FieldManager = flowProducer
 	}
 	// As in any create, fields that the server sets have no manager.
-	asked := wire.Accessor(op.TrackFields(e.NewObject(), wanted.DeepCopyObject()))
+	asked := wire.Accessor(op.TrackFields(nil, wanted.DeepCopyObject()))
 	if err := op.PrepareCreate(ctx, t, obj); err != nil {
 		return err
 	}

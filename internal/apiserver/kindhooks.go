@@ -41,5 +41,5 @@ func (s *Server) hookKinds() {
 func (s *Server) owned(kind *registry.Endpoint, obj runtime.Object) runtime.Object {
 	op := s.engine.InternalOperation(kind, "", wire.Accessor(obj).GetName())
 	op.FieldManager = registry.ComponentManager(op.User.Name)
-	return op.TrackFields(kind.NewObject(), obj)
+	return op.TrackFields(nil, obj)
 }

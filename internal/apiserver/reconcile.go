@@ -101,7 +101,7 @@ func (b *bootstrapper) createOrUpdate(ctx context.Context, want runtime.Object, 
 	e.ApplyDefaults(want)
 	_, _, err := op.Update(ctx, true, func(_ context.Context, old runtime.Object) (runtime.Object, error) {
 		if old == nil {
-			return op.TrackFields(e.NewObject(), want.DeepCopyObject()), nil
+			return op.TrackFields(nil, want.DeepCopyObject()), nil
 		}
 		obj := old.DeepCopyObject()
 		take(obj, want)

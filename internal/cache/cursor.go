@@ -264,7 +264,7 @@ func (c *Cursor) signal() {
 
 // shrink frees the buffers of a burst, so that a thousand idle watchers cost little.
 func (c *Cursor) shrink() {
-	const small = 16
+	const small = 64
 	if len(c.changes) == 0 && cap(c.changes) > small {
 		c.changes = nil
 	}

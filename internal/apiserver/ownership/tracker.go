@@ -27,13 +27,14 @@ type Tracker struct {
 	kind        *typed.TypedValue // an empty object, for schema and type
 	reset       fieldpath.Filter  // removes the fields that a write does not change; may be nil
 	plan        *node
+	empty       runtime.Object
 }
 
 // New creates a tracker of a kind's objects as a whole. kind is any object of the kind from the
 // type converter, empty the same as a Go value. reset removes the fields that a write does not
-// change, and may be nil.
+// change, and may be nil. empty must not be modified later.
 func (p *Plans) New(gv schema.GroupVersion, kind *typed.TypedValue, empty runtime.Object, reset fieldpath.Filter) *Tracker {
-	return &Tracker{version: gv.String(), kind: kind, reset: reset, plan: p.build(kind, reflect.TypeOf(empty))}
+	return &Tracker{version: gv.String(), kind: kind, reset: reset, plan: p.build(kind, reflect.TypeOf(empty)), empty: empty}
 }
 
 // For returns the tracker of the same kind for a subresource.
@@ -61,6 +62,11 @@ type entry struct {
 	set *fieldpath.Set
 	// encoded is set's FieldsV1; nil if it must be encoded again.
 	encoded []byte
+}
+
+// Create is Update for a new object.
+func (t *Tracker) Create(obj runtime.Object, manager string, now time.Time) bool {
+	return t.Update(t.empty, obj, manager, now)
 }
 
 // Update sets obj's managedFields after manager has changed live into obj; live is empty for a new

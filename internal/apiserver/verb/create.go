@@ -66,7 +66,7 @@ func (op *Operation) admitNew(ctx context.Context, obj runtime.Object) (runtime.
 	// Fields that only the server sets have no field manager.
 	meta.SetDeletionTimestamp(nil)
 	meta.SetDeletionGracePeriodSeconds(nil)
-	obj = op.TrackFields(op.Endpoint.NewObject(), obj)
+	obj = op.TrackFields(nil, obj)
 	return obj, op.Admit(ctx, op.Attributes(admission.Create, obj, nil))
 }
 

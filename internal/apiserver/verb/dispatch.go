@@ -68,7 +68,7 @@ func (op *Operation) replace(ctx context.Context, hub runtime.Object) (runtime.O
 	return op.Update(ctx, allowCreate, func(ctx context.Context, old runtime.Object) (runtime.Object, error) {
 		obj := hub.DeepCopyObject()
 		if old == nil {
-			obj = op.TrackFields(op.Endpoint.NewObject(), obj)
+			obj = op.TrackFields(nil, obj)
 			return obj, nil
 		}
 		if err := op.checkUID(wire.Accessor(obj), wire.Accessor(old)); err != nil {

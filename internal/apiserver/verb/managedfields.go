@@ -10,7 +10,7 @@ import (
 )
 
 // TrackFields removes duplicate owner references from the new object, and records in its
-// managedFields what the operation's manager has set.
+// managedFields what the operation's manager has set. live is nil for a create.
 func (op *Operation) TrackFields(live, obj runtime.Object) runtime.Object {
 	op.DropDuplicateOwners(wire.Accessor(obj), "")
 	return op.track(live, obj)
@@ -21,8 +21,14 @@ func (op *Operation) track(live, obj runtime.Object) runtime.Object {
 	if op.FieldManager == "" {
 		return obj
 	}
-	if t := op.Endpoint.Tracker(op.Subresource); t != nil && t.Update(live, obj, op.FieldManager, time.Now()) {
+	t := op.Endpoint.Tracker(op.Subresource)
+	switch {
+	case live != nil && t != nil && t.Update(live, obj, op.FieldManager, time.Now()):
 		return obj
+	case live == nil && t != nil && t.Create(obj, op.FieldManager, time.Now()):
+		return obj
+	case live == nil:
+		live = op.Endpoint.NewObject()
 	}
 	managers := wire.Accessor(obj).GetManagedFields()
 	if managers == nil || op.Subresource != "" {

@@ -110,7 +110,7 @@ func (op *Operation) virtualCreate(ctx context.Context, obj runtime.Object) (out
 		}
 		out, err = op.issue(ctx, issuer, o)
 	default:
-		out, err = op.review(ctx, op.TrackFields(op.Endpoint.NewObject(), obj))
+		out, err = op.review(ctx, op.TrackFields(nil, obj))
 	}
 	return out, true, err
 }

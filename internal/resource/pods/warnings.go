@@ -24,7 +24,7 @@ func podWarnings(obj, old runtime.Object) []string {
 		if old != nil {
 			return nil
 		}
-		return warnedPod{&corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}, nil}.warnings()
+		return warnedPod{pod.Annotations, &pod.Spec, nil}.warnings()
 	}
 	template, at := templateOf(obj)
 	if template == nil {
@@ -33,13 +33,14 @@ func podWarnings(obj, old runtime.Object) []string {
 	if old != nil && !WarnedAgain(obj, old) {
 		return nil
 	}
-	return warnedPod{template, at}.warnings()
+	return warnedPod{template.Annotations, &template.Spec, at}.warnings()
 }
 
 // warnedPod is the pod or template under inspection; at is nil for a pod.
 type warnedPod struct {
-	*corev1.PodTemplateSpec
-	at *field.Path
+	annotations map[string]string
+	spec        *corev1.PodSpec
+	at          *field.Path
 }
 
 func (p warnedPod) path(name string, more ...string) *field.Path {
@@ -51,31 +52,31 @@ func (p warnedPod) path(name string, more ...string) *field.Path {
 
 func (p warnedPod) warnings() []string {
 	at := p.path("spec")
-	out := warnSelection(&p.Spec, at)
-	out = append(out, warnVolumes(p.Spec.Volumes, at.Child("volumes"))...)
-	out = append(out, warnRepeated(&p.Spec, at)...)
-	out = append(out, validate.WarnFractions(corev1.ResourceMemory, p.Spec.Overhead, at.Child("overhead"))...)
+	out := warnSelection(p.spec, at)
+	out = append(out, warnVolumes(p.spec.Volumes, at.Child("volumes"))...)
+	out = append(out, warnRepeated(p.spec, at)...)
+	out = append(out, validate.WarnFractions(corev1.ResourceMemory, p.spec.Overhead, at.Child("overhead"))...)
 	const seccomp = corev1.SeccompPodAnnotationKey
-	if _, ok := p.Annotations[seccomp]; ok && (p.Spec.SecurityContext == nil || p.Spec.SecurityContext.SeccompProfile == nil) {
+	if _, ok := p.annotations[seccomp]; ok && (p.spec.SecurityContext == nil || p.spec.SecurityContext.SeccompProfile == nil) {
 		out = append(out, fmt.Sprintf(`%s: non-functional in v1.27+; use the "seccompProfile" field instead`, p.path("metadata", "annotations").Key(seccomp)))
 	}
-	for i := range p.Spec.InitContainers {
-		out = append(out, p.warnContainer(&p.Spec.InitContainers[i], at.Child("initContainers").Index(i))...)
+	for i := range p.spec.InitContainers {
+		out = append(out, p.warnContainer(&p.spec.InitContainers[i], at.Child("initContainers").Index(i))...)
 	}
-	for i := range p.Spec.Containers {
-		out = append(out, p.warnContainer(&p.Spec.Containers[i], at.Child("containers").Index(i))...)
+	for i := range p.spec.Containers {
+		out = append(out, p.warnContainer(&p.spec.Containers[i], at.Child("containers").Index(i))...)
 	}
-	out = append(out, warnPorts(&p.Spec, at)...)
-	if seconds := p.Spec.TerminationGracePeriodSeconds; seconds != nil && *seconds < 0 {
+	out = append(out, warnPorts(p.spec, at)...)
+	if seconds := p.spec.TerminationGracePeriodSeconds; seconds != nil && *seconds < 0 {
 		out = append(out, fmt.Sprintf("%s: must be >= 0; negative values are invalid and will be treated as 1", at.Child("terminationGracePeriodSeconds")))
 	}
-	out = append(out, warnEmptySelectors(p.Spec.Affinity, at.Child("affinity"))...)
-	if p.Spec.DNSConfig != nil {
-		for i, ip := range p.Spec.DNSConfig.Nameservers {
+	out = append(out, warnEmptySelectors(p.spec.Affinity, at.Child("affinity"))...)
+	if p.spec.DNSConfig != nil {
+		for i, ip := range p.spec.DNSConfig.Nameservers {
 			out = append(out, validate.WarnIP(ip, at.Child("dnsConfig", "nameservers").Index(i))...)
 		}
 	}
-	for i, alias := range p.Spec.HostAliases {
+	for i, alias := range p.spec.HostAliases {
 		out = append(out, validate.WarnIP(alias.IP, at.Child("hostAliases").Index(i).Child("ip"))...)
 	}
 	return out
@@ -199,7 +200,7 @@ func warnRepeated(spec *corev1.PodSpec, at *field.Path) []string {
 func (p warnedPod) warnContainer(c *corev1.Container, at *field.Path) []string {
 	var out []string
 	// warnAppArmor handles pods.
-	if _, own := annotatedAppArmor(p.Annotations, &p.Spec, c); own && p.at != nil {
+	if _, own := annotatedAppArmor(p.annotations, p.spec, c); own && p.at != nil {
 		out = append(out, oldAppArmor(p.path("metadata", "annotations"), c))
 	}
 	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
