@@ -25,12 +25,13 @@ const (
 	leastRoom = 50
 )
 
-// When collections follow each other quickly, their cost matters: a fifth of the CPU time of
-// creates and patches went into marking the same 30 MB repeatedly. During such a time, including
-// the start, a small heap is not collected before it has grown to the size at which one of
-// smallHeap would be. The additional garbage is returned in the next quiet period.
+// When collections follow each other quickly, their cost matters: up to a third of the CPU time of
+// writes goes into marking the same live objects repeatedly. During such a time, including the
+// start, the room is at least busyGarbage. The additional garbage is returned in the next quiet
+// period.
 const (
-	busyWithin = 3 * time.Second // between two collections
+	busyWithin  = 3 * time.Second // between two collections
+	busyGarbage = 72 << 20
 	// percent of the live heap, an upper limit: it may be larger by the next collection
 	busyRoom  = 400
 	startRoom = 1000 // percent of the 4 MB that Go starts with
@@ -38,9 +39,10 @@ const (
 
 // heapRoom returns how many percent of the live heap a heap may grow before it is collected.
 func heapRoom(lives uint64, busy bool) int {
+	if busy {
+		return max(heapRoom(lives, false), min(busyRoom, int(busyGarbage*100/max(lives, 1))))
+	}
 	switch {
-	case busy && lives < smallHeap:
-		return min(busyRoom, int((2*smallHeap-lives)*100/max(lives, 1)))
 	case lives <= smallHeap:
 		return mostRoom
 	case lives >= largeHeap:
