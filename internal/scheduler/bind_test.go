@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -132,5 +133,55 @@ func TestAPodStopsWaitingForABinderWhenTheSchedulerEnds(t *testing.T) {
 	s.writing.Wait()
 	if c.total != 0 {
 		t.Error("it was bound")
+	}
+}
+
+// slowStatus is a client that keeps the order of writes; its status patches wait.
+type slowStatus struct {
+	binding
+	patching, release chan struct{}
+
+	mu     sync.Mutex
+	writes []string
+}
+
+func (s *slowStatus) add(write string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes = append(s.writes, write)
+}
+
+func (s *slowStatus) CreateSub(ctx context.Context, res schema.GroupVersionResource, ns, name, sub string, obj runtime.Object, opts metav1.CreateOptions) (runtime.Object, error) {
+	s.add("binding")
+	return s.binding.CreateSub(ctx, res, ns, name, sub, obj, opts)
+}
+
+func (s *slowStatus) Patch(_ context.Context, _ schema.GroupVersionResource, _, _ string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (runtime.Object, error) {
+	s.patching <- struct{}{}
+	<-s.release
+	s.add(string(data))
+	return &corev1.Pod{}, nil
+}
+
+// A refusal written after the binding would leave the condition PodScheduled false.
+func TestNoRefusalIsWrittenAfterTheBinding(t *testing.T) {
+	c := &slowStatus{patching: make(chan struct{}, 9), release: make(chan struct{})}
+	s := New(Config{Client: c, Events: noEvents{}})
+	p := pod("p", "")
+	s.report(t.Context(), p, "Unschedulable", "first", nil)
+	<-c.patching
+	s.report(t.Context(), p, "Unschedulable", "second", nil) // waits for the first
+	g := gate{open: make(chan struct{})}
+	close(g.open)
+	q := decided(s, p, g)
+	q.profile.PreBinds = nil
+	s.finish(t.Context(), q)
+	for s.reports.waits(p.UID) { // until the binding drops the second refusal
+		time.Sleep(time.Millisecond)
+	}
+	close(c.release)
+	s.writing.Wait()
+	if len(c.writes) != 2 || !strings.Contains(c.writes[0], "first") || c.writes[1] != "binding" {
+		t.Errorf("writes: %q", c.writes)
 	}
 }

@@ -28,6 +28,12 @@ func (r *reports) next(busy bool, after time.Duration) string {
 	return fmt.Sprint(report.pod.UID, report.status)
 }
 
+func (r *reports) waits(uid types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waiting[uid] != nil
+}
+
 func TestAWaitingReportTakesInNewerOnesOfItsPod(t *testing.T) {
 	var r reports
 	r.put(t.Context(), reported("p"), map[string]any{"conditions": 1, "nominatedNodeName": "a"}, reportsBegan)
