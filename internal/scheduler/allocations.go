@@ -1,9 +1,12 @@
 package scheduler
 
 import (
+	"slices"
+
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/ptr"
 
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
@@ -12,13 +15,17 @@ import (
 // when a decision asks for the devices: a decision costs no more with many claims. Its owner's
 // mutex guards it.
 type allocations struct {
-	tally   framework.Tally
-	counted map[types.UID]*resourcev1.AllocationResult
-	changed map[types.UID]types.NamespacedName
+	tally    framework.Tally
+	versions *framework.DeviceVersions
+	counted  map[types.UID]*resourcev1.AllocationResult
+	changed  map[types.UID]types.NamespacedName
 }
 
 func newAllocations() allocations {
-	return allocations{tally: framework.NewTally(), counted: map[types.UID]*resourcev1.AllocationResult{}, changed: map[types.UID]types.NamespacedName{}}
+	return allocations{
+		tally: framework.NewTally(), versions: framework.NewDeviceVersions(),
+		counted: map[types.UID]*resourcev1.AllocationResult{}, changed: map[types.UID]types.NamespacedName{},
+	}
 }
 
 // note notes that the allocation of a claim may have changed.
@@ -34,15 +41,29 @@ func (a *allocations) state(lookUp func(types.UID, types.NamespacedName) *resour
 		if now == before {
 			continue
 		}
+		if now != nil && before != nil && sameDevices(now, before) {
+			a.counted[uid] = now // it is written now
+			continue
+		}
 		if before != nil {
 			a.tally.Remove(before)
+			a.versions.Touch(before)
 			delete(a.counted, uid)
 		}
 		if now != nil {
 			a.tally.Add(now)
+			a.versions.Touch(now)
 			a.counted[uid] = now
 		}
 	}
 	clear(a.changed)
 	return a.tally.State()
+}
+
+// sameDevices reports whether two allocations count the same. It may be false for equal ones.
+func sameDevices(a, b *resourcev1.AllocationResult) bool {
+	return slices.EqualFunc(a.Devices.Results, b.Devices.Results, func(x, y resourcev1.DeviceRequestAllocationResult) bool {
+		return x.Driver == y.Driver && x.Pool == y.Pool && x.Device == y.Device && ptr.Equal(x.AdminAccess, y.AdminAccess) &&
+			x.ShareID == nil && y.ShareID == nil
+	})
 }

@@ -10,7 +10,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/cel"
-	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
@@ -30,10 +29,12 @@ type devices struct {
 	slices    client.ViewOf[*resourcev1.ResourceSlice]
 	selectors *cel.Cache
 
-	mu       sync.RWMutex
-	inFlight map[types.UID]*resourcev1.AllocationResult // by claim
-	counted  allocations
-	changes  notices // of claims
+	mu           sync.RWMutex
+	inFlight     map[types.UID]*resourcev1.AllocationResult // by claim
+	counted      allocations
+	changes      notices // of claims
+	listed       []*resourcev1.ResourceSlice
+	slicesChange bool // since they were listed
 }
 
 func newDevices(ctx context.Context, c client.Interface, wakePods wakeFunc) *devices {
@@ -74,6 +75,7 @@ func (d *devices) open(ctx context.Context, c client.Interface) error {
 			}
 		}),
 		follow(ctx, d.slices, func(e client.TypedEvent[*resourcev1.ResourceSlice]) {
+			d.noteSlices()
 			// The deletion of a slice can make a pool complete.
 			d.wakePods(framework.DevicesChanged, wantsDevices)
 		}),
@@ -83,7 +85,15 @@ func (d *devices) open(ctx context.Context, c client.Interface) error {
 	for _, claim := range d.claims.List("", nil) {
 		d.counted.note(claim)
 	}
+	d.slicesChange = true
 	return nil
+}
+
+// noteSlices notes that the listed slices are out of date.
+func (d *devices) noteSlices() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.slicesChange = true
 }
 
 // wantsDevices reports whether a pod has claims, or extended resources that devices may provide.
@@ -158,15 +168,19 @@ func (d *devices) ExtendedClaim(pod *corev1.Pod) *resourcev1.ResourceClaim {
 
 func (d *devices) Class(name string) (*resourcev1.DeviceClass, bool) { return d.classes.Get("", name) }
 func (d *devices) Classes() []*resourcev1.DeviceClass                { return d.classes.List("", nil) }
-func (d *devices) Slices() []*resourcev1.ResourceSlice               { return d.slices.List("", nil) }
 func (d *devices) Selectors() *cel.Cache                             { return d.selectors }
 
-// Allocated returns the devices of all claims. It looks at the Views only for claims that may have
-// changed. Only the scheduler's goroutine calls it, and the result counts until the next call.
-func (d *devices) Allocated() structured.AllocatedState {
+// Inventory looks at the Views only for slices and claims that may have changed. Only the
+// scheduler's goroutine calls it.
+func (d *devices) Inventory() framework.Inventory {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.counted.state(func(uid types.UID, name types.NamespacedName) *resourcev1.AllocationResult {
+	if d.slicesChange {
+		d.slicesChange = false
+		d.listed = d.slices.List("", nil)
+		d.counted.versions.SetSlices(d.listed)
+	}
+	allocated := d.counted.state(func(uid types.UID, name types.NamespacedName) *resourcev1.AllocationResult {
 		if allocation, ok := d.inFlight[uid]; ok {
 			return allocation
 		}
@@ -175,4 +189,5 @@ func (d *devices) Allocated() structured.AllocatedState {
 		}
 		return nil
 	})
+	return framework.Inventory{Slices: d.listed, Allocated: allocated, Versions: d.counted.versions}
 }

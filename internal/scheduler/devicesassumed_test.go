@@ -122,7 +122,7 @@ func TestDevicesCountWhileAClaimHasThem(t *testing.T) {
 	expect := func(when string, want ...string) {
 		t.Helper()
 		var got []string
-		state := d.Allocated()
+		state := d.Inventory().Allocated
 		for id := range state.AllocatedDevices {
 			got = append(got, id.Device.String())
 		}

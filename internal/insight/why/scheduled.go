@@ -6,7 +6,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	volumehelper "k8s.io/component-helpers/storage/volume"
 	"k8s.io/dynamic-resource-allocation/cel"
-	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
@@ -96,14 +95,10 @@ func (d devices) Classes() []*resourcev1.DeviceClass {
 	return out
 }
 
-func (d devices) Slices() []*resourcev1.ResourceSlice {
-	out, _ := list[*resourcev1.ResourceSlice](d.s, "")
-	return out
-}
-
 func (d devices) Selectors() *cel.Cache { return d.selectors }
 
-func (d devices) Allocated() structured.AllocatedState {
+func (d devices) Inventory() framework.Inventory {
+	slices, _ := list[*resourcev1.ResourceSlice](d.s, "")
 	t := framework.NewTally()
 	if d.allocations {
 		claims, _ := list[*resourcev1.ResourceClaim](d.s, "")
@@ -113,5 +108,5 @@ func (d devices) Allocated() structured.AllocatedState {
 			}
 		}
 	}
-	return t.State()
+	return framework.Inventory{Slices: slices, Allocated: t.State()}
 }

@@ -25,11 +25,20 @@ type Devices interface {
 	ExtendedClaim(pod *corev1.Pod) *resourcev1.ResourceClaim
 	Class(name string) (*resourcev1.DeviceClass, bool)
 	Classes() []*resourcev1.DeviceClass
-	Slices() []*resourcev1.ResourceSlice
-	// Allocated returns the devices of all claims, also of those being allocated.
-	Allocated() structured.AllocatedState
+	// Inventory returns all devices, and which of them are allocated.
+	Inventory() Inventory
 	// Selectors returns the cache of compiled selectors.
 	Selectors() *cel.Cache
+}
+
+// Inventory is the devices of the cluster. It counts until the next call of Devices.Inventory.
+type Inventory struct {
+	Slices []*resourcev1.ResourceSlice
+	// Allocated has the devices of all claims, also of those being allocated.
+	Allocated structured.AllocatedState
+	// Versions numbers the changes of Slices and Allocated. Without Versions, results of searches
+	// cannot be kept. With Versions, all calls of Inventory return the same maps in Allocated.
+	Versions *DeviceVersions
 }
 
 // DynamicResources is the name of the plugin that allocates devices. Its entry in State is a

@@ -142,7 +142,7 @@ func newInterPodAffinity(args runtime.Object, _ framework.Handle) (framework.Plu
 }
 
 func newDynamicResources(args runtime.Object, _ framework.Handle) (framework.Plugin, error) {
-	p := dynamicResources{framework.DynamicResources, allocationTimeout}
+	p := dynamicResources{framework.DynamicResources, allocationTimeout, &deviceAnswers{}}
 	if a, ok := args.(*configv1.DynamicResourcesArgs); ok {
 		p.timeout = a.FilterTimeout.Duration
 	}

@@ -23,6 +23,7 @@ import (
 type dynamicResources struct {
 	plugin
 	timeout time.Duration // of the search on one node; 0 is none
+	answers *deviceAnswers
 }
 
 // allocationTimeout bounds the search for devices on one node, as upstream's default: the search
@@ -40,17 +41,45 @@ type claimsOfPod struct {
 	unallocated []*resourcev1.ResourceClaim
 	// usable selects the nodes where an allocated claim is usable. A claim without a selector is
 	// usable on all nodes.
-	usable    map[*resourcev1.ResourceClaim]*nodeaffinity.NodeSelector
-	allocator structured.Allocator // nil if all claims are allocated
-	decided   map[string]map[string]*resourcev1.AllocationResult
-	inTheWay  []*resourcev1.ResourceClaim
-	extended  *extended // nil without extended resources of device classes
+	usable   map[*resourcev1.ResourceClaim]*nodeaffinity.NodeSelector
+	devices  framework.Devices
+	search   *deviceSearch     // nil if all claims are allocated
+	answers  *answersForClaims // for the unallocated claims
+	found    map[string][]resourcev1.AllocationResult
+	decided  map[string]map[string]*resourcev1.AllocationResult // what On returned
+	inTheWay []*resourcev1.ResourceClaim
+	extended *extended // nil without extended resources of device classes
 }
 
 func (c *claimsOfPod) Claims() []*resourcev1.ResourceClaim { return c.claims }
+
+// On returns copies: the caller tells allocations apart by their addresses, and pods with equal
+// claims share the results.
 func (c *claimsOfPod) On(node string) map[string]*resourcev1.AllocationResult {
-	return c.decided[node]
+	results, ok := c.found[node]
+	if !ok || c.decided[node] != nil {
+		return c.decided[node]
+	}
+	decided := make(map[string]*resourcev1.AllocationResult, len(results))
+	for i, claim := range c.wanting(c.Extended(node)) {
+		result := results[i]
+		decided[claim.Name] = &result
+	}
+	if c.decided == nil {
+		c.decided = map[string]map[string]*resourcev1.AllocationResult{}
+	}
+	c.decided[node] = decided
+	return decided
 }
+
+// wanting returns the claims without devices, with the one for extended resources at the end.
+func (c *claimsOfPod) wanting(own *framework.ExtendedClaim) []*resourcev1.ResourceClaim {
+	if own == nil {
+		return c.unallocated
+	}
+	return append(slices.Clip(c.unallocated), own.Claim)
+}
+
 func (c *claimsOfPod) InTheWay() []*resourcev1.ResourceClaim { return c.inTheWay }
 
 func (c *claimsOfPod) Extended(node string) *framework.ExtendedClaim {
@@ -68,7 +97,10 @@ func (p dynamicResources) PreFilter(state framework.State, pod *framework.PodInf
 	if err != nil {
 		return nil, framework.Fail(err)
 	}
-	c := &claimsOfPod{usable: map[*resourcev1.ResourceClaim]*nodeaffinity.NodeSelector{}, decided: map[string]map[string]*resourcev1.AllocationResult{}}
+	c := &claimsOfPod{
+		devices: devices,
+		usable:  map[*resourcev1.ResourceClaim]*nodeaffinity.NodeSelector{}, found: map[string][]resourcev1.AllocationResult{},
+	}
 	for i := range pod.Pod.Spec.ResourceClaims {
 		claim, status := usableResourceClaim(devices, pod.Pod, &pod.Pod.Spec.ResourceClaims[i])
 		if status != nil {
@@ -91,7 +123,7 @@ func (p dynamicResources) PreFilter(state framework.State, pod *framework.PodInf
 		return nil, &framework.Status{Code: framework.Skip}
 	}
 	if len(c.unallocated) > 0 || c.extended != nil {
-		if status := c.prepare(devices); status != nil {
+		if status := p.prepare(c); status != nil {
 			return nil, status
 		}
 	}
@@ -146,20 +178,20 @@ func resourceClaimOf(devices framework.Devices, pod *corev1.Pod, ref *corev1.Pod
 	return claim, beingAllocated, nil
 }
 
-// prepare makes the allocator for the unallocated claims.
-func (c *claimsOfPod) prepare(devices framework.Devices) *framework.Status {
+// prepare makes the search for the unallocated claims.
+func (p dynamicResources) prepare(c *claimsOfPod) *framework.Status {
 	for _, claim := range c.unallocated {
 		for _, r := range claim.Spec.Devices.Requests {
-			if status := classesExist(devices, &r); status != nil {
+			if status := classesExist(c.devices, &r); status != nil {
 				return status
 			}
 		}
 	}
 	var err error
-	c.allocator, err = structured.NewAllocator(context.Background(), deviceFeatures, devices.Allocated(), classLister{devices}, devices.Slices(), devices.Selectors())
-	if err != nil {
+	if c.search, err = p.answers.searchIn(c.devices); err != nil {
 		return framework.Fail(err)
 	}
+	c.answers = p.answers.forClaims(c.search, c.devices, c.unallocated)
 	return nil
 }
 
@@ -216,12 +248,39 @@ func (p dynamicResources) Filter(state framework.State, pod *framework.PodInfo, 
 	if away {
 		return framework.RefuseAlways("resourceclaim not available on the node")
 	}
-	wanting := c.unallocated
-	if own != nil {
-		wanting = append(slices.Clip(wanting), own.Claim)
-	}
+	wanting := c.wanting(own)
 	if len(wanting) == 0 {
 		return nil
+	}
+	answers := c.answers
+	if own != nil {
+		answers = p.answers.forClaims(c.search, c.devices, wanting)
+	}
+	results, status := p.allocate(c, answers, node, wanting)
+	switch {
+	case status != nil:
+		return status
+	case len(results) != len(wanting):
+		return framework.RefuseAlways("cannot allocate all claims")
+	}
+	c.found[node.Name()] = results
+	if own != nil {
+		c.extended.on[node.Name()] = own
+	}
+	return nil
+}
+
+// allocate searches for devices on a node unless the result is known. The result is empty if the
+// claims cannot get devices there now.
+func (p dynamicResources) allocate(c *claimsOfPod, answers *answersForClaims, node *framework.NodeInfo, wanting []*resourcev1.ResourceClaim) (
+	[]resourcev1.AllocationResult, *framework.Status,
+) {
+	var version framework.DeviceVersion
+	if answers != nil {
+		version = c.search.versions.Of(node.Name())
+		if known, ok := answers.on[node.Name()]; ok && known.version == version && known.node == node.Node {
+			return known.results, nil
+		}
 	}
 	ctx := context.Background()
 	if p.timeout > 0 {
@@ -229,26 +288,19 @@ func (p dynamicResources) Filter(state framework.State, pod *framework.PodInfo, 
 		ctx, cancel = context.WithTimeout(ctx, p.timeout)
 		defer cancel()
 	}
-	results, err := c.allocator.Allocate(ctx, node.Node, wanting)
+	results, err := c.search.allocator.Allocate(ctx, node.Node, wanting)
 	switch {
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
-		return framework.RefuseAlways(err.Error())
+		return nil, framework.RefuseAlways(err.Error())
 	case errors.Is(err, context.DeadlineExceeded):
-		return framework.RefuseAlways("timed out trying to allocate devices")
+		return nil, framework.RefuseAlways("timed out trying to allocate devices")
 	case err != nil:
-		return framework.Fail(err)
-	case len(results) != len(wanting):
-		return framework.RefuseAlways("cannot allocate all claims")
+		return nil, framework.Fail(err)
 	}
-	found := make(map[string]*resourcev1.AllocationResult, len(results))
-	for i, claim := range wanting {
-		found[claim.Name] = &results[i]
+	if answers != nil {
+		p.answers.keep(answers, node.Node, version, results)
 	}
-	c.decided[node.Name()] = found
-	if own != nil {
-		c.extended.on[node.Name()] = own
-	}
-	return nil
+	return results, nil
 }
 
 // PreScore skips unless a request has alternatives.
@@ -267,11 +319,12 @@ func (p dynamicResources) PreScore(state framework.State, _ *framework.PodInfo, 
 func (p dynamicResources) Score(state framework.State, _ *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
 	c := state[p.Name()].(*claimsOfPod)
 	var score int64
-	for _, claim := range c.unallocated {
-		allocation := c.decided[node.Name()][claim.Name]
-		if allocation == nil {
-			continue
-		}
+	results := c.found[node.Name()]
+	if results == nil {
+		return 0, nil
+	}
+	for k, claim := range c.unallocated {
+		allocation := &results[k]
 		for _, r := range claim.Spec.Devices.Requests {
 			for i, sub := range r.FirstAvailable {
 				ref := claimhelper.CreateSubRequestRef(r.Name, sub.Name)

@@ -36,7 +36,6 @@ func (r *rack) Claim(_, name string) (*resourcev1.ResourceClaim, bool, bool) {
 }
 func (r *rack) ExtendedClaim(*corev1.Pod) *resourcev1.ResourceClaim { return r.leftover }
 func (r *rack) Class(name string) (*resourcev1.DeviceClass, bool)   { return get(r.class, name) }
-func (r *rack) Slices() []*resourcev1.ResourceSlice                 { return r.slices }
 func (r *rack) Classes() (list []*resourcev1.DeviceClass) {
 	for _, c := range r.class {
 		list = append(list, c)
@@ -46,8 +45,8 @@ func (r *rack) Classes() (list []*resourcev1.DeviceClass) {
 func (r *rack) Selectors() *cel.Cache {
 	return cel.NewCache(10, cel.Features{EnableConsumableCapacity: true})
 }
-func (r *rack) Allocated() structured.AllocatedState {
-	return structured.AllocatedState{AllocatedDevices: r.taken, AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](), AggregatedCapacity: structured.NewConsumedCapacityCollection()}
+func (r *rack) Inventory() framework.Inventory {
+	return framework.Inventory{Slices: r.slices, Allocated: structured.AllocatedState{AllocatedDevices: r.taken, AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](), AggregatedCapacity: structured.NewConsumedCapacityCollection()}}
 }
 
 // newRack has these devices on each node ("a": "x y"). Class "gpu" selects all of them, "big" those
