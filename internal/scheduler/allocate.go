@@ -143,7 +143,7 @@ func (a *allocator) bind(ctx context.Context, claim *resourcev1.ResourceClaim, a
 	}
 	if allocation != nil {
 		a.devices.forget(claim, allocation) // the View shows it now
-		a.devices.wakePods(framework.ResourceClaimChanged, usesResourceClaim(claim))
+		a.devices.wakeUsers(claim)
 	}
 	return nil
 }

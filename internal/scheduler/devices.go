@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/cel"
 
@@ -24,6 +25,7 @@ const keptSelectors = 10
 type devices struct {
 	opened    lazyViews
 	wakePods  wakeFunc
+	wakeUsers func(*resourcev1.ResourceClaim) // wakes the waiting pods that use a claim
 	claims    client.ViewOf[*resourcev1.ResourceClaim]
 	classes   client.ViewOf[*resourcev1.DeviceClass]
 	slices    client.ViewOf[*resourcev1.ResourceSlice]
@@ -37,9 +39,9 @@ type devices struct {
 	slicesChange bool // since they were listed
 }
 
-func newDevices(ctx context.Context, c client.Interface, wakePods wakeFunc) *devices {
+func newDevices(ctx context.Context, c client.Interface, wakePods wakeFunc, wakeUsers func(*resourcev1.ResourceClaim)) *devices {
 	d := &devices{
-		wakePods: wakePods, selectors: cel.NewCache(keptSelectors, cel.Features{EnableConsumableCapacity: true}),
+		wakePods: wakePods, wakeUsers: wakeUsers, selectors: cel.NewCache(keptSelectors, cel.Features{EnableConsumableCapacity: true}),
 		inFlight: map[types.UID]*resourcev1.AllocationResult{}, counted: newAllocations(),
 	}
 	d.opened.open = func() error { return d.open(ctx, c) }
@@ -65,8 +67,10 @@ func (d *devices) open(ctx context.Context, c client.Interface) error {
 			switch {
 			case released: // any pod may take its devices
 				d.wakePods(framework.ResourceClaimChanged, wantsDevices)
+			case e.Type == client.Modified && equality.Semantic.DeepEqual(&e.Old.Status, &e.Object.Status):
+				// As upstream: no other change of a claim helps a pod.
 			case e.Type != client.Deleted || framework.IsExtendedClaim(e.Object):
-				d.wakePods(framework.ResourceClaimChanged, usesResourceClaim(e.Object))
+				d.wakeUsers(e.Object)
 			}
 		}),
 		follow(ctx, d.classes, func(e client.TypedEvent[*resourcev1.DeviceClass]) {
@@ -99,29 +103,6 @@ func (d *devices) noteSlices() {
 // wantsDevices reports whether a pod has claims, or extended resources that devices may provide.
 func wantsDevices(p *framework.PodInfo) bool {
 	return len(p.Pod.Spec.ResourceClaims) > 0 || len(framework.ExtendedRequests(p)) > 0
-}
-
-// usesResourceClaim returns whether a pod names the claim, or the claim was made for it.
-func usesResourceClaim(claim *resourcev1.ResourceClaim) func(*framework.PodInfo) bool {
-	return func(p *framework.PodInfo) bool {
-		if p.Pod.Namespace != claim.Namespace {
-			return false
-		}
-		if framework.ExtendedClaimOf(p.Pod, []*resourcev1.ResourceClaim{claim}) != nil {
-			return true
-		}
-		for _, ref := range p.Pod.Spec.ResourceClaims {
-			if ref.ResourceClaimName != nil && *ref.ResourceClaimName == claim.Name {
-				return true
-			}
-		}
-		for _, s := range p.Pod.Status.ResourceClaimStatuses {
-			if s.ResourceClaimName != nil && *s.ResourceClaimName == claim.Name {
-				return true
-			}
-		}
-		return false
-	}
 }
 
 // notify notes the change of a claim, and wakes the goroutines that wait for its devices.

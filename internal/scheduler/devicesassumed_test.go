@@ -48,7 +48,7 @@ func devicesWith(t *testing.T, claims ...*resourcev1.ResourceClaim) (*devices, *
 	for _, c := range claims {
 		v.set(c)
 	}
-	d := newDevices(t.Context(), nil, func(framework.Events, func(*framework.PodInfo) bool) {})
+	d := newDevices(t.Context(), nil, func(framework.Events, func(*framework.PodInfo) bool) {}, func(*resourcev1.ResourceClaim) {})
 	d.claims = client.ViewOf[*resourcev1.ResourceClaim]{View: v}
 	return d, v
 }
@@ -203,7 +203,7 @@ func TestAPodIsNotTriedBeforeItsClaimExists(t *testing.T) {
 	yes := true
 	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: named.Name, UID: named.UID, Controller: &yes}}
 	view.set(claim)
-	s.queue.wakeFor(&framework.Change{Events: framework.ResourceClaimChanged}, usesResourceClaim(claim), now)
+	s.queue.wakeUsers(claim, now)
 	if p, ok := s.queue.pop(now); !ok || p.attempts != 1 {
 		t.Errorf("not tried with its claim: %v", p)
 	}

@@ -75,7 +75,7 @@ func newRoom(t *testing.T, seed uint64) *room {
 		random: rand.New(rand.NewPCG(seed, 2)), cluster: newCluster(nil, nil), profile: plugins.Default(corev1.DefaultSchedulerName),
 		claims: view(), classes: view(), slices: view(), flying: map[string]*resourcev1.AllocationResult{},
 	}
-	r.devices = newDevices(t.Context(), nil, func(framework.Events, func(*framework.PodInfo) bool) {})
+	r.devices = newDevices(t.Context(), nil, func(framework.Events, func(*framework.PodInfo) bool) {}, func(*resourcev1.ResourceClaim) {})
 	r.devices.opened.done = true
 	r.devices.claims = client.ViewOf[*resourcev1.ResourceClaim]{View: r.claims}
 	r.devices.classes = client.ViewOf[*resourcev1.DeviceClass]{View: r.classes}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/insight/because"
@@ -36,7 +38,8 @@ type queued struct {
 	flushed  bool                // no event ended its last wait, but the time
 	erred    bool                // the last attempt failed: its backoff does not end early
 	place    place
-	index    int // in its heap
+	index    int                    // in its heap
+	claims   []types.NamespacedName // under which byClaim has it
 	// missed has the events that arrived while the pod was being tried or bound, so that none is
 	// lost before the pod returns to the queue. missedCauses are their revisions.
 	missed       framework.Events
@@ -72,6 +75,8 @@ type queue struct {
 	backoff, erred podHeap
 	// waiting are the unschedulable and the gated pods; flying are those that are tried or bound.
 	waiting, flying map[types.UID]*queued
+	// byClaim has the waiting pods by the ResourceClaims that they name.
+	byClaim map[types.NamespacedName]map[types.UID]*queued
 	// cause is the revision of the change that is being handled; 0 if it is unknown.
 	cause int64
 
@@ -90,6 +95,7 @@ func newQueue(metrics *Metrics) *queue {
 	q := &queue{
 		metrics: metrics,
 		pods:    map[types.UID]*queued{}, waiting: map[types.UID]*queued{}, flying: map[types.UID]*queued{},
+		byClaim:        map[types.NamespacedName]map[types.UID]*queued{},
 		erred:          podHeap{less: func(a, b *queued) bool { return a.until.Before(b.until) }},
 		gate:           func(*framework.PodInfo) (string, framework.Events) { return "", 0 },
 		helps:          func(*queued, *framework.Change) bool { return true },
@@ -166,7 +172,7 @@ func (q *queue) leave(p *queued) {
 	case active, backoff:
 		heap.Remove(q.heapOf(p), p.index)
 	case unschedulable, gated:
-		delete(q.waiting, p.info.Pod.UID)
+		q.stopWaiting(p)
 	case inFlight:
 		delete(q.flying, p.info.Pod.UID)
 	}
@@ -194,7 +200,7 @@ func (q *queue) gates(p *queued, why string) bool {
 	again := p.place == gated
 	q.leave(p)
 	p.place, p.wants, p.refused = gated, wants, []string{plugin}
-	q.waiting[p.info.Pod.UID] = p
+	q.wait(p)
 	if !again {
 		q.metrics.queuedTo(unschedulable, why)
 	}
@@ -301,7 +307,7 @@ func (q *queue) refused(p *queued, wants framework.Events, now time.Time) {
 	}
 	q.leave(p)
 	p.place, p.wants, p.until = unschedulable, wants, now.Add(maxInUnschedulable)
-	q.waiting[p.info.Pod.UID] = p
+	q.wait(p)
 	q.metrics.queuedTo(unschedulable, attemptFailed)
 }
 
@@ -333,26 +339,92 @@ func (q *queue) wake(e framework.Events, now time.Time) {
 
 // wakeFor wakes those of the waiting pods that the change concerns; nil means all of them.
 func (q *queue) wakeFor(change *framework.Change, concerns func(*framework.PodInfo) bool, now time.Time) {
-	e := change.Events
-	if e != 0 {
-		began := time.Now()
-		defer func() { q.metrics.eventTimes.WithLabelValues(e.Name()).Observe(time.Since(began).Seconds()) }()
-		for _, p := range q.flying {
-			p.missed |= e
-			p.missedCauses.Add(q.cause)
-		}
-	}
+	defer q.miss(change.Events)()
 	for _, p := range q.waiting {
 		switch {
-		case p.wants&e != 0 && (concerns == nil || concerns(p.info)) && q.helps(p, change):
-			p.woken.Add(q.cause)
-			p.flushed = false
-			q.retry(p, (p.wants & e).Name(), now)
+		case p.wants&change.Events != 0 && (concerns == nil || concerns(p.info)) && q.wakePod(p, change, now):
 		case p.place == unschedulable && !p.until.After(now):
 			p.flushed = true
 			q.retry(p, "UnschedulableTimeout", now)
 		}
 	}
+}
+
+// wakeUsers wakes the waiting pods that name the claim, and the one for which it was made. It does
+// not look at the others: there may be thousands of pods with claims of their own.
+func (q *queue) wakeUsers(claim *resourcev1.ResourceClaim, now time.Time) {
+	change := &framework.Change{Events: framework.ResourceClaimChanged}
+	defer q.miss(change.Events)()
+	for _, p := range q.byClaim[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}] {
+		q.wakePod(p, change, now)
+	}
+	if owner := metav1.GetControllerOfNoCopy(claim); owner != nil && framework.IsExtendedClaim(claim) {
+		if p, ok := q.waiting[owner.UID]; ok {
+			q.wakePod(p, change, now)
+		}
+	}
+}
+
+// miss notes an event for the pods that are tried or bound. The function that it returns measures
+// the time.
+func (q *queue) miss(e framework.Events) (done func()) {
+	if e == 0 {
+		return func() {}
+	}
+	for _, p := range q.flying {
+		p.missed |= e
+		p.missedCauses.Add(q.cause)
+	}
+	began := time.Now()
+	return func() { q.metrics.eventTimes.WithLabelValues(e.Name()).Observe(time.Since(began).Seconds()) }
+}
+
+// wakePod wakes a pod if it waits for the event and the change may cure a refusal.
+func (q *queue) wakePod(p *queued, change *framework.Change, now time.Time) bool {
+	if p.wants&change.Events == 0 || !q.helps(p, change) {
+		return false
+	}
+	p.woken.Add(q.cause)
+	p.flushed = false
+	q.retry(p, (p.wants & change.Events).Name(), now)
+	return true
+}
+
+// wait puts a pod to the waiting ones.
+func (q *queue) wait(p *queued) {
+	q.waiting[p.info.Pod.UID] = p
+	p.claims = claimsOf(p.info.Pod)
+	for _, name := range p.claims {
+		if q.byClaim[name] == nil {
+			q.byClaim[name] = map[types.UID]*queued{}
+		}
+		q.byClaim[name][p.info.Pod.UID] = p
+	}
+}
+
+func (q *queue) stopWaiting(p *queued) {
+	delete(q.waiting, p.info.Pod.UID)
+	for _, name := range p.claims {
+		if delete(q.byClaim[name], p.info.Pod.UID); len(q.byClaim[name]) == 0 {
+			delete(q.byClaim, name)
+		}
+	}
+	p.claims = nil
+}
+
+// claimsOf returns the ResourceClaims that a pod names.
+func claimsOf(pod *corev1.Pod) (names []types.NamespacedName) {
+	for i := range pod.Spec.ResourceClaims {
+		if name := pod.Spec.ResourceClaims[i].ResourceClaimName; name != nil {
+			names = append(names, types.NamespacedName{Namespace: pod.Namespace, Name: *name})
+		}
+	}
+	for i := range pod.Status.ResourceClaimStatuses {
+		if name := pod.Status.ResourceClaimStatuses[i].ResourceClaimName; name != nil {
+			names = append(names, types.NamespacedName{Namespace: pod.Namespace, Name: *name})
+		}
+	}
+	return names
 }
 
 // next is the earliest time at which a pod becomes active by itself; ok is false if there is none.

@@ -6,6 +6,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/knarr-project/knarr/internal/insight/because"
 	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
@@ -159,6 +163,54 @@ func TestARemovedPodDoesNotWaitAnyMore(t *testing.T) {
 	}
 	if p, ok := q.pop(now.Add(time.Minute)); ok {
 		t.Fatalf("woke %v too", p)
+	}
+}
+
+func TestAClaimWakesThePodsThatUseIt(t *testing.T) {
+	q, now := newQueue(NewMetrics()), time.Unix(1000, 0)
+	name, template, extended := "c", "t", freeClaim("extended")
+	uses := map[string]func(*corev1.Pod){
+		"by name": func(p *corev1.Pod) {
+			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "r", ResourceClaimName: &name}}
+		},
+		"by template": func(p *corev1.Pod) {
+			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "r", ResourceClaimTemplateName: &template}}
+			p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "r", ResourceClaimName: &name}}
+		},
+		"by resource": func(p *corev1.Pod) {
+			yes := true
+			extended.Annotations = map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}
+			extended.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, Controller: &yes}}
+		},
+		"not": func(*corev1.Pod) {},
+	}
+	uses["in another namespace"] = func(p *corev1.Pod) { uses["by name"](p); p.Namespace = "other" }
+	for use, change := range uses {
+		q.put(framework.NewPodInfo(pod(use, "", func(p *corev1.Pod) { p.Namespace = "ns"; change(p) })), false, now)
+		p, _ := q.pop(now)
+		q.refused(p, framework.ResourceClaimChanged, now)
+	}
+	now = now.Add(time.Minute)
+	woken := func() (names []string) {
+		for p, ok := q.pop(now); ok; p, ok = q.pop(now) {
+			names = append(names, p.info.Pod.Name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	q.wakeUsers(freeClaim("c"), now)
+	if got := woken(); !slices.Equal(got, []string{"by name", "by template"}) {
+		t.Errorf("the claim woke %v", got)
+	}
+	q.wakeUsers(extended, now)
+	if got := woken(); !slices.Equal(got, []string{"by resource"}) {
+		t.Errorf("the claim for extended resources woke %v", got)
+	}
+	for uid := range q.pods {
+		q.remove(uid)
+	}
+	if len(q.byClaim) > 0 || len(q.waiting) > 0 {
+		t.Errorf("removed pods still wait: %v", q.byClaim)
 	}
 }
 

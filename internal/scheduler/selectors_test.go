@@ -15,7 +15,7 @@ import (
 func selects(t *testing.T, expression string) (bool, error) {
 	t.Helper()
 	knarrcel.BoundSharedEnvironments()
-	selector := newDevices(t.Context(), nil, nil).selectors.GetOrCompile(expression)
+	selector := newDevices(t.Context(), nil, nil, nil).selectors.GetOrCompile(expression)
 	if selector.Error != nil {
 		return false, selector.Error
 	}

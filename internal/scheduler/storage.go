@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	volumehelper "k8s.io/component-helpers/storage/volume"
@@ -48,6 +49,11 @@ type wakeFunc func(e framework.Events, concerns func(*framework.PodInfo) bool)
 // wakeMatching passes an event to the scheduler's goroutine.
 func (s *Scheduler) wakeMatching(e framework.Events, concerns func(*framework.PodInfo) bool) {
 	s.post(func(now time.Time) { s.queue.wakeFor(&framework.Change{Events: e}, concerns, now) })
+}
+
+// wakeUsers passes the change of a claim to the scheduler's goroutine.
+func (s *Scheduler) wakeUsers(claim *resourcev1.ResourceClaim) {
+	s.post(func(now time.Time) { s.queue.wakeUsers(claim, now) })
 }
 
 func newStorage(ctx context.Context, c client.Interface, wakePods wakeFunc) *storage {

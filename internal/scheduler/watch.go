@@ -54,7 +54,7 @@ func (s *Scheduler) watch(ctx context.Context) (done []<-chan struct{}, err erro
 		done = append(done, groupsDone)
 	}
 	s.storage = newStorage(ctx, s.client, s.wakeMatching)
-	s.allocator.client, s.allocator.devices = s.client, newDevices(ctx, s.client, s.wakeMatching)
+	s.allocator.client, s.allocator.devices = s.client, newDevices(ctx, s.client, s.wakeMatching, s.wakeUsers)
 	s.cluster.storage, s.cluster.devices = s.storage.use, s.allocator.devices.use
 	*s.volumes = volumeBinder{
 		client: s.client, storage: s.storage,
