@@ -320,29 +320,31 @@ func (g *groupCycle) fail(ctx context.Context, pods []*queued, err error) {
 
 // report writes the group's condition. A scheduled group stays scheduled.
 func (g *groupCycle) report(ctx context.Context, is metav1.ConditionStatus, reason, message string) {
-	object, ok := g.s.groups.objects.Get(g.name.Namespace, g.name.Name)
+	s := g.s
+	object, ok := s.groups.objects.Get(g.name.Namespace, g.name.Name)
 	if !ok {
 		return
 	}
-	was := apimeta.FindStatusCondition(object.Status.Conditions, schedulingv1alpha2.PodGroupScheduled)
-	if was != nil && was.Status == metav1.ConditionTrue && is != metav1.ConditionTrue {
+	scheduled := s.groups.scheduled[object.UID] || apimeta.IsStatusConditionTrue(object.Status.Conditions, schedulingv1alpha2.PodGroupScheduled)
+	if scheduled && is != metav1.ConditionTrue {
 		return
+	}
+	if is == metav1.ConditionTrue {
+		s.groups.scheduled[object.UID] = true // before the View shows it
 	}
 	conditions := slices.Clone(object.Status.Conditions)
 	changed := apimeta.SetStatusCondition(&conditions, metav1.Condition{
 		Type: schedulingv1alpha2.PodGroupScheduled, Status: is, Reason: reason, Message: message, ObservedGeneration: object.Generation,
 	})
-	if !changed {
+	if !changed && !s.reports.pending(object.UID) {
 		return
 	}
 	condition := apimeta.FindStatusCondition(conditions, schedulingv1alpha2.PodGroupScheduled)
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": object.UID}, "status": map[string]any{"conditions": []metav1.Condition{*condition}}})
-	if err != nil {
-		return
-	}
-	s := g.s
-	s.write(ctx, func() {
-		_, err := client.Patch[*schedulingv1alpha2.PodGroup](because.WithObjects(ctx, object), s.client, object.Namespace, object.Name, types.StrategicMergePatchType, patch, "status")
+	s.put(because.WithObjects(ctx, object), object.UID, map[string]any{"conditions": []metav1.Condition{*condition}}, func(ctx context.Context, status map[string]any) {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": object.UID}, "status": status})
+		if err == nil {
+			_, err = client.Patch[*schedulingv1alpha2.PodGroup](ctx, s.client, object.Namespace, object.Name, types.StrategicMergePatchType, patch, "status")
+		}
 		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 			s.log.Warn("cannot write the condition of a pod group", "podGroup", object.Namespace+"/"+object.Name, "error", err)
 		}

@@ -18,6 +18,8 @@ type groups struct {
 	objects client.ViewOf[*schedulingv1alpha2.PodGroup]
 	// members are the pods of each group that have not ended.
 	members map[types.NamespacedName]map[types.UID]*corev1.Pod
+	// scheduled are the groups that were reported as scheduled.
+	scheduled map[types.UID]bool
 }
 
 // groupOf returns the name of the pod's group.
@@ -44,7 +46,11 @@ func (s *Scheduler) openGroups(ctx context.Context) (<-chan struct{}, error) {
 	}
 	s.groups.objects = view
 	_, done := view.Subscribe(ctx, func(e client.TypedEvent[*schedulingv1alpha2.PodGroup]) {
-		if e.Type == client.Deleted || e.Old != nil {
+		if e.Type == client.Deleted {
+			s.post(func(time.Time) { delete(s.groups.scheduled, e.Object.UID) })
+			return
+		}
+		if e.Old != nil {
 			return // a group's spec is immutable
 		}
 		name := types.NamespacedName{Namespace: e.Object.Namespace, Name: e.Object.Name}

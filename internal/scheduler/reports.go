@@ -17,27 +17,29 @@ const (
 	mostReports = 8
 )
 
-// reports keeps what the scheduler has to write to the status of pods. Bindings come first: reports
-// wait while pods are being bound. A waiting report takes in newer ones of its pod, and a binding
-// makes it obsolete (KEP-5229). No pod has two writes at once. Safe for concurrent use.
+// reports keeps what the scheduler has to write to the status of pods and their groups. Bindings
+// come first: reports wait while pods are being bound. A waiting report takes in newer ones of its
+// object, and a binding makes it obsolete (KEP-5229). No object has two writes at once. Safe for
+// concurrent use.
 type reports struct {
 	mu      sync.Mutex
-	waiting map[types.UID]*podReport
-	order   []*podReport                // of waiting, oldest first; includes obsolete ones
+	waiting map[types.UID]*report
+	order   []*report                   // of waiting, oldest first; includes obsolete ones
 	running map[types.UID]chan struct{} // closed when the write has ended
 	writers int                         // goroutines that write
 }
 
-// podReport is a status to be merged into that of a pod.
-type podReport struct {
+// report is a status to be merged into that of an object.
+type report struct {
 	ctx      context.Context
-	pod      *corev1.Pod
+	of       types.UID
 	status   map[string]any
+	write    func(ctx context.Context, status map[string]any)
 	since    time.Time
 	obsolete bool
 }
 
-// pending reports whether the pod does not yet show all that was reported.
+// pending reports whether the object does not yet show all that was reported.
 func (r *reports) pending(uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,27 +47,26 @@ func (r *reports) pending(uid types.UID) bool {
 }
 
 // put adds a report.
-func (r *reports) put(ctx context.Context, pod *corev1.Pod, status map[string]any, now time.Time) {
+func (r *reports) put(new *report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if earlier := r.waiting[pod.UID]; earlier != nil {
-		earlier.ctx, earlier.pod = ctx, pod
-		maps.Copy(earlier.status, status)
+	if earlier := r.waiting[new.of]; earlier != nil {
+		earlier.ctx, earlier.write = new.ctx, new.write
+		maps.Copy(earlier.status, new.status)
 		return
 	}
 	if r.waiting == nil {
-		r.waiting, r.running = map[types.UID]*podReport{}, map[types.UID]chan struct{}{}
+		r.waiting, r.running = map[types.UID]*report{}, map[types.UID]chan struct{}{}
 	}
-	report := &podReport{ctx: ctx, pod: pod, status: status, since: now}
-	r.waiting[pod.UID] = report
-	r.order = append(r.order, report)
+	r.waiting[new.of] = new
+	r.order = append(r.order, new)
 }
 
-// settle drops the pod's waiting report, and waits until its running write has ended.
+// settle drops the object's waiting report, and waits until its running write has ended.
 func (r *reports) settle(ctx context.Context, uid types.UID) {
 	r.mu.Lock()
-	if report := r.waiting[uid]; report != nil {
-		report.obsolete = true
+	if w := r.waiting[uid]; w != nil {
+		w.obsolete = true
 		delete(r.waiting, uid)
 	}
 	running := r.running[uid]
@@ -99,18 +100,18 @@ func (r *reports) due(busy bool, now time.Time) bool {
 }
 
 // take returns the next report to write; wrote must follow. After nil, the goroutine has to end.
-func (r *reports) take(busy bool, now time.Time) *podReport {
+func (r *reports) take(busy bool, now time.Time) *report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.due(busy, now) {
-		for i, report := range r.order {
-			if report.obsolete || r.running[report.pod.UID] != nil {
-				continue // a running write's goroutine comes back for the pod's next one
+		for i, next := range r.order {
+			if next.obsolete || r.running[next.of] != nil {
+				continue // a running write's goroutine comes back for the object's next one
 			}
 			r.order = append(r.order[:i:i], r.order[i+1:]...)
-			delete(r.waiting, report.pod.UID)
-			r.running[report.pod.UID] = make(chan struct{})
-			return report
+			delete(r.waiting, next.of)
+			r.running[next.of] = make(chan struct{})
+			return next
 		}
 	}
 	r.writers--
@@ -118,16 +119,25 @@ func (r *reports) take(busy bool, now time.Time) *podReport {
 }
 
 // wrote ends the write of a report.
-func (r *reports) wrote(report *podReport) {
+func (r *reports) wrote(done *report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	close(r.running[report.pod.UID])
-	delete(r.running, report.pod.UID)
+	close(r.running[done.of])
+	delete(r.running, done.of)
 }
 
 // writeStatus merges fields into a pod's status, soon and in another goroutine.
 func (s *Scheduler) writeStatus(ctx context.Context, pod *corev1.Pod, status map[string]any) {
-	s.reports.put(ctx, pod, status, time.Now())
+	s.put(ctx, pod.UID, status, func(ctx context.Context, status map[string]any) {
+		if err := s.patchStatus(ctx, pod, status); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot write the condition of an unschedulable pod", "pod", pod.Namespace+"/"+pod.Name, "error", err)
+		}
+	})
+}
+
+// put lets another goroutine write a status soon.
+func (s *Scheduler) put(ctx context.Context, of types.UID, status map[string]any, write func(ctx context.Context, status map[string]any)) {
+	s.reports.put(&report{ctx: ctx, of: of, status: status, write: write, since: time.Now()})
 	s.writeReports()
 }
 
@@ -140,14 +150,12 @@ func (s *Scheduler) writeReports() {
 	go func() {
 		defer s.writing.Done()
 		for {
-			report := s.reports.take(len(s.binders) > 0, time.Now())
-			if report == nil {
+			next := s.reports.take(len(s.binders) > 0, time.Now())
+			if next == nil {
 				return
 			}
-			if err := s.patchStatus(report.ctx, report.pod, report.status); err != nil && report.ctx.Err() == nil {
-				s.log.Warn("cannot write the condition of an unschedulable pod", "pod", report.pod.Namespace+"/"+report.pod.Name, "error", err)
-			}
-			s.reports.wrote(report)
+			next.write(next.ctx, next.status)
+			s.reports.wrote(next)
 		}
 	}()
 }

@@ -8,15 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 var reportsBegan = time.Unix(1_800_000_000, 0)
 
-func reported(uid string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}
+func (r *reports) add(t *testing.T, of types.UID, status map[string]any) {
+	r.put(&report{ctx: t.Context(), of: of, status: status, since: reportsBegan})
 }
 
 func (r *reports) next(busy bool, after time.Duration) string {
@@ -25,7 +23,7 @@ func (r *reports) next(busy bool, after time.Duration) string {
 		return ""
 	}
 	defer r.wrote(report)
-	return fmt.Sprint(report.pod.UID, report.status)
+	return fmt.Sprint(report.of, report.status)
 }
 
 func (r *reports) waits(uid types.UID) bool {
@@ -36,14 +34,14 @@ func (r *reports) waits(uid types.UID) bool {
 
 func TestAWaitingReportTakesInNewerOnesOfItsPod(t *testing.T) {
 	var r reports
-	r.put(t.Context(), reported("p"), map[string]any{"conditions": 1, "nominatedNodeName": "a"}, reportsBegan)
+	r.add(t, "p", map[string]any{"conditions": 1, "nominatedNodeName": "a"})
 	running := r.take(false, reportsBegan)
 	if !r.pending("p") || r.pending("q") {
 		t.Fatal("a report that is being written must be pending, others not")
 	}
-	r.put(t.Context(), reported("p"), map[string]any{"conditions": 2, "nominatedNodeName": nil}, reportsBegan)
-	r.put(t.Context(), reported("q"), map[string]any{"conditions": 7}, reportsBegan)
-	r.put(t.Context(), reported("p"), map[string]any{"conditions": 3}, reportsBegan)
+	r.add(t, "p", map[string]any{"conditions": 2, "nominatedNodeName": nil})
+	r.add(t, "q", map[string]any{"conditions": 7})
+	r.add(t, "p", map[string]any{"conditions": 3})
 	if got := r.next(false, 0); got != "qmap[conditions:7]" {
 		t.Errorf("beside the write of p: %s", got)
 	}
@@ -61,7 +59,7 @@ func TestAWaitingReportTakesInNewerOnesOfItsPod(t *testing.T) {
 
 func TestBindingsDelayReportsForSomeTime(t *testing.T) {
 	var r reports
-	r.put(t.Context(), reported("p"), map[string]any{"conditions": 1}, reportsBegan)
+	r.add(t, "p", map[string]any{"conditions": 1})
 	if r.hire(true, reportsBegan.Add(reportDelay-1)) {
 		t.Error("it does not wait for the bindings")
 	}
@@ -83,9 +81,9 @@ func TestABindingMakesReportsObsolete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r reports
 		r.settle(t.Context(), "p")
-		r.put(t.Context(), reported("p"), map[string]any{"conditions": 1}, reportsBegan)
+		r.add(t, "p", map[string]any{"conditions": 1})
 		running := r.take(false, reportsBegan)
-		r.put(t.Context(), reported("p"), map[string]any{"conditions": 2}, reportsBegan)
+		r.add(t, "p", map[string]any{"conditions": 2})
 		settled := make(chan struct{})
 		go func() {
 			defer close(settled)
@@ -103,7 +101,7 @@ func TestABindingMakesReportsObsolete(t *testing.T) {
 			t.Error("the second report is still to be written")
 		}
 
-		r.put(t.Context(), reported("p"), map[string]any{"conditions": 3}, reportsBegan)
+		r.add(t, "p", map[string]any{"conditions": 3})
 		if report := r.take(false, reportsBegan); !reflect.DeepEqual(report.status, map[string]any{"conditions": 3}) {
 			t.Errorf("a later report: %v", report.status)
 		}

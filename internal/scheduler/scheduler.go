@@ -109,7 +109,7 @@ func New(cfg Config) *Scheduler {
 	}
 	s.queue.helps = s.helps
 	if slices.Contains(cfg.Gates, "GenericWorkload") {
-		s.groups = &groups{members: map[types.NamespacedName]map[types.UID]*corev1.Pod{}}
+		s.groups = &groups{members: map[types.NamespacedName]map[types.UID]*corev1.Pod{}, scheduled: map[types.UID]bool{}}
 		s.gang = slices.Contains(cfg.Gates, framework.GangScheduling)
 	}
 	if err := s.Configure(settings.Default(), nil); err != nil {
