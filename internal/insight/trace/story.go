@@ -84,7 +84,7 @@ func (q *Question) roots(ctx context.Context, logs *Servers) ([]int64, error) {
 		roots = append(roots, r.Revision)
 	}
 	if len(roots) == 0 {
-		return nil, unknown("the causal logs have no write of a request %q", q.Change)
+		return nil, unknown("the causal logs have no write of a request with the audit ID %q: give the whole ID, or a revision (metadata.resourceVersion)", q.Change)
 	}
 	return roots, nil
 }
@@ -97,7 +97,11 @@ func rootsOfObject(ctx context.Context, logs *Servers, object causes.Object) ([]
 		return nil, err
 	}
 	if len(answer.Records) == 0 {
-		return nil, unknown("the causal logs have no write of %s: it has not changed while they were kept, or it does not exist", singular(object.Resource)+"/"+object.Name)
+		where := ""
+		if object.Namespace != "" {
+			where = " in namespace " + object.Namespace
+		}
+		return nil, unknown("the causal logs have no write of %s/%s%s: it has not changed while they were kept, or it does not exist", singular(object.Resource), object.Name, where)
 	}
 	from := answer.Records[0].Revision
 	for _, r := range answer.Records {

@@ -80,6 +80,7 @@ var areas = []Area{
 		{causeRegistryCert, "The node does not trust the registry's certificate.", "Add its CA to the node."},
 		{causeRegistryLimit, "The registry's rate limit is reached.", "Wait, authenticate, or use a mirror."},
 		{causeImagePull, "The image cannot be pulled for another reason.", "Read the event's message."},
+		{causeImageSlow, "The node has been pulling the image for a while.", "Wait, check the way to the registry, or load the image into the node."},
 	}},
 	{"Containers", []Cause{
 		{causeCrash, "A container ends with an error.", "Read its log."},

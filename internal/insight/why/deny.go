@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Causes of denied requests.
@@ -38,7 +39,7 @@ func (r Request) String() string {
 	if r.Path != "" {
 		return r.Verb + " the path " + r.Path
 	}
-	what := r.Resource
+	what := schema.GroupResource{Group: r.Group, Resource: r.Resource}.String()
 	if r.Subresource != "" {
 		what += "/" + r.Subresource
 	}

@@ -90,7 +90,7 @@ func (c *ClusterReader) discover() ([]customKind, error) {
 }
 
 // ErrNoKind means that no kind has this name.
-var ErrNoKind = errors.New("the cluster serves no such kind: use a name of `knarr kubectl api-resources`, such as pod, pvc or svc")
+var ErrNoKind = errors.New("use a name of `knarr kubectl api-resources`, such as pod, pvc or svc")
 
 // Resolve finds an object by the name of a kind that is not built in: plural, singular, short name,
 // or one of them with the group, such as widgets.example.com. If only a CustomResourceDefinition
@@ -139,5 +139,5 @@ func (c *ClusterReader) unserved(ctx context.Context, kind string) (Ref, error) 
 			return refTo(d), nil
 		}
 	}
-	return Ref{}, fmt.Errorf("%w: %s", ErrNoKind, kind)
+	return Ref{}, fmt.Errorf("the cluster serves no kind %q: %w", kind, ErrNoKind)
 }

@@ -146,7 +146,7 @@ func exitFinding(p *corev1.Pod, name string, end *corev1.ContainerStateTerminate
 		if limit := memoryLimit(p, name); limit != "" {
 			f.Evidence = append(f.Evidence, Fact{Text: "its limit is " + limit})
 		}
-	case end.ExitCode == exitCommandNotFound || end.Reason == "StartError" && strings.Contains(lower, "not found") || end.Reason == "ContainerCannotRun" && strings.Contains(lower, "no such file"):
+	case end.ExitCode == exitCommandNotFound || (end.Reason == "StartError" || end.Reason == "ContainerCannotRun") && commandMissing(lower):
 		f.Cause, f.Problem, f.Remedy = causeCommand, "container "+name+": its command does not exist in the image.", "Correct command and args, or the image."
 	case end.ExitCode == exitNotExecutable || (end.Reason == "StartError" || end.Reason == "ContainerCannotRun") && strings.Contains(lower, "permission denied"):
 		f.Cause, f.Problem, f.Remedy = causePermission, "container "+name+": its command may not be executed.", "Make the file executable, or change runAsUser."
@@ -162,6 +162,12 @@ func exitFinding(p *corev1.Pod, name string, end *corev1.ContainerStateTerminate
 		f.Evidence = append(f.Evidence, Fact{Text: "its last message: " + oneLine(end.Message)})
 	}
 	return f
+}
+
+// commandMissing reports whether a runtime's message, in lower case, says that the image lacks the
+// command.
+func commandMissing(message string) bool {
+	return strings.Contains(message, "executable file") && strings.Contains(message, "not found") || strings.Contains(message, "no such file or directory")
 }
 
 func memoryLimit(p *corev1.Pod, name string) string {
@@ -187,7 +193,7 @@ func startFailure(c *corev1.ContainerStatus) *Finding {
 	lower := strings.ToLower(message)
 	f := &Finding{Cause: causeStart, Problem: "container " + c.Name + " cannot be started.", Evidence: []Fact{{Text: c.State.Waiting.Reason + ": " + message}}}
 	switch {
-	case strings.Contains(lower, "executable file not found") || strings.Contains(lower, "no such file or directory"):
+	case commandMissing(lower):
 		f.Cause, f.Problem, f.Remedy = causeCommand, "container "+c.Name+": its command does not exist in the image.", "Correct command and args, or the image."
 	case strings.Contains(lower, "permission denied"):
 		f.Cause, f.Problem, f.Remedy = causePermission, "container "+c.Name+": its command may not be executed.", "Make the file executable, or change runAsUser."

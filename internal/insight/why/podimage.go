@@ -3,6 +3,7 @@ package why
 import (
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -19,6 +20,7 @@ const (
 	causeRegistryCert     = "image-registry-certificate"
 	causeRegistryLimit    = "image-rate-limit"
 	causeImagePull        = "image-pull"
+	causeImageSlow        = "image-pull-slow"
 	reasonErrImagePull    = "ErrImagePull"
 	reasonImageBackOff    = "ImagePullBackOff"
 	reasonInvalidImage    = "InvalidImageName"
@@ -70,6 +72,15 @@ func podImages(s *Snapshot, p *corev1.Pod) []Finding {
 			}
 		case reasonErrImagePull, reasonImageBackOff:
 			f = pullFailure(s, p, &c)
+		case reasonCreating, reasonPodInitializing:
+			begun := pulling(s, p, c.Name)
+			if begun == nil {
+				continue
+			}
+			f = Finding{
+				Cause: causeImageSlow, Problem: "container " + c.Name + ": the node has been pulling its image for " + age(s.Now.Sub(eventTime(begun))) + ".",
+				Remedy: "Wait if the image is large. Otherwise check whether the node reaches the registry, or load the image into the node (`knarr image load`).",
+			}
 		default:
 			continue
 		}
@@ -77,6 +88,24 @@ func podImages(s *Snapshot, p *corev1.Pod) []Finding {
 		out = append(out, f)
 	}
 	return out
+}
+
+// slowPull is how long a pull takes before it is a finding.
+const slowPull = 15 * time.Second
+
+// pulling returns the event with which a pull for the container has begun if the pull takes long and
+// has not ended, or nil.
+func pulling(s *Snapshot, p *corev1.Pod, container string) *corev1.Event {
+	for _, e := range s.events(refTo(p)) {
+		if !strings.Contains(e.InvolvedObject.FieldPath, "{"+container+"}") {
+			continue
+		}
+		if e.Reason == "Pulling" && s.Now.Sub(eventTime(e)) >= slowPull {
+			return e
+		}
+		return nil
+	}
+	return nil
 }
 
 func pullFailure(s *Snapshot, p *corev1.Pod, c *corev1.ContainerStatus) Finding {

@@ -44,6 +44,13 @@ func mountEvent(reason, message string) string {
 		"\n---\nkind: Event\nmetadata: {name: e, namespace: x}\ninvolvedObject: {kind: Pod, name: a, namespace: x}\nreason: " + reason + "\nmessage: '" + message + "'"
 }
 
+// containerEvent is an event of container's container.
+func containerEvent(reason, at string) string {
+	return "\n---\nkind: Event\nmetadata: {name: e, namespace: x}\ninvolvedObject: {kind: Pod, name: a, namespace: x, fieldPath: 'spec.containers{c}'}\nreason: " + reason + "\nlastTimestamp: \"" + at + "\""
+}
+
+const noCommand = `failed to create containerd task: OCI runtime create failed: error during container init: exec: "/bin/nope": stat /bin/nope: no such file or directory`
+
 // rejected is a ReplicaSet whose pods are rejected with a message.
 func rejected(message string) string {
 	return "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: a, namespace: x}\nspec: {replicas: 1}\n" +
@@ -71,6 +78,9 @@ func TestRulesFindTheirCauses(t *testing.T) {
 		{"a command may not be executed", "Pod x/a", causePermission, container("state: {waiting: {reason: RunContainerError, message: 'exec: permission denied'}}")},
 		{"a container without a probe is not ready", "Pod x/a", causeNotReadyYet, container("ready: false, started: true, state: {running: {}}")},
 		{"an image cannot be pulled for an unknown reason", "Pod x/a", causeImagePull, container("state: {waiting: {reason: ErrImagePull, message: odd}}")},
+		{"a pull takes long", "Pod x/a", causeImageSlow, container("state: {waiting: {reason: ContainerCreating}}") + containerEvent("Pulling", "2029-12-31T23:59:00Z")},
+		{"a command is not in the image, at the first start", "Pod x/a", causeCommand, container("state: {waiting: {reason: RunContainerError, message: '" + noCommand + "'}}")},
+		{"a command is not in the image, at later starts", "Pod x/a", causeCommand, container("state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 128, reason: StartError, message: '" + noCommand + "'}}")},
 		{"a registry limits pulls", "Pod x/a", causeRegistryLimit, container("state: {waiting: {reason: ErrImagePull, message: 'toomanyrequests: slow down'}}")},
 		{"a registry's certificate is not trusted", "Pod x/a", causeRegistryCert, container("state: {waiting: {reason: ErrImagePull, message: 'x509: certificate signed by unknown authority'}}")},
 		{"a pod on a node that is not ready", "Pod x/a", causeNotReady, "kind: Pod\nmetadata: {name: a, namespace: x}\nspec: {nodeName: n1, containers: [{name: c, image: app}]}\nstatus: {phase: Pending, containerStatuses: [{name: c, image: app, state: {waiting: {reason: ContainerCreating}}}]}" + badNode},

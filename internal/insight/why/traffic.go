@@ -61,6 +61,9 @@ func Blocked(s *Snapshot, t Traffic) []Finding {
 // blockedService explains a connection to a Service by its faults, or by the first of its pods that
 // does not get it.
 func blockedService(s *Snapshot, t Traffic) []Finding {
+	if _, presence := get[*corev1.Pod](s, t.From.Namespace, t.From.Name); presence == Absent {
+		return []Finding{absent(s, t.From)}
+	}
 	svc, presence := get[*corev1.Service](s, t.To.Namespace, t.To.Name)
 	switch presence {
 	case Unknown:
