@@ -53,6 +53,14 @@ type Field struct {
 // ErrUnknownKind marks a kind that is neither built in nor defined.
 var ErrUnknownKind = errors.New("unknown kind")
 
+// unknownKindError is an ErrUnknownKind with its own text.
+type unknownKindError string
+
+func (e unknownKindError) Error() string { return string(e) }
+
+// Is makes it an ErrUnknownKind.
+func (e unknownKindError) Is(target error) bool { return target == ErrUnknownKind }
+
 // AddKind adds a custom kind by its schema in a cluster. names are its names on the command line.
 func (s *SchemaSet) AddKind(gvk schema.GroupVersionKind, of *apiextensionsv1.JSONSchemaProps, names []string) error {
 	data, err := json.Marshal(of)
@@ -101,7 +109,7 @@ func (s *SchemaSet) Kind(name, apiVersion string) (schema.GroupVersionKind, erro
 		if near := nearest(strings.ToLower(name), slices.Sorted(maps.Keys(s.names))); len(near) > 0 {
 			text += fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
 		}
-		return schema.GroupVersionKind{}, fmt.Errorf("%w: %s", ErrUnknownKind, text)
+		return schema.GroupVersionKind{}, unknownKindError(text)
 	}
 	if apiVersion == "" {
 		return list[0], nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -288,10 +289,14 @@ func (e *explanation) undecoded() {
 		if strict, err := kjson.UnmarshalStrict(e.object.json, obj); err != nil {
 			e.object.reportTypes(reflect.TypeOf(obj), err)
 		} else {
-			e.object.reportStrict(strict)
+			e.object.reportStrict(slices.DeleteFunc(strict, isDirective))
 		}
 	}
 }
+
+// isDirective reports whether an error is about a directive of a strategic merge patch, such as
+// $setElementOrder, which is no field.
+func isDirective(err error) bool { return strings.Contains(pathOf(err), ".$") }
 
 // unlocated reports an error that names no field.
 func (e *explanation) unlocated() {

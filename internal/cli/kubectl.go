@@ -81,7 +81,7 @@ func kubectl(args []string) error {
 			if message != "" {
 				fmt.Fprintln(os.Stderr, strings.TrimSuffix(message, "\n"))
 			}
-			refusals.Explain(context.Background(), os.Stderr, found.Flags(), message)
+			refusals.Explain(context.Background(), os.Stderr, found.Flags(), namespaceOf(flags), message)
 			os.Exit(code)
 		})
 	}
@@ -89,9 +89,15 @@ func kubectl(args []string) error {
 		cmdutil.CheckErr(err)
 	}
 	if refusals != nil {
-		refusals.Explain(context.Background(), os.Stderr, found.Flags(), "")
+		refusals.Explain(context.Background(), os.Stderr, found.Flags(), namespaceOf(flags), "")
 	}
 	return nil
+}
+
+// namespaceOf returns the namespace of --namespace, or that of the kubeconfig's context.
+func namespaceOf(flags *genericclioptions.ConfigFlags) string {
+	namespace, _, _ := flags.ToRawKubeConfigLoader().Namespace() // kubectl has reported an error
+	return namespace
 }
 
 // completeKubectl lets kubectl complete its own arguments against the cluster that they select.

@@ -106,7 +106,7 @@ func TestKubectlsErrorsAreExplained(t *testing.T) {
 		}
 		return complaint.String(), err != nil
 	}
-	for _, command := range []string{"apply --server-side -f good.yaml --field-manager=first", "create -f boats.yaml", "create -f safe.yaml", "create serviceaccount default -n safe"} {
+	for _, command := range []string{"apply --server-side -f good.yaml --field-manager=first", "create -f boats.yaml", "create -f safe.yaml", "create serviceaccount default -n safe", "config set-context safe --cluster=knarr --user=kubernetes-admin --namespace=safe"} {
 		if text, failed := run(t, "", command); failed || strings.Contains(text, "knarr:") {
 			t.Fatalf("%s: %s", command, text)
 		}
@@ -147,6 +147,7 @@ func TestKubectlsErrorsAreExplained(t *testing.T) {
 		{`patch deployment good -p {"spec":{"strategy":{"type":"Recreat"}}}`, `<patch>:1:29: error: spec.strategy: Unsupported value: {"type":"Recreat","rollingUpdate":{"maxUnavailable":"25%","maxSurge":"25%"}}: supported values: "Recreate", "RollingUpdate"; did you mean "Recreate"?`},
 		{"create -f secret.yaml", `secret.yaml:4:14: error: stringData.word: found a value of another type; allowed is a text (in quotes)`},
 		{"create deployment web --image=nginx --replicas=-1", ``},
+		{"apply -f field.yaml --context safe", `field.yaml:5:3: error: spec.replica: unknown field; did you mean "replicas"?`},
 	} {
 		t.Run(c.command, func(t *testing.T) {
 			plain, _ := run(t, "off", c.command)

@@ -26,7 +26,7 @@ func TakeAt(args []string, now time.Time) (rest []string, at string, err error) 
 			value, ok = args[after], true
 			after++
 		case arg == "--at":
-			return nil, "", errors.New("kubectl: --at needs a time: 2006-01-02T15:04:05Z, or a duration back from now such as 10m")
+			return nil, "", errors.New("kubectl: --at needs a time: a duration back from now, such as 10m or 2d, or a time, such as 2026-01-31T09:00:00Z")
 		}
 		if !ok {
 			continue

@@ -159,7 +159,7 @@ func (p *Program) impact() *cobra.Command {
 			kind, name, ok := strings.Cut(args[0], "/")
 			what := relations.Object{Kind: impactKinds[strings.ToLower(kind)], Name: name}
 			if !ok || what.Kind == "" || name == "" {
-				return p.Usage(cmd, fmt.Errorf("%q is not KIND/NAME with a KIND of this command's help", args[0]))
+				return p.Usage(cmd, fmt.Errorf("%q is not KIND/NAME, where KIND is component, node, namespace, service, pvc, configmap, secret, deployment, statefulset, daemonset, cronjob, job or pod", args[0]))
 			}
 			g, err := p.read(cmd, &a, func() string { return "" })
 			if err != nil {

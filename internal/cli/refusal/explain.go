@@ -22,9 +22,10 @@ import (
 // timeout bounds the reading of schemas after kubectl's own work.
 const timeout = 5 * time.Second
 
-// Explain writes the explanation of the command's refusals. flags are those of the command, said is
-// the message with which it ends, "" if it succeeds.
-func (r *Recorder) Explain(ctx context.Context, to io.Writer, flags *pflag.FlagSet, said string) {
+// Explain writes the explanation of the command's refusals. flags are those of the command, namespace
+// is that of objects whose files name none, said is the message with which the command ends, "" if
+// it succeeds.
+func (r *Recorder) Explain(ctx context.Context, to io.Writer, flags *pflag.FlagSet, namespace, said string) {
 	if r == nil {
 		return
 	}
@@ -39,7 +40,7 @@ func (r *Recorder) Explain(ctx context.Context, to io.Writer, flags *pflag.FlagS
 	if !ok {
 		return
 	}
-	from.Said = said
+	from.Namespace, from.Said = namespace, said
 	from.Schema = func(gvk schema.GroupVersionKind) *apiextensionsv1.JSONSchemaProps {
 		s, err := ClusterSchema(ctx, r.config, gvk)
 		if err != nil {
@@ -74,7 +75,6 @@ func (r *Recorder) Explain(ctx context.Context, to io.Writer, flags *pflag.FlagS
 func (r *Recorder) sources(flags *pflag.FlagSet) (from check.Sources, ok bool) {
 	names, _ := flags.GetStringSlice("filename")
 	from.Recursive, _ = flags.GetBool("recursive")
-	from.Namespace, _ = flags.GetString("namespace")
 	for _, name := range names {
 		if strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://") {
 			ok = true // the sent objects are explained, without a place

@@ -27,7 +27,7 @@ func ParseTime(text string, now time.Time) (time.Time, error) {
 		}
 	}
 	if err != nil || ago < 0 {
-		return time.Time{}, fmt.Errorf("%q is no time: 2006-01-02T15:04:05Z, or a duration back from now such as 10m or 2d, is allowed", text)
+		return time.Time{}, fmt.Errorf("%q is no time: use a duration back from now, such as 10m or 2d, or a time, such as 2026-01-31T09:00:00Z", text)
 	}
 	return now.Add(-ago), nil
 }

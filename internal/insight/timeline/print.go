@@ -142,7 +142,11 @@ func (i *Item) lines(b *strings.Builder) {
 		write(shown[n].text())
 	}
 	if more := len(i.Changes) - len(shown) + i.More; more > 0 {
-		write(fmt.Sprintf("and %d more fields", more))
+		noun := "fields"
+		if more == 1 {
+			noun = "field"
+		}
+		write(fmt.Sprintf("and %d more %s", more, noun))
 	}
 }
 
