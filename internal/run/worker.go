@@ -205,7 +205,7 @@ func (w *worker) newPolicies() (*policy.Agent, error) {
 		return nil, err
 	}
 	// Without an account for the parts, the server publishes no peers of policies either.
-	return policy.New(policy.Config{NodeName: w.cfg.NodeName, Client: c, Own: own, AllPods: w.joined != nil && !w.joined.account})
+	return policy.New(policy.Config{NodeName: w.cfg.NodeName, Client: c, Own: own, AllPods: w.joined != nil && !w.joined.account, Spans: w.spans})
 }
 
 // startPolicies starts to enforce network policies, and beside it to count the connections that

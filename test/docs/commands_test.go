@@ -2,6 +2,8 @@ package docs
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,11 +25,11 @@ const asKnarr = "KNARR_DOCS_TEST_AS_KNARR"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asKnarr) != "" {
-		if err := cli.Execute(context.Background(), append([]string{"knarr"}, os.Args[1:]...)); err != nil {
-			os.Stderr.WriteString(err.Error() + "\n")
-			os.Exit(1)
+		err := cli.Execute(context.Background(), append([]string{"knarr"}, os.Args[1:]...))
+		if told := cli.ExitStatus(0); err != nil && !errors.As(err, &told) {
+			fmt.Fprintln(os.Stderr, "knarr:", err)
 		}
-		os.Exit(0)
+		os.Exit(cli.Status(err))
 	}
 	os.Exit(m.Run())
 }

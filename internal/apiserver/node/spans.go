@@ -9,8 +9,8 @@ import (
 )
 
 // Spans asks the node agent of a node what happened to pods, by UID, and with the packet rules of
-// EndpointSlices. It asks as the API server: the caller has checked which pods and nodes the user
-// may see.
+// EndpointSlices and network policies. It asks as the API server: the caller has checked which pods
+// and nodes the user may see.
 func (n *Connector) Spans(ctx context.Context, node string, pods, endpoints []string) ([]spans.Span, error) {
 	location, err := n.kubeletAt(ctx, node)
 	if err != nil {

@@ -22,9 +22,9 @@ import (
 // timeout bounds the reading of schemas after kubectl's own work.
 const timeout = 5 * time.Second
 
-// Explain writes the explanation of the command's refusals. flags are those of the command, namespace
-// is that of objects whose files name none, said is the message with which the command ends, "" if
-// it succeeds.
+// Explain writes the explanation of the command's refusals. flags are those of the command,
+// namespace is that of objects whose files name none, said is the message with which the command
+// ends, "" if it succeeds.
 func (r *Recorder) Explain(ctx context.Context, to io.Writer, flags *pflag.FlagSet, namespace, said string) {
 	if r == nil {
 		return

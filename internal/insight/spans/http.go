@@ -13,7 +13,7 @@ import (
 const Path = "/insight/spans"
 
 const (
-	// MaxAsked bounds the pods and the EndpointSlices of one question, each.
+	// MaxAsked bounds the pods and the objects with rules of one question, each.
 	MaxAsked = 100
 	// maxAnswer bounds a node's answer, in bytes: the JSON of a full Ring has less.
 	maxAnswer = 4 << 20
@@ -26,9 +26,10 @@ type Answer struct {
 	Dropped int64 `json:"dropped,omitempty"`
 }
 
-// Query is the question for the Spans of pods, by UID, and of EndpointSlices, as NAMESPACE/NAME.
-func Query(pods, endpoints []string) url.Values {
-	return url.Values{"pod": pods, "slice": endpoints}
+// Query is the question for the Spans of pods, by UID, and of the rules of objects, as
+// NAMESPACE/NAME.
+func Query(pods, objects []string) url.Values {
+	return url.Values{"pod": pods, "slice": objects}
 }
 
 // Handler answers questions for the Ring.

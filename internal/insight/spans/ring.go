@@ -21,13 +21,14 @@ const (
 	Ready     = "ready"     // the pod became ready
 	Stop      = "stop"      // a container stops, with its hook
 	Release   = "release"   // the sandbox, the network and the volumes are removed
-	Rules     = "rules"     // the packet rules of an EndpointSlice are in the kernel
+	Rules     = "rules"     // the packet rules of an object are in the kernel
 )
 
 // Span is one piece of work on a node.
 type Span struct {
 	Name string `json:"name"`
-	// Namespace and Object name the pod, or the EndpointSlice of Rules. UID is the pod's.
+	// Namespace and Object name the pod, or the EndpointSlice, NetworkPolicy or PolicyPeers of
+	// Rules. UID is the pod's.
 	Namespace string `json:"namespace,omitempty"`
 	Object    string `json:"object"`
 	UID       string `json:"uid,omitempty"`
@@ -36,7 +37,7 @@ type Span struct {
 	Detail string `json:"detail,omitempty"`
 	// Bytes is the size of a pulled image.
 	Bytes int64 `json:"bytes,omitempty"`
-	// Revisions are those of the EndpointSlice that the rules follow.
+	// Revisions are those of the object that the rules follow.
 	Revisions []int64 `json:"revisions,omitempty"`
 	// Error says why the work failed; "" if it did not.
 	Error string    `json:"error,omitempty"`
@@ -110,9 +111,10 @@ func (l *lane) add(s Span, most, mostBytes int) {
 	}
 }
 
-// Select returns the Spans of the pods with these UIDs and of the EndpointSlices NAMESPACE/NAME, in
-// the order of their ends. dropped is the number of Spans that were kept once and are not any more.
-func (r *Ring) Select(pods, endpoints []string) (found []Span, dropped int64) {
+// Select returns the Spans of the pods with these UIDs and of the rules of the objects
+// NAMESPACE/NAME, in the order of their ends. dropped is the number of Spans that were kept once
+// and are not any more.
+func (r *Ring) Select(pods, objects []string) (found []Span, dropped int64) {
 	if r == nil {
 		return nil, 0
 	}
@@ -124,7 +126,7 @@ func (r *Ring) Select(pods, endpoints []string) (found []Span, dropped int64) {
 		}
 	}
 	for _, s := range r.rules.list[r.rules.first:] {
-		if slices.Contains(endpoints, s.Namespace+"/"+s.Object) {
+		if slices.Contains(objects, s.Namespace+"/"+s.Object) {
 			found = append(found, s)
 		}
 	}

@@ -24,8 +24,9 @@ const (
 	maxRuleNodes = 8
 )
 
-// AskNode returns the spans of pods, by UID, and of EndpointSlices, as NAMESPACE/NAME, from a node.
-type AskNode func(ctx context.Context, node string, pods, endpoints []string) ([]spans.Span, error)
+// AskNode returns the spans of pods, by UID, and of objects that become packet rules, as
+// NAMESPACE/NAME, from a node.
+type AskNode func(ctx context.Context, node string, pods, objects []string) ([]spans.Span, error)
 
 // nodeSpan is a span of a node.
 type nodeSpan struct {
@@ -34,7 +35,7 @@ type nodeSpan struct {
 }
 
 // askNodes asks the nodes of the pods for their steps, and all nodes that the user may list for
-// the rules of EndpointSlices. A node that does not answer is in facts.Silent.
+// the packet rules. A node that does not answer is in facts.Silent.
 func askNodes(ctx context.Context, c Reader, ask AskNode, answer causes.Answer, facts *Facts) {
 	pods := map[string][]string{} // UIDs by node
 	for uid, pod := range facts.Pods {
@@ -45,12 +46,12 @@ func askNodes(ctx context.Context, c Reader, ask AskNode, answer causes.Answer, 
 	for uid, node := range facts.nodes {
 		pods[node] = append(pods[node], uid)
 	}
-	endpoints := slicesOf(answer)
+	objects := ruledOf(answer)
 	nodes := []string{}
 	for node := range pods {
 		nodes = append(nodes, node)
 	}
-	if len(endpoints) > 0 {
+	if len(objects) > 0 {
 		all, _ := c.Nodes(ctx, maxNodes) // a user without the right sees the pods' nodes only
 		for _, name := range all {
 			if pods[name] == nil {
@@ -70,7 +71,7 @@ func askNodes(ctx context.Context, c Reader, ask AskNode, answer causes.Answer, 
 			defer func() { <-slots }()
 			ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 			defer cancel()
-			found, err := ask(ctx, node, pods[node], endpoints)
+			found, err := ask(ctx, node, pods[node], objects)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -78,7 +79,7 @@ func askNodes(ctx context.Context, c Reader, ask AskNode, answer causes.Answer, 
 				return
 			}
 			for _, s := range found {
-				facts.keep(node, s, pods[node], endpoints)
+				facts.keep(node, s, pods[node], objects)
 			}
 		})
 	}
@@ -86,20 +87,23 @@ func askNodes(ctx context.Context, c Reader, ask AskNode, answer causes.Answer, 
 }
 
 // keep adds a span of a node, unless it is of something that the node was not asked for.
-func (f *Facts) keep(node string, s spans.Span, pods, endpoints []string) {
+func (f *Facts) keep(node string, s spans.Span, pods, objects []string) {
 	switch {
-	case s.Name == spans.Rules && slices.Contains(endpoints, s.Namespace+"/"+s.Object):
+	case s.Name == spans.Rules && slices.Contains(objects, s.Namespace+"/"+s.Object):
 		f.rules = append(f.rules, nodeSpan{node, s})
 	case s.Name != spans.Rules && slices.Contains(pods, s.UID):
 		f.steps[s.UID] = append(f.steps[s.UID], nodeSpan{node, s})
 	}
 }
 
-// slicesOf returns the EndpointSlices of an answer.
-func slicesOf(answer causes.Answer) (list []string) {
+// ruled are the resources that nodes turn into packet rules.
+var ruled = []string{"endpointslices", "networkpolicies", "policypeers"}
+
+// ruledOf returns the objects of an answer that nodes turn into packet rules.
+func ruledOf(answer causes.Answer) (list []string) {
 	for _, r := range answer.Records {
 		name := r.Namespace + "/" + r.Name
-		if r.Resource == "endpointslices" && !slices.Contains(list, name) && len(list) < spans.MaxAsked {
+		if slices.Contains(ruled, r.Resource) && !slices.Contains(list, name) && len(list) < spans.MaxAsked {
 			list = append(list, name)
 		}
 	}
@@ -186,7 +190,7 @@ func size(bytes int64) string {
 	return strconv.FormatInt(bytes, 10) + " bytes"
 }
 
-// addRules adds the packet rules of EndpointSlices below the writes that they follow.
+// addRules adds the packet rules of objects below the writes that they follow.
 func (f *Facts) addRules(b *builder) {
 	if f == nil {
 		return

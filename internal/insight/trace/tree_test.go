@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -197,6 +198,33 @@ func TestStepsComeFromTheNodesThatAnswer(t *testing.T) {
 	want, err := os.ReadFile("testdata/spans.txt")
 	if err != nil || out.String() != string(want) {
 		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+func TestRulesOfPoliciesFollowTheirWrites(t *testing.T) {
+	lock := causes.Object{Group: "networking.k8s.io", Resource: "networkpolicies", Namespace: "shop", Name: "lock"}
+	members := causes.Object{Group: "network.knarr.io", Resource: "policypeers", Name: "lock-0"}
+	policy := causes.Record{Revision: 30, Object: lock, Effect: causes.Created, Time: after(0)}
+	peers := causes.Record{Revision: 31, Object: members, Effect: causes.Created, Time: after(time.Millisecond), Because: because.Of(30)}
+	answer := causes.Answer{Records: []causes.Record{policy, peers}}
+	objects := ruledOf(answer)
+	facts := &Facts{}
+	for _, s := range []spans.Span{
+		{Name: spans.Rules, Namespace: "shop", Object: "lock", Revisions: []int64{30}, Begin: after(0), End: after(3 * time.Millisecond)},
+		{Name: spans.Rules, Object: "lock-0", Revisions: []int64{31}, Begin: after(0), End: after(4 * time.Millisecond)},
+		{Name: spans.Rules, Namespace: "shop", Object: "other", Revisions: []int64{30}, Begin: after(0), End: after(5 * time.Millisecond)},
+	} {
+		facts.keep("n1", s, nil, objects)
+	}
+	var follow []int64
+	Build(answer, facts).walk(func(_ int, h *Hop) {
+		if h.What == "rules on n1" {
+			follow = append(follow, h.Because...)
+		}
+	})
+	slices.Sort(follow)
+	if !slices.Equal(follow, []int64{30, 31}) {
+		t.Errorf("the rules follow %v", follow)
 	}
 }
 

@@ -93,8 +93,8 @@ func podImages(s *Snapshot, p *corev1.Pod) []Finding {
 // slowPull is how long a pull takes before it is a finding.
 const slowPull = 15 * time.Second
 
-// pulling returns the event with which a pull for the container has begun if the pull takes long and
-// has not ended, or nil.
+// pulling returns the event with which a pull for the container has begun if the pull takes long
+// and has not ended, or nil.
 func pulling(s *Snapshot, p *corev1.Pod, container string) *corev1.Event {
 	for _, e := range s.events(refTo(p)) {
 		if !strings.Contains(e.InvolvedObject.FieldPath, "{"+container+"}") {

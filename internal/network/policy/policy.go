@@ -14,6 +14,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/insight/spans"
 	"github.com/knarr-project/knarr/internal/network/nft"
 	"github.com/knarr-project/knarr/internal/network/peers"
 )
@@ -35,6 +36,8 @@ type Config struct {
 	CheckInterval time.Duration
 	// Patience is how long Attach waits for the rules of a pod that a policy selects; default 10 s.
 	Patience time.Duration
+	// Spans keeps when the rules of changes were in the kernel, for traces; nil keeps nothing.
+	Spans *spans.Ring
 }
 
 // Agent enforces the policies on one node. Make it with New.
@@ -47,6 +50,7 @@ type Agent struct {
 	urgent     chan struct{} // a pod waits in Attach
 	opened     chan struct{} // closed when policies is open
 	shared     attachments
+	due        changes
 	// The loop's goroutine owns the remaining fields.
 	kernel   kernel
 	have     plan
@@ -87,7 +91,10 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return fmt.Errorf("open network policies: %w", err)
 	}
 	close(a.opened)
-	synced, done := a.policies.Subscribe(ctx, func(client.TypedEvent[*networkingv1.NetworkPolicy]) { a.wakeUp() })
+	synced, done := a.policies.Subscribe(ctx, func(e client.TypedEvent[*networkingv1.NetworkPolicy]) {
+		a.due.add(e.Object.Namespace, e.Object.Name, e.Revision)
+		a.wakeUp()
+	})
 	a.ended = append(a.ended, done)
 	defer func() {
 		for _, d := range a.ended {
@@ -99,6 +106,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	case <-synced:
 	case <-ctx.Done():
 	}
+	a.due.begin()
 	// The first sync runs even without policies, to remove what an earlier agent left.
 	a.enforces = true
 	generations := nft.Generations{}
@@ -144,21 +152,28 @@ func (a *Agent) wakeUp() {
 
 // sync plans and applies. Without policies it watches only policies.
 func (a *Agent) sync(ctx context.Context, afresh bool) error {
-	waiting, err := a.syncAll(ctx, afresh)
+	due := a.due.take()
+	waiting, changed, err := a.syncAll(ctx, afresh)
+	if err != nil {
+		a.due.giveBack(due)
+	} else {
+		a.inKernel(due, changed)
+	}
 	a.settled(waiting, err)
 	return err
 }
 
-// syncAll returns the channels of the attachments that the rules now contain.
-func (a *Agent) syncAll(ctx context.Context, afresh bool) ([]chan struct{}, error) {
+// syncAll returns the channels of the attachments that the rules now contain, and whether it has
+// changed the rules.
+func (a *Agent) syncAll(ctx context.Context, afresh bool) (waiting []chan struct{}, changed bool, err error) {
 	attached, waiting := a.current()
 	policies := a.withHints(a.policies.List("", nil))
 	if len(policies) == 0 && !a.enforces {
-		return waiting, nil
+		return waiting, false, nil
 	}
 	if len(policies) > 0 && !a.watching {
 		if err := a.watch(ctx); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		attached, waiting = a.current() // with the pods that are shown now
 	}
@@ -174,13 +189,13 @@ func (a *Agent) syncAll(ctx context.Context, afresh bool) ([]chan struct{}, erro
 		want, _ = p.plan()
 	}
 	if !afresh && reflect.DeepEqual(want, a.have) {
-		return waiting, nil
+		return waiting, false, nil
 	}
 	if err := a.kernel.apply(want, afresh); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	a.have, a.enforces = want, len(policies) > 0
-	return waiting, nil
+	return waiting, true, nil
 }
 
 // watch opens the Views of Pods and Namespaces once a policy exists.

@@ -48,14 +48,18 @@ func (a *Agent) follow(ctx context.Context, needs map[string]bool) (opened bool)
 		known := a.offered
 		go func() {
 			defer close(s.done)
-			s.run(ctx, a.cfg.Client, id, known, a.wakeUp)
+			s.run(ctx, a.cfg.Client, id, known, func(name string, revision int64) {
+				a.due.add("", name, revision)
+				a.wakeUp()
+			})
 		}()
 	}
 	return opened
 }
 
-// run watches a group until ctx ends.
-func (s *subscription) run(ctx context.Context, c client.Interface, id string, known bool, changed func()) {
+// run watches a group until ctx ends. changed is told of each change, with revision 0 until the
+// group is published: the agent waits for that with the policy.
+func (s *subscription) run(ctx context.Context, c client.Interface, id string, known bool, changed func(name string, revision int64)) {
 	scope := peers.Scope(id)
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		var err error
@@ -80,12 +84,18 @@ func (s *subscription) run(ctx context.Context, c client.Interface, id string, k
 		case <-timer.C:
 		}
 	}
-	var once sync.Once
+	published := false
 	_, done := s.view.Subscribe(ctx, func(e client.Event) {
-		if m, ok := e.Object.(metav1.Object); ok && strings.HasSuffix(m.GetName(), peers.LastSuffix) {
-			once.Do(func() { close(s.ready) })
+		m, ok := e.Object.(metav1.Object)
+		switch {
+		case published && ok:
+			changed(m.GetName(), e.Revision)
+			return
+		case ok && strings.HasSuffix(m.GetName(), peers.LastSuffix):
+			published = true
+			close(s.ready)
 		}
-		changed()
+		changed("", 0)
 	})
 	<-done
 }
