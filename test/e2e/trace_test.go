@@ -98,6 +98,19 @@ func TestATraceNamesEachHopOfARollout(t *testing.T) {
 		}
 	}
 
+	c.apply("{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: lock}, spec: {podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {}}]}]}}")
+	c.eventually(20*time.Second, "the rules of a policy are in its trace", func() error {
+		root, text, err := c.trace("networkpolicy/lock")
+		if err != nil {
+			return err
+		}
+		if rules := root.find(func(h *hop) bool { return h.What == "rules on one" && slices.Contains(h.Because, root.Revision) }); rules == nil || rules.Source != "node" {
+			return fmt.Errorf("the rules are not in the trace:\n%s", text)
+		}
+		return nil
+	})
+	c.kubectl("delete", "networkpolicy", "lock")
+
 	pod := c.kubectl("get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].metadata.name}")
 	c.stop(syscall.SIGTERM)
 	c.up()
