@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -93,6 +94,9 @@ func judge(ctx context.Context, b *broken, s situation, namespace string) row {
 	}
 	question := questionOf(b.t, s, namespace)
 	for end := time.Now().Add(patience); ; {
+		if s.later > 0 {
+			b.renewLeases(ctx, s.later)
+		}
 		answer, err := why.Explain(ctx, reader, question, time.Now().Add(s.later))
 		switch {
 		case err != nil:
@@ -117,6 +121,22 @@ func judge(ctx context.Context, b *broken, s situation, namespace string) row {
 		r.described = b.describe(*question.Subject)
 	}
 	return r
+}
+
+// renewLeases renews the controllers' Leases as if it were later: the controllers still run then.
+func (b *broken) renewLeases(ctx context.Context, later time.Duration) {
+	leases, err := b.typed.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for i := range leases.Items {
+		l := &leases.Items[i]
+		l.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(later)}
+		// A holder may renew its Lease at the same time: the next call comes soon.
+		if _, err := b.typed.CoordinationV1().Leases(l.Namespace).Update(ctx, l, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
+			b.t.Fatal(err)
+		}
+	}
 }
 
 // awaitAccount waits for the default service account: pods are refused before.
