@@ -164,7 +164,7 @@ func count(ok bool, done, left *int) {
 	}
 }
 
-// TestTrackerTellsSimilarNewObjectsApart changes a small pod in ways that could be mistaken for each
+// TestTrackerTellsSimilarNewObjectsApart changes a small pod in ways that may be mistaken for each
 // other.
 func TestTrackerTellsSimilarNewObjectsApart(t *testing.T) {
 	s := newTestServer(t)
