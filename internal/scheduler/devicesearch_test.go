@@ -257,18 +257,19 @@ func (r *room) step(t *testing.T) {
 
 // land ends an allocation that is not written yet: it is written or given up.
 func (r *room) land() {
-	for _, name := range slices.Sorted(maps.Keys(r.flying)) {
-		allocation, claim := r.flying[name], r.claims.objects[name].(*resourcev1.ResourceClaim)
-		if !r.chance(4) {
-			claim = claim.DeepCopy()
-			claim.Status.Allocation = allocation.DeepCopy()
-			r.claims.objects[name] = claim
-			r.devices.notify(claim)
-		}
-		r.devices.forget(claim, allocation)
-		delete(r.flying, name)
+	if len(r.flying) == 0 {
 		return
 	}
+	name := slices.Sorted(maps.Keys(r.flying))[0]
+	allocation, claim := r.flying[name], r.claims.objects[name].(*resourcev1.ResourceClaim)
+	if !r.chance(4) {
+		claim = claim.DeepCopy()
+		claim.Status.Allocation = allocation.DeepCopy()
+		r.claims.objects[name] = claim
+		r.devices.notify(claim)
+	}
+	r.devices.forget(claim, allocation)
+	delete(r.flying, name)
 }
 
 // release takes the devices from a claim. Another scheduler may already have given it others.
