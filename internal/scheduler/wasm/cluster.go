@@ -25,10 +25,16 @@ type encodedNode struct {
 	proto []byte
 }
 
-// node returns the encoding of a node.
-func (e *encodings) node(node *corev1.Node) ([]byte, error) {
+// mostGone is how many nodes that are gone may have encodings besides as many as the cluster has.
+const mostGone = 64
+
+// node returns the encoding of a node in a cluster of so many nodes.
+func (e *encodings) node(node *corev1.Node, nodes int) ([]byte, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if len(e.nodes) > 2*nodes+mostGone {
+		e.nodes = nil // guests that never ask for all nodes forget none
+	}
 	return e.encode(node)
 }
 

@@ -177,17 +177,16 @@ func (in *instance) must(err error) {
 // write writes content to the buffer in stack[at], if it fits into the limit in stack[at+1]. The
 // result is the content's length.
 func (in *instance) write(stack []uint64, at int, content []byte) {
+	in.moved(len(content)) // what does not fit was encoded, too
 	buffer, limit := uint32(stack[at]), uint32(stack[at+1])
-	if uint64(len(content)) <= uint64(limit) && len(content) > 0 {
-		if !in.mod.Memory().Write(buffer, content) {
-			panic(errOutside)
-		}
-		in.moved(len(content))
+	if uint64(len(content)) <= uint64(limit) && len(content) > 0 && !in.mod.Memory().Write(buffer, content) {
+		panic(errOutside)
 	}
 	stack[0] = uint64(uint32(len(content)))
 }
 
 func (in *instance) writeText(stack []uint64, at int, text string) {
+	in.moved(len(text))
 	buffer, limit := uint32(stack[at]), uint32(stack[at+1])
 	if uint64(len(text)) <= uint64(limit) && len(text) > 0 && !in.mod.Memory().WriteString(buffer, text) {
 		panic(errOutside)
@@ -240,7 +239,7 @@ func (in *instance) nodeProto(node *framework.NodeInfo) []byte {
 	if node == nil || node.Node == nil {
 		return nil
 	}
-	proto, err := in.guest.encodings.node(node.Node)
+	proto, err := in.guest.encodings.node(node.Node, in.snapshot().Nodes.Len())
 	in.must(err)
 	return proto
 }

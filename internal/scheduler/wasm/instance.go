@@ -49,7 +49,7 @@ type call struct {
 	events            []byte
 
 	began time.Time
-	moved int // bytes copied since the clock was read
+	moved int // bytes encoded or copied since the clock was read
 }
 
 var (
@@ -65,7 +65,7 @@ func (in *instance) refuel() uint64 {
 	return slice
 }
 
-// moved counts bytes that the host copied for the guest. They take time, too.
+// moved counts bytes that the host encoded or copied for the guest. They take time, too.
 func (in *instance) moved(n int) {
 	if in.call.moved += n; in.call.moved > 1<<20 {
 		in.call.moved = 0

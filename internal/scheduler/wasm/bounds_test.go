@@ -1,0 +1,47 @@
+package wasm
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A guest may ask for large answers again and again, with a limit of 0.
+func TestAnswersThatDoNotFitCountForTheDeadline(t *testing.T) {
+	for name, ask := range map[string]func(in *instance, stack []uint64){
+		"bytes": func(in *instance, stack []uint64) { in.write(stack, 0, make([]byte, 100<<10)) },
+		"text":  func(in *instance, stack []uint64) { in.writeText(stack, 0, string(make([]byte, 100<<10))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := &instance{guest: &Guest{settings: Settings{Deadline: time.Second}}}
+			in.call.cycle, in.call.began = &cycle{spent: time.Hour}, time.Now()
+			defer func() {
+				if err := recover(); err != errDeadline {
+					t.Errorf("it ended with %v", err)
+				}
+			}()
+			for range 100 {
+				stack := []uint64{0, 0}
+				if ask(in, stack); stack[0] != 100<<10 {
+					t.Fatalf("the length is %d", stack[0])
+				}
+			}
+		})
+	}
+}
+
+func TestEncodingsOfNodesThatAreGoneAreForgotten(t *testing.T) {
+	var e encodings
+	for i := range 1000 {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}
+		if _, err := e.node(node, 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(e.nodes) > 2*10+mostGone+1 {
+		t.Errorf("%d encodings are kept for 10 nodes", len(e.nodes))
+	}
+}
