@@ -31,7 +31,7 @@ const (
 // period.
 const (
 	busyWithin  = 3 * time.Second // between two collections
-	busyGarbage = 72 << 20
+	busyGarbage = 60 << 20
 	// percent of the live heap, an upper limit: it may be larger by the next collection
 	busyRoom  = 400
 	startRoom = 1000 // percent of the 4 MB that Go starts with

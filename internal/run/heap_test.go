@@ -17,7 +17,7 @@ func TestTheRoomForGarbageGrowsMoreSlowlyThanTheLiveHeap(t *testing.T) {
 			t.Errorf("%d MB live: %d %%, want %d", lives>>20, got, want)
 		}
 	}
-	for lives, want := range map[uint64]int{0: 400, 16 << 20: 400, 18 << 20: 400, 36 << 20: 200, 72 << 20: 100, 144 << 20: 50, 4 << 30: 50} {
+	for lives, want := range map[uint64]int{0: 400, 15 << 20: 400, 30 << 20: 200, 60 << 20: 100, 120 << 20: 50, 4 << 30: 50} {
 		if got := heapRoom(lives, true); got != want {
 			t.Errorf("%d MB live, while one collection comes soon after the other: %d %%, want %d", lives>>20, got, want)
 		}
