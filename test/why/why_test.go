@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -220,13 +221,18 @@ func (b *broken) describeCustom(ref why.Ref) string {
 	return lastEvent(describer.Describe(ref.Namespace, ref.Name, describe.DescriberSettings{ShowEvents: true}))
 }
 
+// moment matches times, which differ in each run.
+var moment = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? UTC`)
+
 // markdown writes the table of all situations.
 func markdown(rows []row, named int) string {
 	var out strings.Builder
 	out.WriteString("<!-- `make why` writes this page. -->\n# Broken situations, and the answers of both commands\n\n" +
-		"Nodes run no containers here: events of a kubelet are missing, or a situation makes them.\n\n")
+		"Nodes run no containers here: events of a kubelet are missing, or a situation makes them. TIME is\n" +
+		"a moment of the run.\n\n")
 	fmt.Fprintf(&out, "| situation | `knarr why`: root cause | `kubectl describe`: last event |\n|---|---|---|\n")
 	cell := func(text string) string {
+		text = moment.ReplaceAllString(text, "TIME")
 		if runes := []rune(text); len(runes) > 160 {
 			text = string(runes[:159]) + "…"
 		}
