@@ -222,7 +222,7 @@ func (r *Registry) schema() cache.Schema {
 	return cache.Schema{Prefix: r.Kind.Prefix, Decode: r.decodeShared, Header: r.Header, Keep: keepDecoded[r.Resource]}
 }
 
-// decodeShared is Decode for objects that nobody modifies.
+// decodeShared is Decode for read-only objects.
 func (r *Registry) decodeShared(stored []byte, revision int64) (runtime.Object, error) {
 	obj, err := r.Decode(stored, revision)
 	if err == nil && r.Strategy.Share != nil {

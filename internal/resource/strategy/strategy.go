@@ -19,7 +19,7 @@ type Strategy struct {
 	// request and every decoded stored object.
 	Default func(obj runtime.Object)
 	// Share replaces parts of a decoded stored object by equal parts of others, to save memory.
-	// From then on nobody may modify the object.
+	// The object is read-only from then on.
 	Share func(obj runtime.Object)
 
 	// PrepareCreate clears fields that a creator may not set (usually status) and sets generation.
