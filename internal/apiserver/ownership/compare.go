@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// changes returns the fields that a write sets and those that it removes. fresh means that live is
+// changes returns the fields that a write sets, and the fields that it removes. If fresh, live is
 // empty.
 func (t *Tracker) changes(live, obj runtime.Object, fresh bool) (set, removed *fieldpath.Set, ok bool) {
 	if fresh {

@@ -1,5 +1,5 @@
-// Package past connects a server with its history of objects (package history): what is recorded,
-// and what a recorded state means.
+// Package past connects a server with its history of objects (package history). It decides which
+// states are recorded, and reads recorded states.
 //
 // # Words
 //

@@ -64,7 +64,7 @@ func (p *Program) timeline() *cobra.Command {
 func (p *Program) diff() *cobra.Command {
 	o := &pastFlags{}
 	cmd := &cobra.Command{
-		Use: "diff [KIND | KIND/NAME]", Short: "Show how objects differ from what they were",
+		Use: "diff [KIND | KIND/NAME]", Short: "Show how objects differ from their earlier states",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		Long: "Shows which objects were created, changed and removed since a time, with the difference of their YAML. What\n" +
 			"happened between does not count: an object that is as it was is not shown. With an object it shows that object\n" +
