@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -8,6 +10,16 @@ import (
 )
 
 const serviceAccountPrefix = "system:serviceaccount:"
+
+// AnnotationReplacedToken is the annotation of a Secret whose token was signed again with a new
+// key. Its value is the ReplacedToken of the token before, which is accepted as long as its key is.
+const AnnotationReplacedToken = "knarr.dev/replaced-token-sha256"
+
+// ReplacedToken returns the SHA-256 hash of a token, in hexadecimal digits.
+func ReplacedToken(token []byte) string {
+	sum := sha256.Sum256(token)
+	return hex.EncodeToString(sum[:])
+}
 
 // ServiceAccountName returns the user name of a service account.
 func ServiceAccountName(namespace, name string) string {

@@ -305,6 +305,9 @@ func TestTokensOfTheOldKeyAreAcceptedUntilTheLastStep(t *testing.T) {
 		}
 		return nil
 	})
+	if !known(old) {
+		t.Error("the replaced token is refused before the last step")
+	}
 	if fresh := token(); !known(fresh) || s.tokens.Stale(fresh) || !s.tokens.Stale(old) {
 		t.Error("the new token is refused, or of the old key")
 	}

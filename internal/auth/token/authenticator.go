@@ -177,7 +177,7 @@ func (s *Service) legacyUser(ctx context.Context, token string, c *claims) (auth
 		return auth.User{}, errInvalidated
 	case err != nil:
 		return auth.User{}, err
-	case secret.DeletionTimestamp != nil || subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) != 1:
+	case secret.DeletionTimestamp != nil || !holds(secret, []byte(token)):
 		return auth.User{}, errInvalidated
 	}
 	account, err := s.accounts.Find(ctx, c.LegacyNamespace, c.LegacyName)
@@ -193,6 +193,14 @@ func (s *Service) legacyUser(ctx context.Context, token string, c *claims) (auth
 			secret.Namespace, secret.Name, account.Namespace, account.Name, labelInvalidSince)
 	}
 	return auth.User{Name: c.Subject, UID: string(account.UID), Groups: auth.ServiceAccountGroups(c.LegacyNamespace), Remarks: s.uses.countInSecret(account, secret)}, nil
+}
+
+// holds reports whether a Secret has the token, or had it until the key was rotated. The caller has
+// verified the signature, so a token of a dropped key does not get here.
+func holds(secret *corev1.Secret, token []byte) bool {
+	same := subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], token)
+	replaced := subtle.ConstantTimeCompare([]byte(secret.Annotations[auth.AnnotationReplacedToken]), []byte(auth.ReplacedToken(token)))
+	return same|replaced == 1
 }
 
 // recordUse writes the date of a legacy token's use to its Secret, for the controller that deletes

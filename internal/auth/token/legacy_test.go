@@ -2,6 +2,7 @@ package token
 
 import (
 	"context"
+	"crypto"
 	"errors"
 	"slices"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knarr-project/knarr/internal/auth"
+	"github.com/knarr-project/knarr/internal/auth/pki"
 	"github.com/knarr-project/knarr/internal/client"
 )
 
@@ -80,6 +82,43 @@ func TestAFailedRecordOfATokensUseIsNotRetriedAtOnce(t *testing.T) {
 		if _, _, ok, err := w.AuthenticateToken(t.Context(), text, w.Audiences); !ok || err != nil || under.writes != tc.writes {
 			t.Errorf("after %s: %v %v, %d writes instead of %d", tc.after, ok, err, under.writes, tc.writes)
 		}
+	}
+}
+
+func TestTokenReplacedByARotationIsAcceptedWhileItsKeyIs(t *testing.T) {
+	first, second := p256(t), p256(t)
+	w := newWorld(t, first)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa-token"}, Type: corev1.SecretTypeServiceAccountToken}
+	sign := func() string {
+		t.Helper()
+		text, err := w.LegacyToken(w.account, secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	old, other := sign(), sign()
+	if err := w.Use(&pki.SigningKeys{Signer: second, Verifiers: []crypto.PublicKey{second.Public(), first.Public()}}); err != nil {
+		t.Fatal(err)
+	}
+	secret.Data = map[string][]byte{"token": []byte(sign())}
+	secret.Annotations = map[string]string{auth.AnnotationReplacedToken: auth.ReplacedToken([]byte(old))}
+	w.Put(secret)
+	accepted := func(text string) bool {
+		_, _, ok, err := w.AuthenticateToken(t.Context(), text, w.Audiences)
+		return ok && err == nil
+	}
+	if !accepted(old) {
+		t.Error("the replaced token is refused")
+	}
+	if accepted(other) {
+		t.Error("a token that was in no Secret is accepted")
+	}
+	if err := w.Use(&pki.SigningKeys{Signer: second, Verifiers: []crypto.PublicKey{second.Public()}}); err != nil {
+		t.Fatal(err)
+	}
+	if accepted(old) {
+		t.Error("the replaced token is accepted after its key was dropped")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/controller/controllertest"
 	"github.com/knarr-project/knarr/internal/controllers/accounts"
@@ -65,4 +66,37 @@ func TestTokenSecretsAreFilledAndDeletedWithTheirAccount(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// TestReplacedTokenIsRemembered signs a Secret's token again, as after a rotation of the key. Then
+// the token is cleared, which revokes the one before.
+func TestReplacedTokenIsRemembered(t *testing.T) {
+	c := controllertest.New(t)
+	c.Config.LegacyToken = func(*corev1.ServiceAccount, *corev1.Secret) (string, error) { return "new", nil }
+	c.Config.LegacyTokenStale = func(token string) bool { return token == "old" }
+	c.Run(accounts.Tokens)
+	controllertest.Create(c, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}})
+	secret := controllertest.Create(c, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "s", Annotations: map[string]string{corev1.ServiceAccountNameKey: "robot"}},
+		Type:       corev1.SecretTypeServiceAccountToken, Data: map[string][]byte{"token": []byte("old")},
+	})
+	signed := func(replaced string) func() string {
+		return func() string {
+			s, err := client.Get[*corev1.Secret](t.Context(), c.Client, "default", "s")
+			switch secret = s; {
+			case err != nil:
+				return err.Error()
+			case string(s.Data["token"]) != "new" || s.Annotations[auth.AnnotationReplacedToken] != replaced:
+				return "not signed again"
+			}
+			return ""
+		}
+	}
+	c.Eventually("the old token is remembered", signed(auth.ReplacedToken([]byte("old"))))
+	secret = secret.DeepCopy()
+	delete(secret.Data, "token")
+	if _, err := client.Update(t.Context(), c.Client, secret); err != nil {
+		t.Fatal(err)
+	}
+	c.Eventually("the old token is forgotten", signed(""))
 }

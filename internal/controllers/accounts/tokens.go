@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/knarr-project/knarr/internal/auth"
 	"github.com/knarr-project/knarr/internal/client"
 	"github.com/knarr-project/knarr/internal/controller"
 )
@@ -98,6 +99,10 @@ func (t tokens) reconcile(ctx context.Context, key controller.Key) (controller.R
 		token, err := t.env.Config.LegacyToken(account, changed)
 		if err != nil {
 			return done, fmt.Errorf("sign token for secret %s: %w", key, err)
+		}
+		delete(changed.Annotations, auth.AnnotationReplacedToken)
+		if len(old) > 0 {
+			changed.Annotations[auth.AnnotationReplacedToken] = auth.ReplacedToken(old)
 		}
 		changed.Data[corev1.ServiceAccountTokenKey] = []byte(token)
 	}
