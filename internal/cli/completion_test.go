@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -122,7 +123,15 @@ func startAPIServer(t *testing.T) string {
 	cfg := config.Default()
 	// As in `knarr apiserver`.
 	cfg.AddFlags(find(t, []string{"version"}).Flags(), config.Process|config.Server)
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "knarr-") // short, for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
 	cfg.DataDir, cfg.RunDir, cfg.AdvertiseAddress = dir, filepath.Join(dir, "run"), "127.0.0.1"
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
