@@ -96,3 +96,22 @@ func eventually(t *testing.T, fn func() error) {
 		}
 	}
 }
+
+// TestNoStreamIsAddedAfterTheStateIsLost covers a watch that began before, and whose connection is
+// taken over afterwards: nothing else would end it.
+func TestNoStreamIsAddedAfterTheStateIsLost(t *testing.T) {
+	var ss streams
+	var all sync.WaitGroup
+	var lost atomic.Bool
+	first, late := &stream{}, &stream{}
+	if !ss.add(first, &lost, &all) {
+		t.Error("a stream was refused before")
+	}
+	lost.Store(true)
+	if ss.add(late, &lost, &all) {
+		t.Error("a stream was added afterwards")
+	}
+	if n := len(ss.Ends()); n != 1 {
+		t.Errorf("%d streams, wanted 1", n)
+	}
+}

@@ -51,12 +51,12 @@ type streams struct {
 	closed bool
 }
 
-// add returns false if the server is closing. all counts the streams that the server has to wait
-// for.
-func (ss *streams) add(s *stream, all *sync.WaitGroup) bool {
+// add returns false if the server is closing, or lost the newest state since the watch began: Ends
+// did not see the stream then. all counts the streams that the server has to wait for.
+func (ss *streams) add(s *stream, lost *atomic.Bool, all *sync.WaitGroup) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if ss.closed {
+	if ss.closed || lost.Load() {
 		return false
 	}
 	all.Add(1)
@@ -133,7 +133,7 @@ func (s *Server) detachConnection(w *telemetry.ResponseRecorder, r *http.Request
 			seats()
 		}
 	}
-	if !s.Streams.add(st, s.WaitGroup) {
+	if !s.Streams.add(st, s.Lost, s.WaitGroup) {
 		st.finish(errWatchOver)
 		return nil
 	}
@@ -160,7 +160,7 @@ func (s *Server) detachStream(w *telemetry.ResponseRecorder, r *http.Request, f 
 	st := s.newStream(w, f, wt, out, end)
 	// No longer needed, and they hold the request.
 	wt.OnInitialSent, wt.limitClient, wt.detach, wt.Bookmark = nil, nil, nil, false
-	if !s.Streams.add(st, s.WaitGroup) || out.Start(&st.task, st.stop) != nil {
+	if !s.Streams.add(st, s.Lost, s.WaitGroup) || out.Start(&st.task, st.stop) != nil {
 		st.stop()
 		return true
 	}
