@@ -176,6 +176,9 @@ func (e *Engine) addLearner(ctx context.Context, peerURL string) (Member, []Memb
 	if err := markClustered(e.dir); err != nil {
 		return Member{}, nil, err
 	}
+	if err := e.awaitVersion(ctx); err != nil {
+		return Member{}, nil, err
+	}
 	e.alone.Store(false)
 	defer e.checkAlone(ctx)
 	if err := e.publishURL(ctx); err != nil {
@@ -189,6 +192,24 @@ func (e *Engine) addLearner(ctx context.Context, peerURL string) (Member, []Memb
 		return Member{}, nil, memberError(ctx, err)
 	}
 	return e.member(m), e.members(), nil
+}
+
+// versionEvery is the interval at which awaitVersion looks: etcd does not tell.
+const versionEvery = 10 * time.Millisecond
+
+// awaitVersion waits until the members agree on a version of etcd, shortly after the first start. A
+// new member that finds none refuses to start.
+func (e *Engine) awaitVersion(ctx context.Context) error {
+	tick := time.NewTicker(versionEvery)
+	defer tick.Stop()
+	for e.server.ClusterVersion() == nil {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the members agree on no version yet: %w", ctx.Err())
+		}
+	}
+	return nil
 }
 
 // publishURL tells other members the address of this one, if it has changed.
