@@ -8,9 +8,10 @@ status=0
 tests=()
 # Tests write small files and wait for them; beside compilers, a disk answers late. GOTMPDIR is for
 # what the compilers write; tests would take it too. The name is always the same, since Go's test
-# cache depends on it.
+# cache depends on it. Some tests run programs or open devices in their folder.
 memory=/dev/shm/k$(cksum <<<"$PWD" | cut -c 1-5)
-if [ -z "${TMPDIR:-}" ] && [ "$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null; then
+if [ -z "${TMPDIR:-}" ] && [ "$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null &&
+  ! grep -Eq '^[^ ]+ /dev/shm [^ ]+ [^ ]*(nodev|noexec)' /proc/mounts; then
   trap 'rm -rf "$memory"' EXIT
   mkdir -p "$memory"
   export GOTMPDIR=/tmp TMPDIR=$memory
