@@ -229,6 +229,7 @@ type NodeInfo struct {
 	WithAntiAffinity []*PodInfo
 	Images           map[string]int64 // bytes by name
 	at               int              // index in its snapshot
+	encoding         *encoding        // of Node
 }
 
 // NewNodeInfo makes a node without pods. A nil node means that only its pods are known yet.
@@ -240,10 +241,11 @@ func NewNodeInfo(node *corev1.Node) *NodeInfo {
 
 // SetNode replaces the node object.
 func (n *NodeInfo) SetNode(node *corev1.Node) {
-	n.Node, n.Images = node, nil
+	n.Node, n.Images, n.encoding = node, nil, nil
 	if node == nil {
 		return
 	}
+	n.encoding = newEncoding()
 	n.Allocatable = ResourcesOf(node.Status.Allocatable)
 	n.Images = make(map[string]int64, len(node.Status.Images))
 	for _, img := range node.Status.Images {

@@ -1,12 +1,8 @@
 package wasm
 
 import (
-	"fmt"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // A guest may ask for large answers again and again, with a limit of 0.
@@ -30,18 +26,5 @@ func TestAnswersThatDoNotFitCountForTheDeadline(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestEncodingsOfNodesThatAreGoneAreForgotten(t *testing.T) {
-	var e encodings
-	for i := range 1000 {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}
-		if _, err := e.node(node, 10); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(e.nodes) > 2*10+mostGone+1 {
-		t.Errorf("%d encodings are kept for 10 nodes", len(e.nodes))
 	}
 }

@@ -68,7 +68,7 @@ func (s *Settings) severity() int32 {
 }
 
 // Host has what its guests share: machine code by the content of modules, so that a guest that is
-// loaded again is not compiled again, and the encodings of nodes.
+// loaded again is not compiled again, and the encodings of sets of nodes.
 type Host struct {
 	compiled  wazero.CompilationCache
 	encodings encodings

@@ -100,13 +100,7 @@ var older = []function{
 	{moduleAPI, "nodeName", 2, 1, func(in *instance, stack []uint64) { in.writeText(stack, 0, in.call.node) }},
 	{moduleAPI, "pod", 2, 1, func(in *instance, stack []uint64) { in.write(stack, 0, in.podProto()) }},
 	{moduleAPI, "nodeList", 2, 1, func(in *instance, stack []uint64) {
-		nodes := make([]*corev1.Node, len(in.call.filtered))
-		for i, n := range in.call.filtered {
-			nodes[i] = n.Node
-		}
-		in.guest.encodings.mu.Lock()
-		defer in.guest.encodings.mu.Unlock()
-		list, err := in.guest.encodings.encodeList(nodes)
+		list, err := encodeList(in.call.filtered)
 		in.must(err)
 		in.write(stack, 0, list)
 	}},
@@ -239,7 +233,7 @@ func (in *instance) nodeProto(node *framework.NodeInfo) []byte {
 	if node == nil || node.Node == nil {
 		return nil
 	}
-	proto, err := in.guest.encodings.node(node.Node, in.snapshot().Nodes.Len())
+	proto, err := node.Proto()
 	in.must(err)
 	return proto
 }
