@@ -144,7 +144,7 @@ func (g *Guest) load(ctx context.Context, module []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	g.pool.guest = g
+	g.pool.init(g)
 	g.events, err = first.askEvents()
 	if err != nil {
 		return err

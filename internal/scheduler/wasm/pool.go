@@ -57,13 +57,17 @@ func (c *cycle) release() {
 type pool struct {
 	guest *Guest
 
-	mu     sync.Mutex  // guards the fields below
-	free   []*instance // the last one is used first, since its memory is warm
-	held   []*cycle    // cycles with an instance; the oldest first
-	live   int         // instances
-	cycles int
-	closed bool
+	mu       sync.Mutex  // guards the fields below
+	changed  sync.Cond   // an instance has started, or is free or gone; its L is mu
+	free     []*instance // the last one is used first, since its memory is warm
+	held     []*cycle    // cycles with an instance; the oldest first
+	live     int         // instances, those that start included
+	starting int
+	cycles   int
+	closed   bool
 }
+
+func (p *pool) init(g *Guest) { p.guest, p.changed.L = g, &p.mu }
 
 // begin starts a cycle.
 func (p *pool) begin(snapshot *framework.Snapshot, pod *corev1.Pod) *cycle {
@@ -90,6 +94,7 @@ func (p *pool) release(c *cycle, in *instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.leave(c)
+	p.changed.Broadcast()
 	if p.live > maxInstances || p.closed {
 		p.live--
 		in.close()
@@ -106,23 +111,49 @@ func (p *pool) put(in *instance) {
 	p.free = append(p.free, in)
 }
 
-// take gives a cycle an instance. The caller holds the cycle's lock.
+// take gives a cycle an instance. The caller holds the cycle's lock. A new instance starts without
+// the pool's lock, since the guest's start function may be slow, and other cycles go on meanwhile.
 func (p *pool) take(c *cycle) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := len(p.free); n > 0 {
-		c.instance, p.free = p.free[n-1], p.free[:n-1]
-	} else if p.live < maxInstances || !p.steal(c) {
-		in, err := p.guest.newInstance()
-		if err != nil {
+	for !p.reuse(c) {
+		if p.live >= maxInstances && p.starting > 0 {
+			p.changed.Wait()
+			continue
+		}
+		if err := p.start(c); err != nil {
 			return err
 		}
-		p.live++
-		c.instance = in
+		break
 	}
 	c.began = false
 	p.held = append(p.held, c)
 	return nil
+}
+
+// reuse gives a cycle a free instance, or that of another cycle if there are as many as allowed.
+func (p *pool) reuse(c *cycle) bool {
+	if n := len(p.free); n > 0 {
+		c.instance, p.free = p.free[n-1], p.free[:n-1]
+		return true
+	}
+	return p.live >= maxInstances && p.steal(c)
+}
+
+// start starts an instance. The caller holds the pool's lock, which start leaves for that time. If
+// all other instances are in a call, there may be more than maxInstances.
+func (p *pool) start(c *cycle) (err error) {
+	p.live++
+	p.starting++
+	p.mu.Unlock()
+	c.instance, err = p.guest.newInstance()
+	p.mu.Lock()
+	p.starting--
+	if err != nil {
+		p.live--
+	}
+	p.changed.Broadcast()
+	return err
 }
 
 // steal takes the instance of a cycle that is not in a call. That cycle starts again in another
@@ -149,6 +180,7 @@ func (p *pool) drop(c *cycle) {
 	defer p.mu.Unlock()
 	p.leave(c)
 	p.live--
+	p.changed.Broadcast()
 	c.instance.close()
 	c.instance = nil
 }
