@@ -13,7 +13,7 @@ func TestAnswersThatDoNotFitCountForTheDeadline(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := &instance{guest: &Guest{settings: Settings{Deadline: time.Second}}}
-			in.call.cycle, in.call.began = &cycle{spent: time.Hour}, time.Now()
+			in.call.cycle, in.call.began = &cycle{spent: time.Hour}, clock()
 			defer func() {
 				if err := recover(); err != errDeadline {
 					t.Errorf("it ended with %v", err)

@@ -204,8 +204,7 @@ func (in *instance) askEvents() (framework.Events, error) {
 	if !in.guest.has[enqueue] {
 		return framework.Any, nil
 	}
-	c := &cycle{}
-	if _, err := in.run(call{cycle: c, point: enqueue}); err != nil {
+	if _, err := in.run(&call{cycle: &cycle{}, point: enqueue}); err != nil {
 		return 0, fmt.Errorf("call enqueue: %w", err)
 	}
 	var events framework.Events

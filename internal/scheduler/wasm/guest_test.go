@@ -45,10 +45,14 @@ var buildOnce = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(out)
 })
 
-// load compiles a guest that is closed with the test.
+// load compiles a guest that is closed with the test. Its deadline is a long one by default, as
+// other tests may keep the machine busy.
 func load(t testing.TB, module []byte, s Settings) plugin {
 	t.Helper()
 	host := NewHost()
+	if s.Deadline == 0 {
+		s.Deadline = time.Minute
+	}
 	if s.Name == "" {
 		s.Name = "guest"
 	}
@@ -203,6 +207,7 @@ func TestAHostileGuestCostsOnlyItsVerdict(t *testing.T) {
 		{"a score below the range", "score -1", nil, []defined{{"score", toI64, constI64(-1 << 32)}}},
 		{"a reason outside its memory", "outside its memory", reason, []defined{{"filter", toI32, join(callImport(0, -16, 100), constI32(2))}}},
 		{"an unknown node", `node "n0"`, names, []defined{{"prefilter", toI32, join(storeText(8, "n0"), callImport(0, 8, 2), constI32(0))}}},
+		{"a loop that asks for random bytes", "exceeded its deadline", []imported{{"wasi_snapshot_preview1", "random_get", read2}}, []defined{{"filter", toI32, join([]byte{0x03, 0x40}, callImport(0, 0, 65536), []byte{0x1a, 0x0c, 0, 0x0b}, constI32(0))}}},
 		{"a process that exits", "exit_code(3)", []imported{{"wasi_snapshot_preview1", "proc_exit", write1}}, []defined{{"filter", toI32, join(callImport(0, 3), constI32(0))}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -305,6 +310,17 @@ func TestAGuestThatKeepsAnswersSeesOnlyItsNode(t *testing.T) {
 	looks := load(t, assemble([]imported{{moduleAPI, "nodeList", read2}}, defined{"filter", toI32, join(callImport(0, 0, 0), []byte{0x1a}, constI32(0))}), Settings{Local: true})
 	if status := ask(looks, snapshot); status.OK() || !strings.Contains(status.Reasons[0], "keepAnswers") {
 		t.Errorf("a look at all nodes has the status %v", status)
+	}
+}
+
+// The start function of this guest reads its configuration; filter compares its first letter.
+func TestAGuestReadsItsConfigurationWhenItStarts(t *testing.T) {
+	p := load(t, assemble([]imported{{moduleScheduler, "get_config", read2}},
+		defined{"_initialize", toNone, join(callImport(0, 64, 64), []byte{0x1a})},
+		defined{"filter", toI32, join(constI32(64), []byte{0x2d, 0, 0}, constI32('c'), []byte{0x47}, constI32(1), []byte{0x74})},
+	), Settings{Config: "config"})
+	if status := ask(p, nodes(nil)); !status.OK() {
+		t.Error(status)
 	}
 }
 

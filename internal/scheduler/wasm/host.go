@@ -61,7 +61,7 @@ var functions = []function{
 	}},
 	{moduleScheduler, "get_config", 2, 1, func(in *instance, stack []uint64) { in.writeText(stack, 0, in.guest.settings.Config) }},
 
-	{moduleScheduler, "result.status_reason", 2, 0, func(in *instance, stack []uint64) { in.call.reason = in.text(stack, 0, maxText) }},
+	{moduleScheduler, "result.status_reason", 2, 0, func(in *instance, stack []uint64) { in.call.reason = in.reason(stack) }},
 	{moduleScheduler, "result.node_names", 2, 0, func(in *instance, stack []uint64) {
 		in.call.nodeNames = split(in.read(stack, 0))
 	}},
@@ -78,7 +78,7 @@ var functions = []function{
 		if reject := in.guest.settings.Reject; reject != nil && reject(types.UID(in.text(stack, 0, maxText))) {
 			rejected = 1
 		}
-		if uint32(stack[3]) >= 8 && !in.mod.Memory().Write(uint32(stack[2]), []byte{rejected, 0, 0, 0, 0, 0, 0, 0}) {
+		if uint32(stack[3]) >= 8 && !in.memory.Write(uint32(stack[2]), []byte{rejected, 0, 0, 0, 0, 0, 0, 0}) {
 			panic(errOutside)
 		}
 	}},
@@ -112,12 +112,9 @@ const maxText = 4 << 10
 
 var errOutside = errors.New("it named bytes outside its memory")
 
-// instanceKey is the key of an instance in its context.
-type instanceKey struct{}
-
 // instantiate adds the host modules that a guest imports to the runtime.
 func instantiate(ctx context.Context, runtime wazero.Runtime, guest wazero.CompiledModule) error {
-	if _, err := wasi_snapshot_preview1.Instantiate(ctx, runtime); err != nil {
+	if err := instantiateWASI(ctx, runtime); err != nil {
 		return err
 	}
 	provided := functions
@@ -135,8 +132,12 @@ func instantiate(ctx context.Context, runtime wazero.Runtime, guest wazero.Compi
 		if builders[f.module] == nil {
 			builders[f.module] = runtime.NewHostModuleBuilder(f.module)
 		}
-		builders[f.module].NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, _ api.Module, stack []uint64) {
-			f.call(ctx.Value(instanceKey{}).(*instance), stack)
+		builders[f.module].NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, mod api.Module, stack []uint64) {
+			in := ctx.(*instanceContext).in
+			if in.memory == nil { // the guest's start function calls
+				in.memory = mod.Memory()
+			}
+			f.call(in, stack)
 		}), slices.Repeat([]api.ValueType{i32}, f.params), slices.Repeat([]api.ValueType{i32}, f.results)).Export(f.name)
 	}
 	for _, f := range guest.ImportedFunctions() {
@@ -151,6 +152,29 @@ func instantiate(ctx context.Context, runtime wazero.Runtime, guest wazero.Compi
 		}
 	}
 	return nil
+}
+
+// instantiateWASI adds WASI to the runtime. Its functions take as long as the guest says:
+// random_get fills all of a memory, for one step of the guest. So each call looks at the deadline.
+func instantiateWASI(ctx context.Context, runtime wazero.Runtime) error {
+	compiled, err := wasi_snapshot_preview1.NewBuilder(runtime).Compile(ctx)
+	if err != nil {
+		return err
+	}
+	defer compiled.Close(ctx)
+	builder := runtime.NewHostModuleBuilder(wasi_snapshot_preview1.ModuleName)
+	for name, definition := range compiled.ExportedFunctions() {
+		f, ok := definition.GoFunction().(api.GoModuleFunction)
+		if !ok {
+			return fmt.Errorf("the function %s of WASI is a %T", name, definition.GoFunction())
+		}
+		builder.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, mod api.Module, stack []uint64) {
+			f.Call(ctx, mod, stack)
+			ctx.(*instanceContext).in.refuel()
+		}), definition.ParamTypes(), definition.ResultTypes()).Export(name)
+	}
+	_, err = builder.Instantiate(ctx)
+	return err
 }
 
 // isOlder reports whether a guest was built for the older ABI.
@@ -173,7 +197,7 @@ func (in *instance) must(err error) {
 func (in *instance) write(stack []uint64, at int, content []byte) {
 	in.moved(len(content)) // what does not fit was encoded, too
 	buffer, limit := uint32(stack[at]), uint32(stack[at+1])
-	if uint64(len(content)) <= uint64(limit) && len(content) > 0 && !in.mod.Memory().Write(buffer, content) {
+	if uint64(len(content)) <= uint64(limit) && len(content) > 0 && !in.memory.Write(buffer, content) {
 		panic(errOutside)
 	}
 	stack[0] = uint64(uint32(len(content)))
@@ -182,7 +206,7 @@ func (in *instance) write(stack []uint64, at int, content []byte) {
 func (in *instance) writeText(stack []uint64, at int, text string) {
 	in.moved(len(text))
 	buffer, limit := uint32(stack[at]), uint32(stack[at+1])
-	if uint64(len(text)) <= uint64(limit) && len(text) > 0 && !in.mod.Memory().WriteString(buffer, text) {
+	if uint64(len(text)) <= uint64(limit) && len(text) > 0 && !in.memory.WriteString(buffer, text) {
 		panic(errOutside)
 	}
 	stack[0] = uint64(uint32(len(text)))
@@ -191,7 +215,7 @@ func (in *instance) writeText(stack []uint64, at int, text string) {
 // read returns the bytes at stack[at] with the length stack[at+1]. They are the guest's memory, so
 // they change when the guest goes on.
 func (in *instance) read(stack []uint64, at int) []byte {
-	content, ok := in.mod.Memory().Read(uint32(stack[at]), uint32(stack[at+1]))
+	content, ok := in.memory.Read(uint32(stack[at]), uint32(stack[at+1]))
 	if !ok {
 		panic(errOutside)
 	}
@@ -203,6 +227,14 @@ func (in *instance) read(stack []uint64, at int) []byte {
 func (in *instance) text(stack []uint64, at, most int) string {
 	content := in.read(stack, at)
 	return strings.ToValidUTF8(string(content[:min(len(content), most)]), "")
+}
+
+// reason returns a reason. Guests give the same one for many nodes in a row.
+func (in *instance) reason(stack []uint64) string {
+	if string(in.read(stack, 0)) != in.said {
+		in.said = in.text(stack, 0, maxText)
+	}
+	return in.said
 }
 
 // split returns the texts that NUL bytes end.

@@ -24,12 +24,26 @@ const slice = 20_000
 type instance struct {
 	guest     *Guest
 	mod       api.Module
+	memory    api.Memory // nil before the first call between the guest and the host
 	functions [points]api.Function
-	ctx       context.Context // names the instance to the host functions
+	ctx       *instanceContext
 	stack     [1]uint64
 	output    tail
 	call      call
+	said      string            // the guest's last reason
+	refusal   *framework.Status // the last one in filter; it has refusedBy as its reason
+	refusedBy string
 }
+
+// instanceContext names the instance to the host functions. wazero looks for values of its own in
+// each call; there are none.
+type instanceContext struct {
+	context.Context
+	in *instance
+}
+
+// Value implements context.Context.
+func (*instanceContext) Value(any) any { return nil }
 
 // call has the inputs and outputs of one call of a guest.
 type call struct {
@@ -48,8 +62,8 @@ type call struct {
 	normalized        map[string]int64
 	events            []byte
 
-	began time.Time
-	moved int // bytes encoded or copied since the clock was read
+	began time.Duration // on clock
+	moved int           // bytes encoded or copied since the clock was read
 }
 
 var (
@@ -57,9 +71,14 @@ var (
 	errEnded    = errors.New("the guest ended its own process")
 )
 
+var epoch = time.Now()
+
+// clock is a monotonic time. It takes half as long as time.Now, which reads two clocks.
+func clock() time.Duration { return time.Since(epoch) }
+
 // refuel gives the guest a new slice if the cycle has time left.
 func (in *instance) refuel() uint64 {
-	if in.call.cycle != nil && in.call.cycle.spent+time.Since(in.call.began) > in.guest.settings.Deadline {
+	if in.call.cycle != nil && in.call.cycle.spent+clock()-in.call.began > in.guest.settings.Deadline {
 		panic(errDeadline)
 	}
 	return slice
@@ -76,8 +95,8 @@ func (in *instance) moved(n int) {
 // newInstance makes an instance and runs its start function, which has the deadline of a cycle.
 func (g *Guest) newInstance() (*instance, error) {
 	in := &instance{guest: g}
-	in.ctx = context.WithValue(context.Background(), instanceKey{}, in)
-	in.call = call{cycle: &cycle{}, began: time.Now()}
+	in.ctx = &instanceContext{context.Background(), in}
+	in.call = call{cycle: &cycle{}, began: clock()}
 	config := wazero.NewModuleConfig().WithName("").WithArgs(g.settings.Name).
 		WithStartFunctions("_initialize", "_start").WithStdout(&in.output).WithStderr(&in.output)
 	mod, err := g.runtime.InstantiateModule(in.ctx, g.compiled, config)
@@ -87,7 +106,7 @@ func (g *Guest) newInstance() (*instance, error) {
 	if mod.IsClosed() {
 		return nil, fmt.Errorf("start an instance: %w", errEnded)
 	}
-	in.mod = mod
+	in.mod, in.memory = mod, mod.Memory()
 	for p := range points {
 		if g.has[p] {
 			in.functions[p] = mod.ExportedFunction(exports[p].name)
@@ -99,13 +118,14 @@ func (g *Guest) newInstance() (*instance, error) {
 
 // run calls an export. The result is 0 for exports without one. After an error the instance cannot
 // be used again.
-func (in *instance) run(c call) (result uint64, err error) {
-	c.began = time.Now()
-	in.call = c
+func (in *instance) run(c *call) (result uint64, err error) {
+	in.call = *c
 	in.stack[0] = 0
+	began := clock()
+	in.call.began = began
 	err = in.functions[c.point].CallWithStack(in.ctx, in.stack[:])
 	if c.cycle != nil {
-		c.cycle.spent += time.Since(c.began)
+		c.cycle.spent += clock() - began
 	}
 	if err != nil {
 		return 0, in.explain(err)
@@ -168,11 +188,21 @@ func (in *instance) podProto() []byte {
 		if in.guest.settings.Local {
 			pod = template(pod)
 		}
-		proto, err := pod.Marshal()
+		proto, err := encodePod(pod)
 		in.must(err)
 		c.podProto = proto
 	}
 	return c.podProto
+}
+
+// encodePod returns the pod in protobuf, without managedFields.
+func encodePod(pod *corev1.Pod) ([]byte, error) {
+	if pod.ManagedFields != nil {
+		shown := *pod
+		shown.ManagedFields = nil
+		pod = &shown
+	}
+	return pod.Marshal()
 }
 
 // targetProto returns the encoded pod of addpod and removepod. Elsewhere it is the current pod.
@@ -180,7 +210,7 @@ func (in *instance) targetProto() []byte {
 	if in.call.target == nil {
 		return in.podProto()
 	}
-	proto, err := in.call.target.Marshal()
+	proto, err := encodePod(in.call.target)
 	in.must(err)
 	return proto
 }

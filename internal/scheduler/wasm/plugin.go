@@ -110,7 +110,7 @@ func (p plugin) PreFilter(state framework.State, pod *framework.PodInfo, snapsho
 
 func (p plugin) askPreFilter(c *cycle, snapshot *framework.Snapshot) (sets.Set[string], *framework.Status) {
 	var only sets.Set[string]
-	status := p.ask(c, call{point: preFilter}, func(in *instance, result uint64) (*framework.Status, error) {
+	status := p.ask(c, &call{point: preFilter}, func(in *instance, result uint64) (*framework.Status, error) {
 		if in.call.nodeNames == nil {
 			return p.status(uint32(result), in, framework.Skip)
 		}
@@ -144,18 +144,18 @@ func (p plugin) tell(point point, state framework.State, pod, other *framework.P
 	if !p.counts(point) || p.settings.Local {
 		return nil
 	}
-	return p.ask(p.cycle(state, pod.Pod), call{point: point, node: node.Name(), info: node, target: other.Pod}, p.plain)
+	return p.ask(p.cycle(state, pod.Pod), &call{point: point, node: node.Name(), info: node, target: other.Pod}, p.plain)
 }
 
 // Filter implements framework.FilterPlugin.
 func (p plugin) Filter(state framework.State, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
-	return p.ask(p.cycle(state, pod.Pod), call{point: filter, node: node.Name(), info: node}, p.plain)
+	return p.ask(p.cycle(state, pod.Pod), &call{point: filter, node: node.Name(), info: node}, p.refusal)
 }
 
 // PostFilter implements framework.PostFilterPlugin.
 func (p plugin) PostFilter(_ context.Context, state framework.State, pod *framework.PodInfo, snapshot *framework.Snapshot, refusals framework.Refusals) (string, *framework.Status) {
 	nominated := ""
-	status := p.ask(p.cycle(state, pod.Pod), call{point: postFilter, refusals: refusals}, func(in *instance, result uint64) (*framework.Status, error) {
+	status := p.ask(p.cycle(state, pod.Pod), &call{point: postFilter, refusals: refusals}, func(in *instance, result uint64) (*framework.Status, error) {
 		const override = 1 // the mode that nominates; 0 changes nothing
 		switch mode := uint32(result >> 32); mode {
 		case 0:
@@ -177,7 +177,7 @@ func (p plugin) PostFilter(_ context.Context, state framework.State, pod *framew
 
 // PreScore implements framework.PreScorePlugin.
 func (p plugin) PreScore(state framework.State, pod *framework.PodInfo, _ *framework.Snapshot, nodes []*framework.NodeInfo) *framework.Status {
-	return p.ask(p.cycle(state, pod.Pod), call{point: preScore, filtered: nodes}, func(in *instance, result uint64) (*framework.Status, error) {
+	return p.ask(p.cycle(state, pod.Pod), &call{point: preScore, filtered: nodes}, func(in *instance, result uint64) (*framework.Status, error) {
 		return p.status(uint32(result), in, framework.Skip)
 	})
 }
@@ -185,7 +185,7 @@ func (p plugin) PreScore(state framework.State, pod *framework.PodInfo, _ *frame
 // Score implements framework.ScorePlugin.
 func (p plugin) Score(state framework.State, pod *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
 	var points int64
-	status := p.ask(p.cycle(state, pod.Pod), call{point: score, node: node.Name(), info: node}, func(in *instance, result uint64) (*framework.Status, error) {
+	status := p.ask(p.cycle(state, pod.Pod), &call{point: score, node: node.Name(), info: node}, func(in *instance, result uint64) (*framework.Status, error) {
 		points = int64(int32(result >> 32))
 		if !p.has[normalizeScore] {
 			if err := inRange(node.Name(), points); err != nil {
@@ -211,7 +211,7 @@ func inRange(node string, points int64) error {
 // failure policy says: the framework has no status here.
 func (p normalizing) Normalize(state framework.State, pod *framework.PodInfo, nodes []*framework.NodeInfo, scores []int64) {
 	out := make([]int64, len(scores))
-	status := p.ask(p.cycle(state, pod.Pod), call{point: normalizeScore, filtered: nodes, raw: scores}, func(in *instance, result uint64) (*framework.Status, error) {
+	status := p.ask(p.cycle(state, pod.Pod), &call{point: normalizeScore, filtered: nodes, raw: scores}, func(in *instance, result uint64) (*framework.Status, error) {
 		status, err := p.status(uint32(result), in)
 		if err != nil || !status.OK() {
 			return status, err
@@ -245,20 +245,20 @@ func (p plugin) Reserve(_ context.Context, state framework.State, pod *corev1.Po
 	if !p.counts(reserve) {
 		return nil
 	}
-	return p.ask(p.cycle(state, pod), call{point: reserve, node: node}, p.plain)
+	return p.ask(p.cycle(state, pod), &call{point: reserve, node: node}, p.plain)
 }
 
 // Unreserve implements framework.ReservePlugin.
 func (p plugin) Unreserve(_ context.Context, state framework.State, pod *corev1.Pod, node string) {
 	if p.has[unreserve] {
-		p.ask(p.cycle(state, pod), call{point: unreserve, node: node}, p.silent)
+		p.ask(p.cycle(state, pod), &call{point: unreserve, node: node}, p.silent)
 	}
 }
 
 // Permit implements framework.PermitPlugin.
 func (p plugin) Permit(_ context.Context, state framework.State, pod *corev1.Pod, node string) (*framework.Status, time.Duration) {
 	var wait time.Duration
-	status := p.ask(p.cycle(state, pod), call{point: permit, node: node}, func(in *instance, result uint64) (*framework.Status, error) {
+	status := p.ask(p.cycle(state, pod), &call{point: permit, node: node}, func(in *instance, result uint64) (*framework.Status, error) {
 		wait = time.Duration(uint32(result)) * time.Millisecond
 		return p.status(uint32(result>>32), in, framework.Wait)
 	})
@@ -267,7 +267,7 @@ func (p plugin) Permit(_ context.Context, state framework.State, pod *corev1.Pod
 
 // PreBind implements framework.PreBindPlugin.
 func (p plugin) PreBind(_ context.Context, state framework.State, pod *corev1.Pod, node string) *framework.Status {
-	return p.ask(p.cycle(state, pod), call{point: preBind, node: node}, p.plain)
+	return p.ask(p.cycle(state, pod), &call{point: preBind, node: node}, p.plain)
 }
 
 // PreBindPreFlight implements framework.PreBindPlugin. The ABI has no question for it.
@@ -276,7 +276,7 @@ func (p plugin) PreBindPreFlight(framework.State, *corev1.Pod, string) bool { re
 // Bind implements framework.BindPlugin. A guest has no means to write the binding, so its success
 // leaves it to the next plugin, as Skip does.
 func (p plugin) Bind(_ context.Context, state framework.State, pod *corev1.Pod, node string) *framework.Status {
-	status := p.ask(p.cycle(state, pod), call{point: bind, node: node}, func(in *instance, result uint64) (*framework.Status, error) {
+	status := p.ask(p.cycle(state, pod), &call{point: bind, node: node}, func(in *instance, result uint64) (*framework.Status, error) {
 		return p.status(uint32(result), in, framework.Skip)
 	})
 	if status.OK() {
@@ -287,5 +287,5 @@ func (p plugin) Bind(_ context.Context, state framework.State, pod *corev1.Pod, 
 
 // PostBind implements framework.PostBindPlugin.
 func (p plugin) PostBind(_ context.Context, state framework.State, pod *corev1.Pod, node string) {
-	p.ask(p.cycle(state, pod), call{point: postBind, node: node}, p.silent)
+	p.ask(p.cycle(state, pod), &call{point: postBind, node: node}, p.silent)
 }

@@ -13,6 +13,18 @@ func (p plugin) plain(in *instance, result uint64) (*framework.Status, error) {
 	return p.status(uint32(result), in)
 }
 
+// refusal reads an answer in filter. Nodes that are refused for the same reason share a status.
+func (p plugin) refusal(in *instance, result uint64) (*framework.Status, error) {
+	if in.refusal != nil && in.refusal.Code == framework.Code(uint32(result)) && in.refusedBy == in.call.reason {
+		return in.refusal, nil
+	}
+	status, err := p.status(uint32(result), in)
+	if status.Rejected() {
+		in.refusal, in.refusedBy = status, in.call.reason
+	}
+	return status, err
+}
+
 // silent is for exports without a result.
 func (p plugin) silent(*instance, uint64) (*framework.Status, error) { return nil, nil }
 
@@ -39,7 +51,7 @@ func (p plugin) reason(in *instance) string {
 
 // ask calls an export and reads its answer. A failure becomes a refusal, or nothing, by the failure
 // policy.
-func (p plugin) ask(c *cycle, q call, read func(*instance, uint64) (*framework.Status, error)) *framework.Status {
+func (p plugin) ask(c *cycle, q *call, read func(*instance, uint64) (*framework.Status, error)) *framework.Status {
 	status, err := p.try(c, q, read)
 	if err == nil {
 		return status
@@ -54,7 +66,7 @@ func (p plugin) ask(c *cycle, q call, read func(*instance, uint64) (*framework.S
 }
 
 // try returns an error that is a Failure.
-func (p plugin) try(c *cycle, q call, read func(*instance, uint64) (*framework.Status, error)) (*framework.Status, error) {
+func (p plugin) try(c *cycle, q *call, read func(*instance, uint64) (*framework.Status, error)) (*framework.Status, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := p.breaker.suspended(); err != nil {
@@ -86,7 +98,7 @@ func (p plugin) try(c *cycle, q call, read func(*instance, uint64) (*framework.S
 
 // call calls an export in the cycle's instance. A cycle that has lost its instance begins again in
 // another one: guests reset themselves in prefilter.
-func (p plugin) call(c *cycle, q call, read func(*instance, uint64) (*framework.Status, error)) (*framework.Status, error) {
+func (p plugin) call(c *cycle, q *call, read func(*instance, uint64) (*framework.Status, error)) (*framework.Status, error) {
 	q.cycle = c
 	if c.instance == nil {
 		if err := p.pool.take(c); err != nil {
@@ -96,7 +108,7 @@ func (p plugin) call(c *cycle, q call, read func(*instance, uint64) (*framework.
 	if !c.began {
 		c.began = true
 		if p.has[preFilter] && q.point != preFilter {
-			if _, err := c.instance.run(call{cycle: c, point: preFilter}); err != nil {
+			if _, err := c.instance.run(&call{cycle: c, point: preFilter}); err != nil {
 				return nil, err
 			}
 		}
