@@ -28,18 +28,32 @@ const (
 var (
 	podBuffer, nodeBuffer = make([]byte, 16<<10), make([]byte, 16<<10)
 	nameBuffer            [253]byte
-	pod                   object // of this cycle
+	disk                  []byte // that the pod of this cycle wants
 )
+
+// version is the version of the current node. knarr writes it before each call; other hosts leave
+// it 0. The same version is the same node, so the plugin reads it once.
+var version uint64
+
+// known has the facts of nodes by their version. Two nodes may share a place, and the later one
+// takes it.
+var known [4096]struct {
+	version uint64
+	facts   facts
+}
+
+//go:wasmexport knarr_node_version
+func nodeVersion() unsafe.Pointer { return unsafe.Pointer(&version) }
 
 //go:wasmexport prefilter
 func prefilter() uint32 {
-	pod = fill(&podBuffer, hostPod)
+	disk = fill(&podBuffer, hostPod).annotation(diskKey)
 	return success
 }
 
 //go:wasmexport filter
 func filter() uint32 {
-	reason := refuse(pod, currentNode())
+	reason := refuse(disk, currentNode())
 	if reason == "" {
 		return success
 	}
@@ -50,13 +64,17 @@ func filter() uint32 {
 // score returns the points in the upper half, and the code in the lower one.
 //
 //go:wasmexport score
-func score() uint64 { return uint64(points(currentNode())) << 32 }
+func score() uint64 { return uint64(currentNode().points) << 32 }
 
-func currentNode() object {
-	size := hostNodeName(unsafe.Pointer(&nameBuffer), uint32(len(nameBuffer)))
-	return fill(&nodeBuffer, func(buffer unsafe.Pointer, limit uint32) uint32 {
-		return hostNode(unsafe.Pointer(&nameBuffer), size, buffer, limit)
-	})
+func currentNode() *facts {
+	at := &known[version%uint64(len(known))]
+	if version == 0 || at.version != version {
+		size := hostNodeName(unsafe.Pointer(&nameBuffer), uint32(len(nameBuffer)))
+		at.version, at.facts = version, read(fill(&nodeBuffer, func(buffer unsafe.Pointer, limit uint32) uint32 {
+			return hostNode(unsafe.Pointer(&nameBuffer), size, buffer, limit)
+		}))
+	}
+	return &at.facts
 }
 
 // fill reads from the host, with a larger buffer if the first one is too small.

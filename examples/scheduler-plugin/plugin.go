@@ -10,25 +10,30 @@ const (
 	pointsKey = "example.com/points"
 )
 
-// refuse returns the reason why the pod cannot run on the node; empty if it can.
-func refuse(pod, node object) string {
-	disk := pod.annotation(diskKey)
-	if len(disk) > 0 && string(node.label(diskKey)) != string(disk) {
+// facts are what the plugin knows of a node.
+type facts struct {
+	disk   string
+	points int // 0 to 100
+}
+
+// read finds the facts in a node.
+func read(node object) facts {
+	f := facts{disk: string(node.label(diskKey))}
+	for _, digit := range node.label(pointsKey) {
+		if digit < '0' || digit > '9' {
+			return facts{disk: f.disk}
+		}
+		f.points = min(10*f.points+int(digit-'0'), 100)
+	}
+	return f
+}
+
+// refuse returns the reason why a pod that wants a disk cannot run on the node; empty if it can.
+func refuse(disk []byte, node *facts) string {
+	if len(disk) > 0 && string(disk) != node.disk {
 		return "node(s) had another disk"
 	}
 	return ""
-}
-
-// points scores a node with its label, from 0 to 100.
-func points(node object) int {
-	n := 0
-	for _, digit := range node.label(pointsKey) {
-		if digit < '0' || digit > '9' {
-			return 0
-		}
-		n = min(10*n+int(digit-'0'), 100)
-	}
-	return n
 }
 
 // main is not called: the host calls the functions in exports.go.

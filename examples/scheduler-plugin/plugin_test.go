@@ -38,7 +38,8 @@ func TestAPodRunsOnlyOnNodesWithItsDisk(t *testing.T) {
 		{"a pod without a wish", podWith(t, nil), nil, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if reason := refuse(c.pod, nodeWith(t, c.labels)); (reason == "") != c.fits {
+			node := read(nodeWith(t, c.labels))
+			if reason := refuse(c.pod.annotation(diskKey), &node); (reason == "") != c.fits {
 				t.Errorf("the reason is %q", reason)
 			}
 		})
@@ -47,7 +48,7 @@ func TestAPodRunsOnlyOnNodesWithItsDisk(t *testing.T) {
 
 func TestPointsAreTheNodesLabel(t *testing.T) {
 	for label, want := range map[string]int{"": 0, "7": 7, "100": 100, "999": 100, "-1": 0, "many": 0} {
-		if got := points(nodeWith(t, map[string]string{pointsKey: label})); got != want {
+		if got := read(nodeWith(t, map[string]string{pointsKey: label})).points; got != want {
 			t.Errorf("the label %q gives %d points, want %d", label, got, want)
 		}
 	}

@@ -60,7 +60,8 @@ func benchNode(i int) *corev1.Node {
 }
 
 // BenchmarkDecide compares decisions with the default profile and a filter and score plugin: none,
-// compiled in, and as a guest. Half of the nodes pass the plugin's filter.
+// compiled in, and as a guest. The guest without versions reads the node in each call. Half of the
+// nodes pass the plugin's filter.
 func BenchmarkDecide(b *testing.B) {
 	for _, count := range []int{100, 1000, 5000} {
 		var infos []*framework.NodeInfo
@@ -73,7 +74,7 @@ func BenchmarkDecide(b *testing.B) {
 			Spec: corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName, Containers: []corev1.Container{{Name: "c", Image: "image", Resources: corev1.ResourceRequirements{
 				Requests: corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}}}}},
 		})
-		for _, kind := range []string{"none", "compiled in", "guest", "guest that keeps answers", "compiled in, kept"} {
+		for _, kind := range []string{"none", "compiled in", "guest", "guest without versions", "guest that keeps answers", "compiled in, kept"} {
 			b.Run(fmt.Sprintf("%d nodes/%s", count, kind), func(b *testing.B) {
 				profile := plugins.Default(corev1.DefaultSchedulerName)
 				switch kind {
@@ -82,6 +83,8 @@ func BenchmarkDecide(b *testing.B) {
 					profile.Scores = append(profile.Scores, framework.Weighted{ScorePlugin: compiledIn{}, Weight: 1})
 				case "guest":
 					load(b, built(b), Settings{}).AddTo(&profile, 1)
+				case "guest without versions":
+					load(b, unversioned(built(b)), Settings{}).AddTo(&profile, 1)
 				case "guest that keeps answers":
 					load(b, built(b), Settings{Local: true}).AddTo(&profile, 1)
 				case "compiled in, kept":

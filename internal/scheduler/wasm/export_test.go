@@ -11,8 +11,9 @@ func Trapping() []byte { return assemble(nil, defined{"filter", toI32, []byte{0}
 
 // Names for benchmarks of the whole scheduler.
 var (
-	Built     = built
-	BenchNode = benchNode
+	Built       = built
+	Unversioned = unversioned
+	BenchNode   = benchNode
 )
 
 type (

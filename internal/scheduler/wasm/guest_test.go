@@ -271,6 +271,8 @@ func TestBadModulesAreRefused(t *testing.T) {
 		{"a point that it lacks", "does not export Score", assemble(nil, defined{"filter", toI32, constI32(0)}), Settings{Points: []string{"Score"}}},
 		{"table.grow", "table.grow is not allowed", assemble(nil, defined{"filter", toI32, []byte{0xd0, 0x70, 0x41, 1, 0xfc, 15, 0}}), Settings{}},
 		{"a start that does not end", "deadline", assemble(nil, defined{"filter", toI32, constI32(0)}, defined{"_start", toNone, forever}), Settings{Deadline: 10 * time.Millisecond}},
+		{"a version outside its memory", "outside its memory", assemble(nil, defined{"filter", toI32, constI32(0)}, defined{"knarr_node_version", toI32, constI32(1<<16 - 7)}), Settings{}},
+		{"a version without an end", "deadline", assemble(nil, defined{"filter", toI32, constI32(0)}, defined{"knarr_node_version", toI32, join(forever, constI32(0))}), Settings{Deadline: 10 * time.Millisecond}},
 		{"a start that ends the process", "exit_code(1)", assemble([]imported{{"wasi_snapshot_preview1", "proc_exit", write1}}, defined{"filter", toI32, constI32(0)}, defined{"_start", toNone, callImport(0, 1)}), Settings{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -28,6 +28,7 @@ type instance struct {
 	functions [points]api.Function
 	ctx       *instanceContext
 	stack     [1]uint64
+	versionAt uint32 // where the guest reads the version of the current node; 0 if it does not
 	output    tail
 	call      call
 	said      string            // the guest's last reason
@@ -96,7 +97,8 @@ func (in *instance) moved(n int) {
 func (g *Guest) newInstance() (*instance, error) {
 	in := &instance{guest: g}
 	in.ctx = &instanceContext{context.Background(), in}
-	in.call = call{cycle: &cycle{}, began: clock()}
+	starting := &cycle{}
+	in.call = call{cycle: starting, began: clock()}
 	config := wazero.NewModuleConfig().WithName("").WithArgs(g.settings.Name).
 		WithStartFunctions("_initialize", "_start").WithStdout(&in.output).WithStderr(&in.output)
 	mod, err := g.runtime.InstantiateModule(in.ctx, g.compiled, config)
@@ -112,14 +114,41 @@ func (g *Guest) newInstance() (*instance, error) {
 			in.functions[p] = mod.ExportedFunction(exports[p].name)
 		}
 	}
+	if err := in.askVersionAt(starting); err != nil {
+		in.close()
+		return nil, fmt.Errorf("start an instance: %w", err)
+	}
 	in.call = call{}
 	return in, nil
+}
+
+// askVersionAt asks the guest for the address at which it reads the version of the current node.
+func (in *instance) askVersionAt(starting *cycle) error {
+	if !in.guest.has[nodeVersion] {
+		return nil
+	}
+	at, err := in.run(&call{cycle: starting, point: nodeVersion})
+	if err != nil {
+		return fmt.Errorf("call %s: %w", nodeVersion, err)
+	}
+	if !in.memory.WriteUint64Le(uint32(at), 0) {
+		return fmt.Errorf("call %s: %w", nodeVersion, errOutside)
+	}
+	in.versionAt = uint32(at)
+	return nil
 }
 
 // run calls an export. The result is 0 for exports without one. After an error the instance cannot
 // be used again.
 func (in *instance) run(c *call) (result uint64, err error) {
 	in.call = *c
+	if in.versionAt != 0 {
+		version := uint64(0)
+		if c.info != nil {
+			version = c.info.Version()
+		}
+		in.memory.WriteUint64Le(in.versionAt, version)
+	}
 	in.stack[0] = 0
 	began := clock()
 	in.call.began = began

@@ -26,7 +26,7 @@ import (
 // as a guest. The scheduler uses the API over HTTP too. Half of the nodes pass the filter.
 func BenchmarkPods(b *testing.B) {
 	for _, nodes := range []int{100, 1000} {
-		for _, kind := range []string{"none", "compiled in", "compiled in, kept", "guest", "guest that keeps answers"} {
+		for _, kind := range []string{"none", "compiled in", "compiled in, kept", "guest", "guest without versions", "guest that keeps answers"} {
 			b.Run(fmt.Sprintf("%d nodes/%s", nodes, kind), func(b *testing.B) {
 				c := knarrtest.Start(b, knarrtest.WithoutScheduler(), knarrtest.WithoutControllers())
 				config := c.Config()
@@ -96,7 +96,11 @@ func startScheduler(b *testing.B, c *knarrtest.Cluster, kind string) {
 	case "compiled in, kept":
 		to = add(wasm.CompiledInKept{}, wasm.CompiledInKept{})
 	default:
-		if guest, err = host.Compile(ctx, wasm.Built(b), wasm.Settings{Name: "guest", Local: kind != "guest"}); err != nil {
+		module := wasm.Built(b)
+		if kind == "guest without versions" {
+			module = wasm.Unversioned(module)
+		}
+		if guest, err = host.Compile(ctx, module, wasm.Settings{Name: "guest", Local: kind == "guest that keeps answers"}); err != nil {
 			b.Fatal(err)
 		}
 		to = func(p *framework.Profile) { guest.AddTo(p, 1) }

@@ -26,6 +26,7 @@ const (
 	postBind
 	addPod
 	removePod
+	nodeVersion
 	points // their number
 )
 
@@ -50,6 +51,9 @@ var exports = [points]struct {
 	postBind:       {"postbind", "PostBind", nil},
 	addPod:         {"addpod", "", []api.ValueType{api.ValueTypeI32}},
 	removePod:      {"removepod", "", []api.ValueType{api.ValueTypeI32}},
+	// Not of upstream's ABI: the address of 8 bytes to which the host writes, before each call, the
+	// version of the current node. See framework.NodeInfo.Version.
+	nodeVersion: {"knarr_node_version", "", []api.ValueType{api.ValueTypeI32}},
 }
 
 func (p point) String() string { return exports[p].name }
