@@ -11,6 +11,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"github.com/knarr-project/knarr/internal/config"
 	"github.com/knarr-project/knarr/internal/insight/calm"
@@ -48,14 +53,20 @@ func (p *Program) graph() *cobra.Command {
 				}
 				return a.Namespace
 			}
-			g, err := p.read(cmd, &a, namespace)
+			g, c, err := p.read(cmd, &a, namespace)
 			if err != nil {
 				return err
 			}
+			if in := namespace(); in != "" && !slices.ContainsFunc(g.Components, func(c relations.Component) bool { return c.ID.Namespace == in }) {
+				if gone := missing(cmd.Context(), c, target{namespace: in}); gone != nil {
+					return fmt.Errorf("map: %w", gone)
+				}
+			}
 			if len(args) == 1 {
+				whole := g
 				g = g.Within(func(c *relations.Component) bool { return c.In(args[0]) })
 				if len(g.Components) == 0 {
-					return fmt.Errorf("map: no component belongs to the system %q", args[0])
+					return fmt.Errorf("map: no component belongs to the system %q%s", args[0], hint(args[0], "systems of the map", systemsOf(whole)))
 				}
 			}
 			return printGraph(cmd.OutOrStdout(), g, output, evidence)
@@ -69,6 +80,17 @@ func (p *Program) graph() *cobra.Command {
 	config.Enumerate(f.Lookup("output"), mapFormats...)
 	f.StringVar(&file, "import", "", "write the declarations that the CALM document in `FILE` describes, - for standard input")
 	return cmd
+}
+
+// systemsOf returns the names of all systems of components.
+func systemsOf(g *relations.Graph) (names []string) {
+	for _, c := range g.Components {
+		if c.System != "" {
+			names = append(names, c.System)
+		}
+		names = append(names, c.Systems...)
+	}
+	return names
 }
 
 var mapFormats = []string{"text", "svg", "mermaid", "json", "calm"}
@@ -127,19 +149,19 @@ func printGraph(to io.Writer, g *relations.Graph, format string, evidence bool) 
 }
 
 // read derives the graph of a namespace, which is known once the kubeconfig is loaded.
-func (p *Program) read(cmd *cobra.Command, a *Access, namespace func() string) (*relations.Graph, error) {
+func (p *Program) read(cmd *cobra.Command, a *Access, namespace func() string) (*relations.Graph, *rest.Config, error) {
 	c, stopped, err := p.Connect(cmd, a)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	g, err := relations.Of(cmd.Context(), c, namespace())
 	if text := stopped(); text != "" {
-		return nil, errors.New(text)
+		return nil, nil, errors.New(text)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", cmd.Name(), err)
+		return nil, nil, fmt.Errorf("%s: %w", cmd.Name(), err)
 	}
-	return g, nil
+	return g, c, nil
 }
 
 func (p *Program) impact() *cobra.Command {
@@ -161,7 +183,7 @@ func (p *Program) impact() *cobra.Command {
 			if !ok || what.Kind == "" || name == "" {
 				return p.Usage(cmd, fmt.Errorf("%q is not KIND/NAME, where KIND is component, node, namespace, service, pvc, configmap, secret, deployment, statefulset, daemonset, cronjob, job or pod", args[0]))
 			}
-			g, err := p.read(cmd, &a, func() string { return "" })
+			g, c, err := p.read(cmd, &a, func() string { return "" })
 			if err != nil {
 				return err
 			}
@@ -170,7 +192,7 @@ func (p *Program) impact() *cobra.Command {
 			}
 			first, found := g.LossOf(what)
 			if !found {
-				return noImpact(cmd.Context(), what, g)
+				return noImpact(cmd.Context(), c, what, g)
 			}
 			effects := g.Impact(first)
 			if output == "json" {
@@ -194,10 +216,41 @@ var impactKinds = map[string]string{
 	"pod": "Pod", "po": "Pod",
 }
 
-// noImpact explains that no component has the object.
-func noImpact(ctx context.Context, what relations.Object, g *relations.Graph) error {
+// impactResources are the resources of kinds that `knarr impact` knows. Components are those of the
+// map, declared or not.
+var impactResources = map[string]schema.GroupVersionResource{
+	"Node": corev1.SchemeGroupVersion.WithResource("nodes"), "Service": corev1.SchemeGroupVersion.WithResource("services"),
+	"PersistentVolumeClaim": corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "ConfigMap": corev1.SchemeGroupVersion.WithResource("configmaps"),
+	"Secret": corev1.SchemeGroupVersion.WithResource("secrets"), "Pod": corev1.SchemeGroupVersion.WithResource("pods"),
+	"Deployment": appsv1.SchemeGroupVersion.WithResource("deployments"), "StatefulSet": appsv1.SchemeGroupVersion.WithResource("statefulsets"),
+	"DaemonSet": appsv1.SchemeGroupVersion.WithResource("daemonsets"), "CronJob": batchv1.SchemeGroupVersion.WithResource("cronjobs"),
+	"Job": batchv1.SchemeGroupVersion.WithResource("jobs"),
+}
+
+// noImpact explains that no component has the object: it does not exist, or no component uses it.
+func noImpact(ctx context.Context, c *rest.Config, what relations.Object, g *relations.Graph) error {
+	asking := target{GroupVersionResource: impactResources[what.Kind], kind: strings.ToLower(what.Kind), namespace: what.Namespace, name: what.Name}
+	switch what.Kind {
+	case "Namespace":
+		asking = target{namespace: what.Name}
+	case "Component":
+		asking = target{namespace: what.Namespace}
+	}
+	if gone := missing(ctx, c, asking); gone != nil {
+		return fmt.Errorf("impact: %w", gone)
+	}
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if what.Kind == "Component" {
+		var known []string
+		for i := range g.Components {
+			if id := g.Components[i].ID; id.Namespace == what.Namespace {
+				known = append(known, id.Name)
+			}
+		}
+		gone := absent{fmt.Sprintf("component/%s in namespace %s", what.Name, what.Namespace), hint(what.Name, "components there", known)}
+		return fmt.Errorf("impact: %w", &gone)
 	}
 	where := ""
 	if what.Namespace != "" {

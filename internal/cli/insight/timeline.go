@@ -1,9 +1,11 @@
 package insight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"slices"
@@ -12,7 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/knarr-project/knarr/internal/client"
@@ -52,7 +55,7 @@ func (p *Program) timeline() *cobra.Command {
 			var answer timeline.Answer
 			return o.run(p, cmd, args, func(ctx context.Context, ask asker) error {
 				return o.pages(ctx, ask, &answer)
-			}, func(style timeline.Style) error { return answer.Print(cmd.OutOrStdout(), style) }, &answer)
+			}, func(style timeline.Style) error { return answer.Print(cmd.OutOrStdout(), style) }, &answer, func() bool { return len(answer.Items)+answer.Hidden == 0 })
 		},
 	}
 	o.addPast(cmd, "1h")
@@ -76,7 +79,7 @@ func (p *Program) diff() *cobra.Command {
 			var answer timeline.NetAnswer
 			return o.run(p, cmd, args, func(ctx context.Context, ask asker) error {
 				return ask(ctx, "diff", url.Values{}, &answer)
-			}, func(style timeline.Style) error { return answer.Print(cmd.OutOrStdout(), style) }, &answer)
+			}, func(style timeline.Style) error { return answer.Print(cmd.OutOrStdout(), style) }, &answer, func() bool { return len(answer.Items)+answer.Hidden == 0 })
 		},
 	}
 	o.addPast(cmd, "10m")
@@ -97,8 +100,9 @@ func (o *pastFlags) addPast(cmd *cobra.Command, since string) {
 // asker asks the server a question with the flags' parameters and others.
 type asker func(ctx context.Context, question string, query url.Values, answer any) error
 
-// run connects, asks, and writes the answer.
-func (o *pastFlags) run(p *Program, cmd *cobra.Command, args []string, ask func(context.Context, asker) error, text func(timeline.Style) error, answer any) error {
+// run connects, asks, and writes the answer. An empty answer about a thing that neither the cluster
+// nor the history has is an error.
+func (o *pastFlags) run(p *Program, cmd *cobra.Command, args []string, ask func(context.Context, asker) error, text func(timeline.Style) error, answer any, empty func() bool) error {
 	if o.output != "" && o.output != "json" {
 		return outputError(o.output, "json")
 	}
@@ -110,7 +114,7 @@ func (o *pastFlags) run(p *Program, cmd *cobra.Command, args []string, ask func(
 		return err
 	}
 	ctx := cmd.Context()
-	err = o.ask(ctx, reach, args, ask)
+	err = o.ask(ctx, reach, args, ask, empty)
 	if text := stopped(); text != "" {
 		return errors.New(text)
 	}
@@ -127,46 +131,62 @@ func (o *pastFlags) run(p *Program, cmd *cobra.Command, args []string, ask func(
 	return text(style)
 }
 
-func (o *pastFlags) ask(ctx context.Context, reach *rest.Config, args []string, question func(context.Context, asker) error) error {
+func (o *pastFlags) ask(ctx context.Context, reach *rest.Config, args []string, question func(context.Context, asker) error, empty func() bool) error {
 	c, err := client.Remote(reach)
 	if err != nil {
 		return err
-	}
-	common := url.Values{"since": {o.since}}
-	if o.until != "" {
-		common.Set("until", o.until)
-	}
-	if !o.all {
-		common.Set("namespace", o.Namespace)
-	}
-	if len(args) == 1 {
-		kind, name, _ := strings.Cut(args[0], "/")
-		group, r, err := resourceOf(ctx, c, kind)
-		if err != nil {
-			return err
-		}
-		common.Set("group", group)
-		common.Set("resource", r.Name)
-		if !r.Namespaced {
-			common.Del("namespace")
-		}
-		if name != "" {
-			common.Set("name", name)
-			if !o.only && (!o.all || !r.Namespaced) {
-				common.Set("related", "true")
-			}
-		}
 	}
 	server, err := ask.To(reach)
 	if err != nil {
 		return err
 	}
-	return question(ctx, func(ctx context.Context, question string, query url.Values, answer any) error {
-		for name, values := range common {
-			query[name] = values
+	asking := target{}
+	if !o.all {
+		asking.namespace = o.Namespace
+	}
+	subject := url.Values{} // the parameters that choose the objects
+	if len(args) == 1 {
+		kind, name, _ := strings.Cut(args[0], "/")
+		r, err := resourceOf(ctx, c, kind)
+		if err != nil {
+			return err
 		}
-		return server.Ask(ctx, question, query, answer)
-	})
+		if !r.namespaced {
+			asking.namespace = ""
+		}
+		asking.everywhere = r.namespaced && o.all && name != ""
+		asking.GroupVersionResource, asking.kind, asking.name = r.GroupVersionResource, r.kind, name
+		subject.Set("group", r.Group)
+		subject.Set("resource", r.Resource)
+		if name != "" {
+			subject.Set("name", name)
+		}
+	}
+	if asking.namespace != "" {
+		subject.Set("namespace", asking.namespace)
+	}
+	common := url.Values{"since": {o.since}}
+	if o.until != "" {
+		common.Set("until", o.until)
+	}
+	if asking.name != "" && !o.only && !asking.everywhere {
+		common.Set("related", "true")
+	}
+	with := func(more url.Values) asker {
+		return func(ctx context.Context, question string, query url.Values, answer any) error {
+			maps.Copy(query, subject)
+			maps.Copy(query, more)
+			return server.Ask(ctx, question, query, answer)
+		}
+	}
+	err = question(ctx, with(common))
+	if tooOld := apierrors.IsResourceExpired(err); err != nil && !tooOld || err == nil && !empty() {
+		return err
+	}
+	if asking.name == "" {
+		subject = url.Values{"namespace": {asking.namespace}}
+	}
+	return cmp.Or(unrecorded(ctx, reach, with(nil), asking), err)
 }
 
 // pages asks for changes until there are enough.
@@ -200,28 +220,32 @@ func (o *pastFlags) pages(ctx context.Context, ask asker, whole *timeline.Answer
 	}
 }
 
+// resource is a resource that the server serves.
+type resource struct {
+	schema.GroupVersionResource
+	kind       string // in lower case
+	namespaced bool
+}
+
 // resourceOf finds a resource as kubectl does: by name, singular, kind or short name, with the
 // group after a dot.
-func resourceOf(ctx context.Context, c client.Interface, kind string) (group string, found *metav1.APIResource, err error) {
+func resourceOf(ctx context.Context, c client.Interface, kind string) (found resource, err error) {
 	lists, err := c.Discovery(ctx)
 	if len(lists) == 0 && err != nil {
-		return "", nil, err
+		return found, err
 	}
 	name, wanted, grouped := strings.Cut(strings.ToLower(kind), ".")
 	for _, list := range lists {
-		of, _, ok := strings.Cut(list.GroupVersion, "/")
-		if !ok {
-			of = ""
-		}
-		if grouped && of != wanted {
+		of, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil || grouped && of.Group != wanted {
 			continue
 		}
 		for i := range list.APIResources {
 			r := &list.APIResources[i]
 			if !strings.Contains(r.Name, "/") && (r.Name == name || r.SingularName == name || strings.ToLower(r.Kind) == name || slices.Contains(r.ShortNames, name)) {
-				return of, r, nil
+				return resource{of.WithResource(r.Name), strings.ToLower(r.Kind), r.Namespaced}, nil
 			}
 		}
 	}
-	return "", nil, fmt.Errorf("the server has no kind %q; `knarr kubectl api-resources` lists all", kind)
+	return found, fmt.Errorf("the server has no kind %q; `knarr kubectl api-resources` lists all", kind)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/knarr-project/knarr/internal/client"
@@ -77,36 +78,44 @@ func (p *Program) trace() *cobra.Command {
 // trace asks a server for the story.
 func (o *traceOptions) trace(ctx context.Context, reach *rest.Config, args []string) (*trace.Tree, error) {
 	question := trace.Question{Change: o.change}
+	var asking target
 	if o.change == "" {
 		c, err := client.Remote(reach)
 		if err != nil {
 			return nil, err
 		}
-		if question.Object, err = o.object(ctx, c, args[0]); err != nil {
+		if asking, err = o.object(ctx, c, args[0]); err != nil {
 			return nil, err
 		}
+		question.Object = causes.Object{Group: asking.Group, Resource: asking.Resource, Namespace: asking.namespace, Name: asking.name}
 	}
 	server, err := ask.To(reach)
 	if err != nil {
 		return nil, err
 	}
 	tree := &trace.Tree{}
-	return tree, server.Ask(ctx, "story", question.Query(), tree)
+	err = server.Ask(ctx, "story", question.Query(), tree)
+	if apierrors.IsNotFound(err) && o.change == "" {
+		if gone := missing(ctx, reach, asking); gone != nil {
+			err = fmt.Errorf("neither the cluster nor the causal logs have %s%s", asking.String(), gone.in(&asking))
+		}
+	}
+	return tree, err
 }
 
 // object finds the object of an argument KIND/NAME.
-func (o *traceOptions) object(ctx context.Context, c client.Interface, arg string) (causes.Object, error) {
+func (o *traceOptions) object(ctx context.Context, c client.Interface, arg string) (target, error) {
 	kind, name, ok := strings.Cut(arg, "/")
 	if !ok || kind == "" || name == "" {
-		return causes.Object{}, fmt.Errorf("%q is no object: KIND/NAME is needed, such as deploy/web", arg)
+		return target{}, fmt.Errorf("%q is no object: KIND/NAME is needed, such as deploy/web", arg)
 	}
-	group, r, err := resourceOf(ctx, c, kind)
+	r, err := resourceOf(ctx, c, kind)
 	if err != nil {
-		return causes.Object{}, err
+		return target{}, err
 	}
-	found := causes.Object{Group: group, Resource: r.Name, Name: name}
-	if r.Namespaced {
-		found.Namespace = o.Namespace
+	found := target{GroupVersionResource: r.GroupVersionResource, kind: r.kind, name: name}
+	if r.namespaced {
+		found.namespace = o.Namespace
 	}
 	return found, nil
 }

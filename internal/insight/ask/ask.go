@@ -1,19 +1,19 @@
 // Package ask is the client of the paths by which an API server answers questions.
 //
 // In: a question below Path with its parameters. Out: the answer, decoded from JSON, or the message
-// of the server's Status as an error.
+// of the server's Status as a StatusError.
 package ask
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
@@ -66,7 +66,7 @@ func (s *Server) Ask(ctx context.Context, question string, query url.Values, ans
 	}
 	var status metav1.Status
 	if json.Unmarshal(body, &status) == nil && status.Message != "" {
-		return errors.New(status.Message)
+		return &apierrors.StatusError{ErrStatus: status}
 	}
 	return fmt.Errorf("%s: %s (is it a server of knarr, and of this version?)", s.URL, resp.Status)
 }
