@@ -146,6 +146,8 @@ type Graph struct {
 	Counted bool `json:"counted"`
 	// Unread lists the kinds that could not be read, with the reason. Relations may be missing.
 	Unread []string `json:"unread,omitempty"`
+	// Gone are the removed objects whose connections are left out, sorted.
+	Gone []Object `json:"gone,omitempty"`
 
 	// Systems are the declared ones.
 	Systems []*architecture.System `json:"-"`

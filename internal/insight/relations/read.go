@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +45,11 @@ func Of(ctx context.Context, c *rest.Config, namespace string) (*Graph, error) {
 // in unread; the error is that of the context. Kinds that the cluster does not have are no errors.
 func Read(ctx context.Context, c kubernetes.Interface, d dynamic.Interface, namespace string) (o *Objects, unread []string, err error) {
 	o = &Objects{}
+	// Connections come first: their ends existed then, so an end that the lists lack is gone.
+	if unread, err = o.readCustom(ctx, d, namespace); err != nil {
+		return nil, nil, err
+	}
+	listed := map[string]bool{}
 	for _, kind := range []struct {
 		name string
 		read func() error
@@ -67,13 +73,15 @@ func Read(ctx context.Context, c kubernetes.Interface, d dynamic.Interface, name
 	} {
 		if err := kind.read(); err != nil {
 			unread = append(unread, fmt.Sprintf("%s: %v", kind.name, err))
+		} else {
+			listed[strings.TrimSuffix(kind.name, "s")] = true
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
 	}
-	more, err := o.readCustom(ctx, d, namespace)
-	return o, append(unread, more...), err
+	o.dropGone(ctx, c, namespace, listed)
+	return o, unread, ctx.Err()
 }
 
 // list appends all objects of a kind.

@@ -66,6 +66,9 @@ func (g *Graph) Text(to io.Writer, evidence bool) error {
 	if line := g.summary(); line != "" {
 		fmt.Fprintln(&b, line)
 	}
+	if line := g.goneText(); line != "" {
+		fmt.Fprintln(&b, line)
+	}
 	for _, u := range g.Unread {
 		fmt.Fprintf(&b, "not read, so relations may be missing: %s\n", u)
 	}

@@ -29,6 +29,8 @@ type Objects struct {
 	// Flows are the connections that nodes have seen. Counted means that nodes count.
 	Flows   []architecture.Flow
 	Counted bool
+	// Gone are ends of connections that no longer exist. Flows has none of theirs.
+	Gone []Object
 }
 
 // Entry is a way in from outside, by an Ingress or a route of the Gateway API.
@@ -152,7 +154,9 @@ func Derive(o *Objects) *Graph {
 	b.entries(o, index)
 	b.declared()
 	b.seen(o, all)
-	return b.graph()
+	g := b.graph()
+	g.Gone = o.Gone
+	return g
 }
 
 // references records the claims, ConfigMaps and Secrets of a workload's pods.
