@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,6 +87,7 @@ func (p nodeRestriction) resolve(ctx context.Context, where directory, node stri
 	}
 	f.From, f.To.End = from, to
 	f.Service, f.Via = where.service(f.Via), ""
+	f.Addresses = where.beyond(f)
 	if f.LastSeen.After(now) {
 		f.LastSeen = metav1.NewTime(now)
 	}
@@ -108,6 +110,23 @@ func (p nodeRestriction) end(ctx context.Context, where directory, sent architec
 		return architecture.End{Kind: "Node", Name: n.Name}, n.Name, true
 	}
 	return end, "", false
+}
+
+// beyond returns the addresses of a flow that are beyond the cluster, in their usual form.
+func (d directory) beyond(f *architecture.Flow) (all []string) {
+	if !f.To.Outside || len(f.Addresses) > architecture.MaxAddresses {
+		return nil
+	}
+	for _, text := range f.Addresses {
+		address, err := netip.ParseAddr(text)
+		if err != nil || address.Zone() != "" {
+			continue
+		}
+		if text = address.Unmap().String(); d.pod(text) == nil && d.node(text) == nil {
+			all = append(all, text)
+		}
+	}
+	return architecture.MergeAddresses(all, nil)
 }
 
 // workload returns the object that a pod belongs to: its owner, and that one's owner for
@@ -204,9 +223,18 @@ func podAddresses(pod *corev1.Pod) (all []string) {
 		return nil
 	}
 	for _, ip := range pod.Status.PodIPs {
-		all = append(all, ip.IP)
+		all = append(all, canonical(ip.IP))
 	}
 	return all
+}
+
+// canonical returns an address in the form in which nodes send it. IPv6 has several.
+func canonical(address string) string {
+	a, err := netip.ParseAddr(address)
+	if err != nil {
+		return address
+	}
+	return a.Unmap().String()
 }
 
 // nodeAddresses are a node's own ones, and the first two of its pod ranges: the source of its
@@ -214,7 +242,7 @@ func podAddresses(pod *corev1.Pod) (all []string) {
 func nodeAddresses(n *corev1.Node) (all []string) {
 	for _, a := range n.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
-			all = append(all, a.Address)
+			all = append(all, canonical(a.Address))
 		}
 	}
 	for _, cidr := range n.Spec.PodCIDRs {
@@ -230,10 +258,13 @@ func nodeAddresses(n *corev1.Node) (all []string) {
 const anyNode = "node"
 
 func serviceAddresses(s *corev1.Service) []string {
-	all := append(append([]string{}, s.Spec.ClusterIPs...), s.Spec.ExternalIPs...)
+	var all []string
+	for _, ip := range slices.Concat(s.Spec.ClusterIPs, s.Spec.ExternalIPs) {
+		all = append(all, canonical(ip))
+	}
 	for _, in := range s.Status.LoadBalancer.Ingress {
 		if in.IP != "" {
-			all = append(all, in.IP)
+			all = append(all, canonical(in.IP))
 		}
 	}
 	if s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer {

@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +110,41 @@ func TestTrafficOfANodeIsNamedByTheServer(t *testing.T) {
 	}
 	if strings.Join(lines, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// Objects may write an IPv6 address in another form than nodes do.
+func TestIPv6AndAddressesBeyondTheClusterAreNamed(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"fd42:0:0:1::/64"}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "2001:DB8:0:0::2"}}}}
+	p := trafficPlugin(t, node, ownedPod("web-0", "n1", "fd42:0::2", "StatefulSet", "web", ""), ownedPod("store-0", "n1", "fd42::3", "StatefulSet", "store", ""),
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "store"}, Spec: corev1.ServiceSpec{ClusterIPs: []string{"FD43:0::7"}, Ports: []corev1.ServicePort{{Port: 80}}}})
+	seen := metav1.Unix(1999999000, 0)
+	flow := func(from string, to architecture.Destination, via string, addresses ...string) architecture.Flow {
+		return architecture.Flow{From: architecture.End{Address: from}, To: to, Via: via, Addresses: addresses, Verdict: architecture.Allowed, FirstSeen: seen, LastSeen: seen, Connections: 1}
+	}
+	store := architecture.Destination{End: architecture.End{Address: "fd42::3"}, Port: 8080, Protocol: "TCP"}
+	outside := architecture.Destination{End: architecture.End{Outside: true}, Port: 443, Protocol: "TCP"}
+	a := &Attributes{User: auth.NodePart("n1"), Operation: Update, Resource: architecture.Traffics, Name: "n1",
+		OldObject: trafficObject(t, "n1", architecture.Flow{From: architecture.End{Namespace: "shop", Kind: "StatefulSet", Name: "web"}, To: outside, Addresses: []string{"198.51.100.1"},
+			Verdict: architecture.Allowed, FirstSeen: seen, LastSeen: seen, Connections: 1}),
+		Object: trafficObject(t, "n1", flow("fd42::2", store, "[fd43::7]:80", "198.51.100.2"), flow("2001:db8::2", store, ""),
+			// the second is the first, the others are forged
+			flow("fd42::2", outside, "", "2001:db8::9", "2001:DB8:0::9", "fd42::3", "2001:db8::2", "fe80::1%eth0", "text"))}
+	if err := p.Admit(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	var got architecture.Traffic
+	if err := architecture.From(a.Object.(*unstructured.Unstructured), &got); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, f := range got.Entries {
+		lines = append(lines, fmt.Sprintf("%s %s -> %s %q %q", f.From.Kind, f.From.Name, f.To.Name, f.Service, f.Addresses))
+	}
+	want := []string{`Node n2 -> store "" []`, `StatefulSet web -> store "shop/store" []`, `StatefulSet web ->  "" ["198.51.100.1" "2001:db8::9"]`}
+	if !slices.Equal(lines, want) {
+		t.Errorf("%q, not %q", lines, want)
 	}
 }
 

@@ -19,6 +19,8 @@ const (
 	MaxFlows = 1000
 	// FlowRetention is how long an entry stays after its last connection.
 	FlowRetention = 24 * time.Hour
+	// MaxAddresses is the maximum number of addresses beyond the cluster of an entry.
+	MaxAddresses = 8
 )
 
 // Traffic is the connections that a node has seen. It is cluster-scoped, and named after its node.
@@ -70,6 +72,8 @@ type Flow struct {
 	// by Service.
 	Via     string  `json:"via,omitempty"`
 	Verdict Verdict `json:"verdict"`
+	// Addresses are some of those beyond the cluster that clients connected to, sorted.
+	Addresses []string `json:"addresses,omitempty"`
 	// FirstSeen and LastSeen are precise to about a minute.
 	FirstSeen metav1.Time `json:"firstSeen"`
 	LastSeen  metav1.Time `json:"lastSeen"`
@@ -123,6 +127,7 @@ func MergeFlows(now time.Time, lists ...[]Flow) []Flow {
 			continue
 		}
 		known.Connections += f.Connections
+		known.Addresses = MergeAddresses(known.Addresses, f.Addresses)
 		if f.FirstSeen.Before(&known.FirstSeen) {
 			known.FirstSeen = f.FirstSeen
 		}
@@ -140,6 +145,14 @@ func MergeFlows(now time.Time, lists ...[]Flow) []Flow {
 	}
 	slices.SortFunc(out, compareFlows)
 	return out
+}
+
+// MergeAddresses returns the addresses of both lists, sorted, and at most MaxAddresses.
+func MergeAddresses(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	return all[:min(len(all), MaxAddresses)]
 }
 
 func compareFlows(a, b Flow) int {

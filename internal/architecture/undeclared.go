@@ -137,7 +137,7 @@ func (m *Model) exposes(ref ComponentReference, to Destination, c Cluster) bool 
 	return slices.ContainsFunc(spec.Offers, func(o Offer) bool { return slices.Contains(spec.Exposed, o.Name) && o.is(ref, to, c) })
 }
 
-// allowsOutside compares ports alone: nodes do not tell addresses beyond the cluster.
+// allowsOutside compares ports alone: nodes tell only some addresses beyond the cluster.
 func (m *Model) allowsOutside(from ComponentReference, to Destination) bool {
 	return slices.ContainsFunc(m.components[from].Spec.RequiresOutside, func(o OutsideRequirement) bool {
 		return len(o.Ports) == 0 || slices.ContainsFunc(o.Ports, func(p OutsidePort) bool {

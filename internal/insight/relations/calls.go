@@ -16,6 +16,7 @@ import (
 type serviceIndex struct {
 	byName map[Object][]ID // the kind is Service
 	ports  map[Object]map[string]bool
+	hosts  map[Object]string // of Services of the type ExternalName
 }
 
 // add records a Service without components behind it.
@@ -30,7 +31,7 @@ func (x *serviceIndex) add(s *corev1.Service) Object {
 
 // services records the Services in front of the components.
 func (b *builder) services(o *Objects, all []workload) *serviceIndex {
-	index := &serviceIndex{map[Object][]ID{}, map[Object]map[string]bool{}}
+	index := &serviceIndex{map[Object][]ID{}, map[Object]map[string]bool{}, map[Object]string{}}
 	for i := range o.Services {
 		s := &o.Services[i]
 		at := index.add(s)
@@ -41,6 +42,7 @@ func (b *builder) services(o *Objects, all []workload) *serviceIndex {
 		through := "Service " + s.Namespace + "/" + s.Name
 		if s.Spec.Type == corev1.ServiceTypeExternalName {
 			index.byName[at] = []ID{Outside}
+			index.hosts[at] = s.Spec.ExternalName
 			b.component(Outside, "")
 			continue
 		}
@@ -140,7 +142,10 @@ func (b *builder) named(from ID, namespace, text, setting, evidence string, inde
 			continue
 		}
 		for _, to := range index.byName[at] {
-			b.relate(from, to, "Service "+at.Namespace+"/"+at.Name, Derived, evidence)
+			f := b.relate(from, to, "Service "+at.Namespace+"/"+at.Name, Derived, evidence)
+			if host := index.hosts[at]; host != "" {
+				f.addresses = architecture.MergeAddresses(f.addresses, []string{host})
+			}
 		}
 	}
 }

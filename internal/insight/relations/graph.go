@@ -124,6 +124,9 @@ type Relation struct {
 	Optional bool `json:"optional,omitempty"`
 	// Seen sums up the connections; nil if there are none.
 	Seen *Sightings `json:"seen,omitempty"`
+	// Addresses are some of those beyond the cluster that were connected to, and the host of a
+	// Service of the type ExternalName, sorted.
+	Addresses []string `json:"addresses,omitempty"`
 }
 
 // Sightings are connections that nodes have seen.
@@ -211,6 +214,7 @@ type found struct {
 	differences map[Difference]bool
 	required    bool // by a requirement that is not optional
 	seen        *Sightings
+	addresses   []string
 }
 
 func newBuilder(o *Objects) *builder {
@@ -250,6 +254,7 @@ func (f *found) add(other *found) {
 	maps.Copy(f.sources, other.sources)
 	maps.Copy(f.differences, other.differences)
 	f.required = f.required || other.required
+	f.addresses = architecture.MergeAddresses(f.addresses, other.addresses)
 	if other.seen != nil {
 		sum := *other.seen
 		if f.seen != nil {
@@ -302,7 +307,7 @@ func (b *builder) graph() *Graph {
 	slices.SortFunc(g.Components, func(a, b Component) int { return compareID(a.ID, b.ID) })
 	for key, f := range b.relations {
 		b.compare(key, f)
-		r := Relation{From: key.from, To: key.to, Through: key.through, Seen: f.seen, Optional: f.sources[Declared] && !f.required}
+		r := Relation{From: key.from, To: key.to, Through: key.through, Seen: f.seen, Addresses: f.addresses, Optional: f.sources[Declared] && !f.required}
 		r.Evidence, r.Sources = slices.Sorted(maps.Keys(f.evidence)), slices.Sorted(maps.Keys(f.sources))
 		r.Differences = slices.Sorted(maps.Keys(f.differences))
 		g.Relations = append(g.Relations, r)

@@ -11,7 +11,7 @@ type Mention struct {
 // Named returns the Services that the command, the arguments and the environment of a pod name,
 // sorted. Services are those that may be named, of any namespace.
 func Named(of Object, spec *corev1.PodSpec, services []*corev1.Service) (out []Mention) {
-	index := &serviceIndex{map[Object][]ID{}, map[Object]map[string]bool{}}
+	index := &serviceIndex{map[Object][]ID{}, map[Object]map[string]bool{}, map[Object]string{}}
 	for _, s := range services {
 		index.add(s)
 	}

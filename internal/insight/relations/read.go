@@ -3,16 +3,21 @@ package relations
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
+
+	"github.com/knarr-project/knarr/internal/architecture"
 )
 
 // pageSize is the number of objects of one answer.
@@ -80,8 +85,45 @@ func Read(ctx context.Context, c kubernetes.Interface, d dynamic.Interface, name
 			return nil, nil, err
 		}
 	}
+	if slices.ContainsFunc(o.Flows, func(f architecture.Flow) bool { return len(f.Addresses) > 0 }) {
+		if err := o.readBeyond(ctx, c, namespace); err != nil && !apierrors.IsForbidden(err) {
+			unread = append(unread, fmt.Sprintf("EndpointSlices: %v", err))
+		}
+	}
 	o.dropGone(ctx, c, namespace, listed)
 	return o, unread, ctx.Err()
+}
+
+// byHand selects the EndpointSlices that the control plane does not make from a selector.
+const byHand = discoveryv1.LabelManagedBy + "!=endpointslice-controller.k8s.io"
+
+// readBeyond reads which Services have addresses that are no pods'.
+func (o *Objects) readBeyond(ctx context.Context, c kubernetes.Interface, namespace string) error {
+	var all []discoveryv1.EndpointSlice
+	err := list(ctx, func(ctx context.Context, opts metav1.ListOptions) (*discoveryv1.EndpointSliceList, error) {
+		opts.LabelSelector = byHand
+		return c.DiscoveryV1().EndpointSlices(namespace).List(ctx, opts)
+	}, &all)
+	o.Beyond = map[string]Object{}
+	for i := range all {
+		service := Object{"Service", all[i].Namespace, all[i].Labels[discoveryv1.LabelServiceName]}
+		if service.Name == "" {
+			continue
+		}
+		for _, e := range all[i].Endpoints {
+			for _, text := range e.Addresses {
+				// IPv6 has several forms; Traffic has the usual one.
+				if address, err := netip.ParseAddr(text); err == nil {
+					text = address.Unmap().String()
+				}
+				// Two Services may have an address: the first by name.
+				if known, ok := o.Beyond[text]; !ok || compareObject(service, known) < 0 {
+					o.Beyond[text] = service
+				}
+			}
+		}
+	}
+	return err
 }
 
 // list appends all objects of a kind.

@@ -88,7 +88,7 @@ func TestRelationsAreDerivedFromSettings(t *testing.T) {
 
 func TestATextNamesAServiceOnlyWithASign(t *testing.T) {
 	at := Object{"Service", "shop", "api"}
-	x := &serviceIndex{map[Object][]ID{at: nil, {"Service", "other", "api"}: nil}, map[Object]map[string]bool{at: {"8080": true}}}
+	x := &serviceIndex{map[Object][]ID{at: nil, {"Service", "other", "api"}: nil}, map[Object]map[string]bool{at: {"8080": true}}, nil}
 	for text, want := range map[string]string{
 		"api": "", "api:8080": "shop/api", "--url=http://api/x": "shop/api", "user:pass@api": "shop/api", "the api is old": "", "api:9999 here": "",
 		"api.other": "other/api", "http://api.other.svc.cluster.local:80": "other/api", "api-0.api.other.svc": "other/api", "api.example.com": "", "x.api:8080": "shop/api",
@@ -202,7 +202,7 @@ func FuzzHosts(f *testing.F) {
 	for _, s := range []string{"http://api:80", "a.b.c", ":::", "@//", "x:99999999999999999999"} {
 		f.Add(s)
 	}
-	x := &serviceIndex{map[Object][]ID{{"Service", "shop", "api"}: nil}, map[Object]map[string]bool{}}
+	x := &serviceIndex{map[Object][]ID{{"Service", "shop", "api"}: nil}, map[Object]map[string]bool{}, nil}
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, h := range hosts(text) {
 			if !strings.Contains(strings.ToLower(text), h.name) {

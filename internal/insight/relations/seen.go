@@ -2,6 +2,7 @@ package relations
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/knarr-project/knarr/internal/architecture"
@@ -41,6 +42,8 @@ func (b *builder) seen(o *Objects, all []workload) {
 		through := ""
 		if f.Service != "" {
 			through = "Service " + f.Service
+		} else if to == Outside {
+			through = o.through(f.Addresses)
 		}
 		source, sum := Seen, Sightings{Allowed: f.Connections, Last: f.LastSeen.Time}
 		if f.Verdict == architecture.Denied {
@@ -50,16 +53,37 @@ func (b *builder) seen(o *Objects, all []workload) {
 		if f.Connections == 1 {
 			noun = "connection"
 		}
-		evidence := fmt.Sprintf("%d %s to port %d/%s, the last at %s", f.Connections, noun, f.To.Port, f.To.Protocol, f.LastSeen.UTC().Format(time.RFC3339))
+		at := ""
+		if len(f.Addresses) > 0 {
+			at = " of " + strings.Join(f.Addresses, ", ")
+		}
+		evidence := fmt.Sprintf("%d %s to port %d/%s%s, the last at %s", f.Connections, noun, f.To.Port, f.To.Protocol, at, f.LastSeen.UTC().Format(time.RFC3339))
 		if source == Denied {
 			evidence = "denied: " + evidence
 		}
 		record := b.relate(from, to, through, source, evidence)
-		record.add(&found{seen: &sum})
+		record.add(&found{seen: &sum, addresses: f.Addresses})
 		if by, _ := b.model.Undeclared([]architecture.Flow{f}, cluster, f.LastSeen.Time); len(by) > 0 {
 			record.differences[Undeclared] = true
 		}
 	}
+}
+
+// through names the Service without selector that all of the addresses belong to; "" if there is
+// none.
+func (o *Objects) through(addresses []string) string {
+	service := Object{}
+	for i, a := range addresses {
+		found, ok := o.Beyond[a]
+		if !ok || i > 0 && found != service {
+			return ""
+		}
+		service = found
+	}
+	if service.Name == "" {
+		return ""
+	}
+	return "Service " + service.Namespace + "/" + service.Name
 }
 
 // cluster answers the Model's questions from the workloads.

@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// maxAddresses bounds the addresses of a relation in the text; JSON has more.
+const maxAddresses = 3
+
 // matches compares a claim's name with a name or a template that ends with a star.
 func matches(pattern, name string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
@@ -81,6 +84,12 @@ func (g *Graph) relations(b *strings.Builder, all []Relation, evidence bool) {
 		fmt.Fprintf(b, "    → %s", r.To)
 		if r.Through != "" {
 			fmt.Fprintf(b, "  by %s", r.Through)
+		}
+		if n := len(r.Addresses); n > 0 {
+			fmt.Fprintf(b, "  at %s", strings.Join(r.Addresses[:min(n, maxAddresses)], ", "))
+			if n > maxAddresses {
+				b.WriteString(", …")
+			}
 		}
 		if known := g.known(&r); known != "" {
 			fmt.Fprintf(b, "  %s", known)

@@ -29,6 +29,8 @@ type Objects struct {
 	// Flows are the connections that nodes have seen. Counted means that nodes count.
 	Flows   []architecture.Flow
 	Counted bool
+	// Beyond are the Services without selector by the addresses of their EndpointSlices.
+	Beyond map[string]Object
 	// Gone are ends of connections that no longer exist. Flows has none of theirs.
 	Gone []Object
 }

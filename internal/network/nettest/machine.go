@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Machine is a namespace beside the test's own, connected by a veth link: a pod, or a client from
@@ -25,7 +26,7 @@ var links struct {
 	n int
 }
 
-// NewMachine makes a Machine with this address. All pods have the gateway 10.42.0.1.
+// NewMachine makes a Machine with this address. All pods have the gateway 10.42.0.1, or fd42::1.
 func NewMachine(t testing.TB, ip string) Machine {
 	t.Helper()
 	m := Machine{New(t), ip}
@@ -41,6 +42,16 @@ func NewMachine(t testing.TB, ip string) Machine {
 	t.Cleanup(func() { _ = netlink.LinkDel(veth) })
 	addr, _ := netlink.ParseAddr(ip + "/32")
 	gateway, _ := netlink.ParseAddr("10.42.0.1/32")
+	_, all, _ := net.ParseCIDR("0.0.0.0/0")
+	forwarding := "/proc/sys/net/ipv4/ip_forward"
+	if strings.Contains(ip, ":") {
+		addr, _ = netlink.ParseAddr(ip + "/128")
+		gateway, _ = netlink.ParseAddr("fd42::1/128")
+		_, all, _ = net.ParseCIDR("::/0")
+		forwarding = "/proc/sys/net/ipv6/conf/all/forwarding"
+		// Detection of duplicates would make the addresses usable a second later only.
+		addr.Flags, gateway.Flags = unix.IFA_F_NODAD, unix.IFA_F_NODAD
+	}
 	must(t, netlink.AddrReplace(veth, gateway))
 	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: veth.Index, Dst: addr.IPNet, Scope: netlink.SCOPE_LINK, Src: gateway.IP}))
 	m.In(t, func() {
@@ -51,10 +62,9 @@ func NewMachine(t testing.TB, ip string) Machine {
 		lo, err := netlink.LinkByName("lo")
 		must(t, err)
 		must(t, netlink.LinkSetUp(lo))
-		_, all, _ := net.ParseCIDR("0.0.0.0/0")
 		must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: all, Gw: gateway.IP, Flags: int(netlink.FLAG_ONLINK)}))
 	})
-	must(t, os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0))
+	must(t, os.WriteFile(forwarding, []byte("1"), 0))
 	// Reading the link makes the kernel process the carrier now.
 	_, err := netlink.LinkByIndex(veth.Index)
 	must(t, err)
@@ -73,11 +83,15 @@ func (m Machine) Serve(t *testing.T, port int) {
 	t.Helper()
 	var l net.Listener
 	var u net.PacketConn
+	family := "4"
+	if strings.Contains(m.IP, ":") {
+		family = "6"
+	}
 	m.In(t, func() {
 		var err error
-		l, err = net.Listen("tcp4", fmt.Sprintf(":%d", port))
+		l, err = net.Listen("tcp"+family, fmt.Sprintf(":%d", port))
 		must(t, err)
-		u, err = net.ListenPacket("udp4", fmt.Sprintf(":%d", port))
+		u, err = net.ListenPacket("udp"+family, fmt.Sprintf(":%d", port))
 		must(t, err)
 	})
 	t.Cleanup(func() { l.Close(); u.Close() })

@@ -11,7 +11,8 @@
 // The kernel counts, in two sets of nftables with a counter per flow: one before the chains of
 // policies, one behind them. An established connection costs one comparison per packet. A new one
 // costs two updates of a set. Addresses beyond the cluster count as one, so that clients on the
-// internet cannot fill the sets. A flow without new connections leaves the sets after ten minutes.
+// internet cannot fill the sets. A small set of its own remembers to which addresses pods connect.
+// A flow without new connections leaves the sets after ten minutes.
 //
 // # In
 //

@@ -18,6 +18,11 @@ const (
 	// behind the policies is larger: a flow that only the set before them has room for would look
 	// denied.
 	setSize = 4096
+	// outsideSize is the maximum number of addresses beyond the cluster of one family, with the
+	// pods that connect to them. More are counted, and not told.
+	outsideSize = 1024
+	// outsideSet begins the names of their sets.
+	outsideSet = prefix + "outside"
 	// idle is how long the kernel keeps a flow without new connections.
 	idle = 10 * time.Minute
 	// ctStatusConfirmed is IPS_CONFIRMED of the kernel's ip_conntrack_status. Connection tracking
@@ -52,6 +57,23 @@ type kernel struct {
 	nft.Socket
 	rules map[string]int // number of rules by base chain; nil unless installed
 	sets  map[string]*nftables.Set
+	// outside are the sets of addresses beyond the cluster, by family. They count nothing: a full
+	// one must not change the counters.
+	outside map[string]*nftables.Set
+}
+
+// outward is a connection from a pod to an address beyond the cluster that has passed the policies.
+type outward struct {
+	from, to netip.Addr
+	protocol uint8
+	port     uint16
+}
+
+func newOutsideSet(f nft.Family) *nftables.Set {
+	return &nftables.Set{
+		Table: nft.Table(), Name: outsideSet + f.Name, Concatenation: true, Dynamic: true, HasTimeout: true, Timeout: idle, Size: outsideSize,
+		KeyType: nft.Concat(f.AddrType, f.AddrType, nftables.TypeInetProto, nftables.TypeInetService),
+	}
 }
 
 // newSet describes a set of one stage and family. nftables allows five types in a key, and a flow
@@ -71,7 +93,7 @@ func (k *kernel) install(cluster []netip.Prefix) error {
 	}
 	c := k.Conn
 	c.AddTable(nft.Table())
-	rules, sets := map[string]int{}, map[string]*nftables.Set{}
+	rules, sets, outside := map[string]int{}, map[string]*nftables.Set{}, map[string]*nftables.Set{}
 	rule := nft.Adder(c)
 	for i, stage := range stages {
 		fresh := c.AddChain(&nftables.Chain{Name: stage.name + "-new", Table: nft.Table()})
@@ -82,7 +104,16 @@ func (k *kernel) install(cluster []netip.Prefix) error {
 				return err
 			}
 			sets[set.Name] = set
+			if i == passed {
+				outside[f.Name] = newOutsideSet(f)
+				if err := nft.AddSet(c, outside[f.Name]); err != nil {
+					return err
+				}
+			}
 			for _, class := range classes(f, cluster) {
+				if i == passed && class.toOutside {
+					rule(fresh, f.Only(), class.match, outwardKey(f), remember(outside[f.Name]))
+				}
 				rule(fresh, f.Only(), class.match, key(f, class), count(set), nft.Return())
 			}
 		}
@@ -94,7 +125,7 @@ func (k *kernel) install(cluster []netip.Prefix) error {
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("nftables: counting traffic: %w", err)
 	}
-	k.rules, k.sets = rules, sets
+	k.rules, k.sets, k.outside = rules, sets, outside
 	return nil
 }
 
@@ -103,7 +134,7 @@ func (k *kernel) remove() error {
 	if err := k.Open(); err != nil {
 		return err
 	}
-	k.rules, k.sets = nil, nil
+	k.rules, k.sets, k.outside = nil, nil, nil
 	found, err := k.Find(prefix, prefix)
 	if err != nil {
 		return err
@@ -134,6 +165,35 @@ func (k *kernel) read(stage int) (map[flow]uint64, error) {
 		}
 	}
 	return out, nil
+}
+
+// readOutside returns the connections to addresses beyond the cluster of the last ten minutes.
+func (k *kernel) readOutside() (all []outward, err error) {
+	for _, f := range nft.Families() {
+		elements, err := k.Conn.GetSetElements(k.outside[f.Name])
+		if err != nil {
+			return nil, fmt.Errorf("nftables: addresses beyond the cluster: %w", err)
+		}
+		for _, e := range elements {
+			if o, ok := parseOutward(f, e.Key); ok {
+				all = append(all, o)
+			}
+		}
+	}
+	return all, nil
+}
+
+// parseOutward is the reverse of outwardKey.
+func parseOutward(f nft.Family, b []byte) (o outward, ok bool) {
+	n := int(f.AddrLen)
+	if len(b) != 2*n+8 {
+		return o, false
+	}
+	o.from, _ = netip.AddrFromSlice(b[:n])
+	o.to, _ = netip.AddrFromSlice(b[n : 2*n])
+	b = b[2*n:]
+	o.protocol, o.port = b[0], uint16(b[4])<<8|uint16(b[5])
+	return o, true
 }
 
 // parse is the reverse of key.
@@ -200,6 +260,13 @@ func key(f nft.Family, c class) []expr.Any {
 	})
 }
 
+// outwardKey loads both addresses, protocol and port.
+func outwardKey(f nft.Family) []expr.Any {
+	to := nft.R0 + f.AddrRegs
+	proto := to + f.AddrRegs
+	return nft.Rule(f.SourceAddr(nft.R0), f.DestAddr(to), nft.L4Proto(proto), nft.DestPort(proto+1))
+}
+
 // isNew is ct state new, for the first packet of a connection only.
 func isNew() []expr.Any {
 	return []expr.Any{
@@ -215,4 +282,9 @@ func isNew() []expr.Any {
 // count is update @set { KEY counter }.
 func count(s *nftables.Set) []expr.Any {
 	return []expr.Any{&expr.Dynset{SrcRegKey: nft.R0, SetName: s.Name, SetID: s.ID, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: idle, Exprs: []expr.Any{&expr.Counter{}}}}
+}
+
+// remember is update @set { KEY }. With a full set, the rule ends there, and the next one goes on.
+func remember(s *nftables.Set) []expr.Any {
+	return []expr.Any{&expr.Dynset{SrcRegKey: nft.R0, SetName: s.Name, SetID: s.ID, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: idle}}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
 	"github.com/knarr-project/knarr/internal/network/nettest"
@@ -15,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { nettest.Main(m) }
 
-var cluster = []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}
+var cluster = []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd42::/64")}
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
@@ -29,8 +30,15 @@ func connect(t testing.TB, from nettest.Machine, address string) {
 }
 
 func TestTheKernelCountsConnectionsOnce(t *testing.T) {
+	for name, ips := range map[string][3]string{"IPv4": {"10.42.0.2", "10.42.0.3", "192.0.2.7"}, "IPv6": {"fd42::2", "fd42::3", "2001:db8::7"}} {
+		t.Run(name, func(t *testing.T) { countsOnce(t, ips[0], ips[1], ips[2]) })
+	}
+}
+
+// countsOnce connects two pods and a client beyond the cluster.
+func countsOnce(t *testing.T, webIP, storeIP, clientIP string) {
 	nettest.Need(t)
-	web, store, client := nettest.NewMachine(t, "10.42.0.2"), nettest.NewMachine(t, "10.42.0.3"), nettest.NewMachine(t, "192.0.2.7")
+	web, store, client := nettest.NewMachine(t, webIP), nettest.NewMachine(t, storeIP), nettest.NewMachine(t, clientIP)
 	store.Serve(t, 8080)
 	var k kernel
 	defer k.Close()
@@ -40,12 +48,13 @@ func TestTheKernelCountsConnectionsOnce(t *testing.T) {
 	if !k.intact() {
 		t.Error("the rules are not as installed")
 	}
+	server := net.JoinHostPort(storeIP, "8080")
 	for range 3 {
-		web.Wants(t, "web to store", "10.42.0.3:8080", "10.42.0.3 from 10.42.0.2")
+		web.Wants(t, "web to store", server, storeIP+" from "+webIP)
 	}
-	client.Wants(t, "client to store", "10.42.0.3:8080", "10.42.0.3 from 192.0.2.7")
+	client.Wants(t, "client to store", server, storeIP+" from "+clientIP)
 	store.In(t, func() {
-		c, err := net.Dial("udp4", "192.0.2.7:53")
+		c, err := net.Dial("udp", net.JoinHostPort(clientIP, "53"))
 		if err != nil {
 			t.Error(err)
 			return
@@ -56,10 +65,13 @@ func TestTheKernelCountsConnectionsOnce(t *testing.T) {
 		}
 	})
 	none := netip.IPv4Unspecified()
+	if addr(webIP).Is6() {
+		none = netip.IPv6Unspecified()
+	}
 	want := map[flow]uint64{
-		{from: addr("10.42.0.2"), to: addr("10.42.0.3"), protocol: unix.IPPROTO_TCP, port: 8080}: 3,
-		{from: none, to: addr("10.42.0.3"), protocol: unix.IPPROTO_TCP, port: 8080}:              1,
-		{from: addr("10.42.0.3"), to: none, protocol: unix.IPPROTO_UDP, port: 53}:                1,
+		{from: addr(webIP), to: addr(storeIP), protocol: unix.IPPROTO_TCP, port: 8080}: 3,
+		{from: none, to: addr(storeIP), protocol: unix.IPPROTO_TCP, port: 8080}:        1,
+		{from: addr(storeIP), to: none, protocol: unix.IPPROTO_UDP, port: 53}:          1,
 	}
 	for stage := range stages {
 		got, err := k.read(stage)
@@ -76,11 +88,55 @@ func TestTheKernelCountsConnectionsOnce(t *testing.T) {
 			t.Errorf("stage %d: also counted: %v", stage, got)
 		}
 	}
+	out, err := k.readOutside()
+	if want := (outward{addr(storeIP), addr(clientIP), unix.IPPROTO_UDP, 53}); err != nil || len(out) != 1 || out[0] != want {
+		t.Errorf("beyond the cluster: %+v, %v; want %+v", out, err, want)
+	}
 	if err := k.remove(); err != nil {
 		t.Fatal(err)
 	}
 	if err := k.remove(); err != nil {
 		t.Errorf("a second removal: %v", err)
+	}
+}
+
+// A pod that connects to very many addresses must not change what is counted.
+func TestAFullSetOfAddressesLeavesTheCountersAlone(t *testing.T) {
+	nettest.Need(t)
+	pod := nettest.NewMachine(t, "10.42.0.2")
+	_ = nettest.NewMachine(t, "192.0.2.7")
+	var k kernel
+	defer k.Close()
+	if err := k.install(cluster); err != nil {
+		t.Fatal(err)
+	}
+	full := make([]nftables.SetElement, outsideSize)
+	for i := range full {
+		full[i].Key = nft.Key(addr("10.42.0.9").AsSlice(), []byte{198, 18, byte(i >> 8), byte(i)}, []byte{unix.IPPROTO_UDP}, []byte{0, 53})
+	}
+	if err := nft.AddElements(k.Conn, k.outside[nft.IPv4.Name], full); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	pod.In(t, func() {
+		c, err := net.Dial("udp", "192.0.2.7:53")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = c.Write([]byte("x"))
+	})
+	want := flow{from: addr("10.42.0.2"), to: netip.IPv4Unspecified(), protocol: unix.IPPROTO_UDP, port: 53}
+	for stage := range stages {
+		if got, err := k.read(stage); err != nil || len(got) != 1 || got[want] != 1 {
+			t.Errorf("stage %d: %v, %v; want one of %+v", stage, got, err, want)
+		}
+	}
+	if out, err := k.readOutside(); err != nil || len(out) != outsideSize {
+		t.Errorf("%d addresses, %v", len(out), err)
 	}
 }
 

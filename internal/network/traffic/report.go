@@ -3,6 +3,7 @@ package traffic
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,10 @@ func (a *Agent) report(ctx context.Context, object runtime.Object) error {
 	}
 	update := architecture.Traffic{ObjectMeta: metav1.ObjectMeta{Name: m.GetName(), UID: m.GetUID(), ResourceVersion: m.GetResourceVersion()}}
 	now := metav1.Now()
+	addresses, err := a.outside()
+	if err != nil {
+		return err
+	}
 	var reported []flow
 	for f, n := range a.unsent {
 		if len(update.Entries)+2 > architecture.MaxFlows {
@@ -39,7 +44,9 @@ func (a *Agent) report(ctx context.Context, object runtime.Object) error {
 		entry.FirstSeen, entry.LastSeen = metav1.NewTime(a.first[f]), now
 		if n.allowed > 0 {
 			entry.Verdict, entry.Connections = architecture.Allowed, int64(n.allowed)
-			update.Entries = append(update.Entries, entry)
+			told := entry
+			told.Addresses = addresses[f]
+			update.Entries = append(update.Entries, told)
 		}
 		if n.denied > 0 {
 			entry.Verdict, entry.Connections = architecture.Denied, int64(n.denied)
@@ -66,6 +73,37 @@ func (a *Agent) report(ctx context.Context, object runtime.Object) error {
 	}
 	a.sent = time.Now()
 	return nil
+}
+
+// outside returns addresses beyond the cluster of unsent flows, sorted, as many as an entry may
+// have.
+func (a *Agent) outside() (map[flow][]string, error) {
+	leaves := false
+	for f := range a.unsent {
+		leaves = leaves || f.to.IsUnspecified()
+	}
+	if !leaves {
+		return nil, nil
+	}
+	all, err := a.kernel.readOutside()
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(x, y outward) int { return x.to.Compare(y.to) })
+	out := map[flow][]string{}
+	for _, o := range all {
+		if slices.ContainsFunc(a.cfg.ServiceCIDRs, func(p netip.Prefix) bool { return p.Contains(o.to) }) {
+			continue
+		}
+		f := flow{from: o.from, to: netip.IPv4Unspecified(), protocol: o.protocol, port: o.port}
+		if o.to.Is6() {
+			f.to = netip.IPv6Unspecified()
+		}
+		if len(out[f]) < architecture.MaxAddresses {
+			out[f] = append(out[f], o.to.String())
+		}
+	}
+	return out, nil
 }
 
 var protocols = map[uint8]string{unix.IPPROTO_TCP: "TCP", unix.IPPROTO_UDP: "UDP", unix.IPPROTO_SCTP: "SCTP"}
