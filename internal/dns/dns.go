@@ -21,6 +21,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/insight/spans"
 	"github.com/knarr-project/knarr/internal/network"
 )
 
@@ -42,6 +43,8 @@ type Config struct {
 	Port, FallbackPort uint16
 	// MetricsPort is on the same address; default 9153.
 	MetricsPort uint16
+	// Spans keeps when names of Services are answered, for traces. Optional.
+	Spans *spans.Ring
 	// ResolvConf names the host's resolvers; default /etc/resolv.conf.
 	ResolvConf string
 }
@@ -106,6 +109,8 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("dns: namespaces: %w", err)
 	}
+	noted := s.noteNames(ctx)
+	defer func() { cancel(); noted() }()
 	fw := newForwarder(s.cfg.ResolvConf)
 	defer fw.wait()
 	h := &handler{

@@ -5,5 +5,6 @@
 // In: Services, EndpointSlices, Namespaces, Nodes. Each query reads their Views, so there is no
 // second copy that could be stale. Out: answers on the node's gateway address; the Service
 // kube-system/kube-dns and one EndpointSlice per node. The slice has a hint for its node, so the
-// proxy keeps queries on the node while that node answers.
+// proxy keeps queries on the node while that node answers. With a Ring of spans, it also notes when
+// a changed Service, or an EndpointSlice of a headless one, is answered.
 package dns

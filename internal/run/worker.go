@@ -334,7 +334,7 @@ func (w *worker) startDNS(ctx context.Context) (func() error, error) {
 	own := networkConfig(w.cfg, c)
 	server, err := dns.New(dns.Config{
 		NodeName: w.cfg.NodeName, Client: c, Domain: w.cfg.ClusterDomain, ClusterIP: dnsAddress(w.cfg),
-		ClusterCIDRs: own.ClusterCIDRs, ServiceCIDRs: own.ServiceCIDRs,
+		ClusterCIDRs: own.ClusterCIDRs, ServiceCIDRs: own.ServiceCIDRs, Spans: w.spans,
 	})
 	if err != nil {
 		return nil, err

@@ -98,6 +98,17 @@ func TestATraceNamesEachHopOfARollout(t *testing.T) {
 		}
 	}
 
+	c.eventually(20*time.Second, "the answers of DNS are in the trace of a Service", func() error {
+		root, text, err := c.trace("service/web")
+		if err != nil {
+			return err
+		}
+		if names := root.find(func(h *hop) bool { return h.What == "DNS on one" && slices.Contains(h.Because, root.Revision) }); names == nil || names.Source != "node" {
+			return fmt.Errorf("DNS is not in the trace:\n%s", text)
+		}
+		return nil
+	})
+
 	c.apply("{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: lock}, spec: {podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {}}]}]}}")
 	c.eventually(20*time.Second, "the rules of a policy are in its trace", func() error {
 		root, text, err := c.trace("networkpolicy/lock")

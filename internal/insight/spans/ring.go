@@ -22,13 +22,14 @@ const (
 	Stop      = "stop"      // a container stops, with its hook
 	Release   = "release"   // the sandbox, the network and the volumes are removed
 	Rules     = "rules"     // the packet rules of an object are in the kernel
+	Names     = "names"     // the node's DNS answers by a Service or an EndpointSlice
 )
 
 // Span is one piece of work on a node.
 type Span struct {
 	Name string `json:"name"`
-	// Namespace and Object name the pod, or the EndpointSlice, NetworkPolicy or PolicyPeers of
-	// Rules. UID is the pod's.
+	// Namespace and Object name the pod, or the object that Rules or Names follow: an
+	// EndpointSlice, a NetworkPolicy, PolicyPeers or a Service. UID is the pod's.
 	Namespace string `json:"namespace,omitempty"`
 	Object    string `json:"object"`
 	UID       string `json:"uid,omitempty"`
@@ -37,7 +38,7 @@ type Span struct {
 	Detail string `json:"detail,omitempty"`
 	// Bytes is the size of a pulled image.
 	Bytes int64 `json:"bytes,omitempty"`
-	// Revisions are those of the object that the rules follow.
+	// Revisions are those of the object that Rules or Names follow.
 	Revisions []int64 `json:"revisions,omitempty"`
 	// Error says why the work failed; "" if it did not.
 	Error string    `json:"error,omitempty"`
@@ -45,7 +46,7 @@ type Span struct {
 	End   time.Time `json:"end"`
 }
 
-// Bounds of a Ring: 1,500 steps of pods and 500 rules, of 1 MB in all.
+// Bounds of a Ring: 1,500 steps of pods, and 500 rules and names, of 1 MB in all.
 const (
 	maxSteps, maxRules           = 1500, 500
 	maxStepsBytes, maxRulesBytes = 768 << 10, 256 << 10
@@ -85,12 +86,15 @@ func (r *Ring) Note(s Span) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.Name == Rules {
+	if s.OfObject() {
 		r.rules.add(s, maxRules, maxRulesBytes)
 		return
 	}
 	r.steps.add(s, maxSteps, maxStepsBytes)
 }
+
+// OfObject reports whether the Span follows a write of an object, and is no step of a pod.
+func (s *Span) OfObject() bool { return s.Name == Rules || s.Name == Names }
 
 func (s *Span) bytes() int {
 	return spanBytes + len(s.Namespace) + len(s.Object) + len(s.UID) + len(s.Container) + len(s.Detail) + len(s.Error) + 8*len(s.Revisions)
@@ -111,7 +115,7 @@ func (l *lane) add(s Span, most, mostBytes int) {
 	}
 }
 
-// Select returns the Spans of the pods with these UIDs and of the rules of the objects
+// Select returns the Spans of the pods with these UIDs and of the rules and names of the objects
 // NAMESPACE/NAME, in the order of their ends. dropped is the number of Spans that were kept once
 // and are not any more.
 func (r *Ring) Select(pods, objects []string) (found []Span, dropped int64) {

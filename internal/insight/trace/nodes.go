@@ -89,17 +89,17 @@ func askNodes(ctx context.Context, c Reader, ask AskNode, answer causes.Answer, 
 // keep adds a span of a node, unless it is of something that the node was not asked for.
 func (f *Facts) keep(node string, s spans.Span, pods, objects []string) {
 	switch {
-	case s.Name == spans.Rules && slices.Contains(objects, s.Namespace+"/"+s.Object):
+	case s.OfObject() && slices.Contains(objects, s.Namespace+"/"+s.Object):
 		f.rules = append(f.rules, nodeSpan{node, s})
-	case s.Name != spans.Rules && slices.Contains(pods, s.UID):
+	case !s.OfObject() && slices.Contains(pods, s.UID):
 		f.steps[s.UID] = append(f.steps[s.UID], nodeSpan{node, s})
 	}
 }
 
-// ruled are the resources that nodes turn into packet rules.
-var ruled = []string{"endpointslices", "networkpolicies", "policypeers"}
+// ruled are the resources that nodes turn into packet rules or answers of DNS.
+var ruled = []string{"endpointslices", "networkpolicies", "policypeers", "services"}
 
-// ruledOf returns the objects of an answer that nodes turn into packet rules.
+// ruledOf returns the objects of an answer that nodes turn into packet rules or answers of DNS.
 func ruledOf(answer causes.Answer) (list []string) {
 	for _, r := range answer.Records {
 		name := r.Namespace + "/" + r.Name
@@ -190,37 +190,43 @@ func size(bytes int64) string {
 	return strconv.FormatInt(bytes, 10) + " bytes"
 }
 
-// addRules adds the packet rules of objects below the writes that they follow.
+// addRules adds the packet rules and names of objects below the writes that they follow.
 func (f *Facts) addRules(b *builder) {
 	if f == nil {
 		return
 	}
-	byWrite := map[int64][]nodeSpan{}
+	type effect struct {
+		revision int64
+		name     string
+	}
+	byWrite := map[effect][]nodeSpan{}
 	for _, s := range f.rules {
 		for _, revision := range s.Revisions {
 			if r := b.records[revision]; r != nil && r.Name == s.Object && r.Namespace == s.Namespace {
-				byWrite[revision] = append(byWrite[revision], s)
+				of := effect{revision, s.Name}
+				byWrite[of] = append(byWrite[of], s)
 			}
 		}
 	}
-	for revision, list := range byWrite {
+	for of, list := range byWrite {
+		revision, what := of.revision, map[string]string{spans.Rules: "rules", spans.Names: "DNS"}[of.name]
 		slices.SortFunc(list, func(a, b nodeSpan) int { return a.End.Compare(b.End) })
 		record, parent := b.records[revision], b.by[revision]
-		add := func(what string, s nodeSpan) {
+		add := func(text string, s nodeSpan) {
 			at := s.End
 			if at.Before(record.Time) {
 				at = record.Time // the clocks of machines differ
 			}
 			parent.Hops = append(parent.Hops, &Hop{
-				Object: record.Object, What: what, Maker: "node:" + s.node, Because: []int64{revision}, Source: FromNode, Begin: record.Time, At: at,
+				Object: record.Object, What: text, Maker: "node:" + s.node, Because: []int64{revision}, Source: FromNode, Begin: record.Time, At: at,
 			})
 		}
 		if last := list[len(list)-1]; len(list) > maxRuleNodes {
-			add(fmt.Sprintf("rules on %d nodes, the last on %s", len(list), last.node), last)
+			add(fmt.Sprintf("%s on %d nodes, the last on %s", what, len(list), last.node), last)
 			continue
 		}
 		for _, s := range list {
-			add("rules on "+s.node, s)
+			add(what+" on "+s.node, s)
 		}
 	}
 }

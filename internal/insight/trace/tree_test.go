@@ -228,6 +228,23 @@ func TestRulesOfPoliciesFollowTheirWrites(t *testing.T) {
 	}
 }
 
+func TestAnswersOfDNSStandBesideRules(t *testing.T) {
+	service := causes.Object{Resource: "services", Namespace: "shop", Name: "web"}
+	answer := causes.Answer{Records: []causes.Record{{Revision: 30, Object: service, Effect: causes.Created, Time: after(0)}}}
+	facts := &Facts{}
+	for _, node := range []string{"n1", "n2"} {
+		for _, name := range []string{spans.Rules, spans.Names} {
+			facts.keep(node, spans.Span{Name: name, Namespace: "shop", Object: "web", Revisions: []int64{30}, Begin: after(0), End: after(time.Millisecond)}, nil, ruledOf(answer))
+		}
+	}
+	var found []string
+	Build(answer, facts).walk(func(_ int, h *Hop) { found = append(found, h.What) })
+	slices.Sort(found)
+	if want := []string{"DNS on n1", "DNS on n2", "rules on n1", "rules on n2"}; !slices.Equal(slices.DeleteFunc(found, func(s string) bool { return !strings.Contains(s, " on n") }), want) {
+		t.Errorf("%q", found)
+	}
+}
+
 func TestRulesOnManyNodesAreOneHop(t *testing.T) {
 	facts := spanned()
 	for i := range 20 {

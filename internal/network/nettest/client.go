@@ -87,8 +87,15 @@ func (o *Objects) put(obj runtime.Object) runtime.Object {
 	if old == nil {
 		typ = client.Added
 	}
-	o.notify(res, client.Event{Type: typ, Old: old, Object: obj})
+	o.notify(res, client.Event{Type: typ, Old: old, Object: obj, Revision: o.revision})
 	return obj
+}
+
+// Revision is that of the newest write.
+func (o *Objects) Revision() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.revision
 }
 
 // Remove deletes the object.
@@ -99,7 +106,7 @@ func (o *Objects) Remove(obj runtime.Object) {
 	if old := o.kinds[res][key]; old != nil {
 		delete(o.kinds[res], key)
 		o.revision++
-		o.notify(res, client.Event{Type: client.Deleted, Old: old, Object: old})
+		o.notify(res, client.Event{Type: client.Deleted, Old: old, Object: old, Revision: o.revision})
 	}
 }
 
