@@ -13,7 +13,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -205,9 +204,6 @@ func (a *allocator) waitShown(ctx context.Context, claim *resourcev1.ResourceCla
 	return a.devices.claims.WaitFor(ctx, revision)
 }
 
-// errNotReady means that a device has met one of its binding failure conditions.
-var errNotReady = errors.New("failed binding conditions check")
-
 // waitReady waits until the claim's devices meet their binding conditions. If they never will, the
 // claim loses its devices and the pod is decided again.
 func (a *allocator) waitReady(ctx context.Context, claim *resourcev1.ResourceClaim, pod *corev1.Pod, node string) error {
@@ -218,7 +214,7 @@ func (a *allocator) waitReady(ctx context.Context, claim *resourcev1.ResourceCla
 		if !ok || now.UID != claim.UID || now.Status.Allocation == nil {
 			return fmt.Errorf("claim %s got deallocated elsewhere in the meantime", claim.Name)
 		}
-		ready, err := devicesReady(now)
+		ready, err := framework.DevicesReady(now)
 		if ready {
 			return nil
 		}
@@ -243,42 +239,6 @@ func (a *allocator) waitReady(ctx context.Context, claim *resourcev1.ResourceCla
 		}
 		return fmt.Errorf("waiting for binding conditions for device on node %s: claim %s: %w", node, claim.Name, err)
 	}
-}
-
-// devicesReady reports whether all devices of the claim meet their conditions. An error means that
-// one has failed.
-func devicesReady(claim *resourcev1.ResourceClaim) (bool, error) {
-	ready := true
-	for _, r := range claim.Status.Allocation.Devices.Results {
-		if len(r.BindingConditions) == 0 {
-			continue
-		}
-		status := statusOf(claim, &r)
-		if status == nil {
-			ready = false
-			continue
-		}
-		for _, condition := range r.BindingFailureConditions {
-			if apimeta.IsStatusConditionTrue(status.Conditions, condition) {
-				return false, fmt.Errorf("%w: device %s: %s", errNotReady, r.Device, condition)
-			}
-		}
-		for _, condition := range r.BindingConditions {
-			ready = ready && apimeta.IsStatusConditionTrue(status.Conditions, condition)
-		}
-	}
-	return ready, nil
-}
-
-func statusOf(claim *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAllocationResult) *resourcev1.AllocatedDeviceStatus {
-	for i := range claim.Status.Devices {
-		s := &claim.Status.Devices[i]
-		sameShare := (s.ShareID == nil) == (r.ShareID == nil) && (s.ShareID == nil || *s.ShareID == string(*r.ShareID))
-		if s.Driver == r.Driver && s.Pool == r.Pool && s.Device == r.Device && sameShare {
-			return s
-		}
-	}
-	return nil
 }
 
 // onlyFor reports whether no other pod uses the claim.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/knarr-project/knarr/internal/client"
+	"github.com/knarr-project/knarr/internal/scheduler/framework"
 )
 
 // writer is a client of a View's claims. write answers an update, by the number of earlier updates.
@@ -97,7 +98,7 @@ func TestAFailureToTakeBackDevicesIsReported(t *testing.T) {
 				return tc.answer
 			}}
 			err := (&allocator{client: w, devices: d}).waitReady(t.Context(), freeClaim("c"), pod("p", ""), "n")
-			if !errors.Is(err, errNotReady) || !strings.HasSuffix(err.Error(), tc.says) || tc.says == "" && strings.Contains(err.Error(), "keeps") {
+			if !errors.Is(err, framework.ErrDeviceFailed) || !strings.HasSuffix(err.Error(), tc.says) || tc.says == "" && strings.Contains(err.Error(), "keeps") {
 				t.Error(err)
 			}
 			if now, _ := d.claims.Get("ns", "c"); (now.Status.Allocation == nil) != (tc.answer == nil) {

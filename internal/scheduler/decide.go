@@ -278,6 +278,7 @@ func (s *search) fitsOn(i int) *framework.Status {
 	if len(s.in.Nominated) > 0 {
 		if expected := higherNominated(s.in.Nominated[node.Name()], s.in.Pod); len(expected) > 0 {
 			if status := filterWithNominated(s.in, node, expected); !status.OK() {
+				s.noteClaims(status, node)
 				return status
 			}
 		}
@@ -288,6 +289,16 @@ func (s *search) fitsOn(i int) *framework.Status {
 		}
 	}
 	return runFilters(s.d.State, s.filters, s.in.Pod, node)
+}
+
+// noteClaims lets DynamicResources note in the decision's state which claims keep the pod from the
+// node: the state in which it refused the node is gone. It does not look at the pods of a node.
+func (s *search) noteClaims(status *framework.Status, node *framework.NodeInfo) {
+	for _, f := range s.filters {
+		if f.Name() == status.Plugin && f.Name() == framework.DynamicResources {
+			f.Filter(s.d.State, s.in.Pod, node)
+		}
+	}
 }
 
 func runFilters(state framework.State, filters []framework.FilterPlugin, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {

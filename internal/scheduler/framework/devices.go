@@ -2,11 +2,14 @@ package framework
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/cel"
@@ -120,6 +123,45 @@ func ClassOf(devices Devices, resource corev1.ResourceName) (*resourcev1.DeviceC
 	return found, found != nil
 }
 
+// ErrDeviceFailed means that a device has met one of its binding failure conditions.
+var ErrDeviceFailed = errors.New("failed binding conditions check")
+
+// DevicesReady reports whether all devices of the claim meet their conditions. An error means that
+// one has failed.
+func DevicesReady(claim *resourcev1.ResourceClaim) (bool, error) {
+	ready := true
+	for _, r := range claim.Status.Allocation.Devices.Results {
+		if len(r.BindingConditions) == 0 {
+			continue
+		}
+		status := statusOf(claim, &r)
+		if status == nil {
+			ready = false
+			continue
+		}
+		for _, condition := range r.BindingFailureConditions {
+			if apimeta.IsStatusConditionTrue(status.Conditions, condition) {
+				return false, fmt.Errorf("%w: device %s: %s", ErrDeviceFailed, r.Device, condition)
+			}
+		}
+		for _, condition := range r.BindingConditions {
+			ready = ready && apimeta.IsStatusConditionTrue(status.Conditions, condition)
+		}
+	}
+	return ready, nil
+}
+
+func statusOf(claim *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAllocationResult) *resourcev1.AllocatedDeviceStatus {
+	for i := range claim.Status.Devices {
+		s := &claim.Status.Devices[i]
+		sameShare := (s.ShareID == nil) == (r.ShareID == nil) && (s.ShareID == nil || *s.ShareID == string(*r.ShareID))
+		if s.Driver == r.Driver && s.Pool == r.Pool && s.Device == r.Device && sameShare {
+			return s
+		}
+	}
+	return nil
+}
+
 // Tally counts the devices that allocations use.
 type Tally struct {
 	state structured.AllocatedState
@@ -162,6 +204,9 @@ func (t Tally) count(allocation *resourcev1.AllocationResult, sign int) {
 			continue
 		}
 		countIn(t.shared, t.state.AllocatedSharedDeviceIDs, structured.MakeSharedDeviceID(id, r.ShareID), sign)
+		if r.ConsumedCapacity == nil {
+			continue // as upstream: the allocator tells devices with consumed capacity apart
+		}
 		used, all := structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity), t.state.AggregatedCapacity
 		switch t.sharers[id] += sign; {
 		case sign > 0:

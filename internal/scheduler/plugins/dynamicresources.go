@@ -80,7 +80,13 @@ func (c *claimsOfPod) wanting(own *framework.ExtendedClaim) []*resourcev1.Resour
 	return append(slices.Clip(c.unallocated), own.Claim)
 }
 
-func (c *claimsOfPod) InTheWay() []*resourcev1.ResourceClaim { return c.inTheWay }
+// InTheWay has the claim of an earlier attempt at the end: it must go wherever the pod may go.
+func (c *claimsOfPod) InTheWay() []*resourcev1.ResourceClaim {
+	if c.extended == nil || c.extended.leftover == nil {
+		return c.inTheWay
+	}
+	return append(slices.Clip(c.inTheWay), c.extended.leftover)
+}
 
 func (c *claimsOfPod) Extended(node string) *framework.ExtendedClaim {
 	if c.extended == nil {
@@ -101,21 +107,20 @@ func (p dynamicResources) PreFilter(state framework.State, pod *framework.PodInf
 		devices: devices,
 		usable:  map[*resourcev1.ResourceClaim]*nodeaffinity.NodeSelector{}, found: map[string][]resourcev1.AllocationResult{},
 	}
+	beingAllocated := map[*resourcev1.ResourceClaim]bool{}
 	for i := range pod.Pod.Spec.ResourceClaims {
-		claim, status := usableResourceClaim(devices, pod.Pod, &pod.Pod.Spec.ResourceClaims[i])
+		claim, inFlight, status := resourceClaimOf(devices, pod.Pod, &pod.Pod.Spec.ResourceClaims[i])
 		if status != nil {
 			return nil, status
 		}
-		if claim == nil || slices.Contains(c.claims, claim) {
-			continue // not needed, or named twice
+		// The pod may not need the claim, or name it twice.
+		if claim != nil && !slices.Contains(c.claims, claim) {
+			c.claims, beingAllocated[claim] = append(c.claims, claim), inFlight
 		}
-		c.claims = append(c.claims, claim)
-		if claim.Status.Allocation == nil {
-			c.unallocated = append(c.unallocated, claim)
-		} else if s := claim.Status.Allocation.NodeSelector; s != nil {
-			if c.usable[claim], err = nodeaffinity.NewNodeSelector(s); err != nil {
-				return nil, framework.Fail(err)
-			}
+	}
+	for _, claim := range c.claims {
+		if status := c.add(claim, beingAllocated[claim]); status != nil {
+			return nil, status
 		}
 	}
 	c.extended = newExtended(devices, pod)
@@ -142,19 +147,30 @@ func (dynamicResources) ClaimsExist(devices framework.Devices, pod *corev1.Pod) 
 	return nil
 }
 
-// usableResourceClaim finds a claim of the pod; nil if the pod needs none. The status says why the
-// claim is not usable now.
-func usableResourceClaim(devices framework.Devices, pod *corev1.Pod, ref *corev1.PodResourceClaim) (*resourcev1.ResourceClaim, *framework.Status) {
-	claim, beingAllocated, status := resourceClaimOf(devices, pod, ref)
-	if status == nil && beingAllocated {
-		status = framework.RefuseAlways(fmt.Sprintf("resource claim %s/%s is in the process of being allocated", claim.Namespace, claim.Name))
+// add notes a claim of the pod. The status says why the pod cannot use it now.
+func (c *claimsOfPod) add(claim *resourcev1.ResourceClaim, beingAllocated bool) *framework.Status {
+	allocation := claim.Status.Allocation
+	switch {
+	case allocation == nil && beingAllocated:
+		return framework.RefuseAlways(fmt.Sprintf("resource claim %s/%s is in the process of being allocated", claim.Namespace, claim.Name))
+	case allocation == nil:
+		c.unallocated = append(c.unallocated, claim)
+		for i := range claim.Spec.Devices.Requests {
+			if status := classesExist(c.devices, &claim.Spec.Devices.Requests[i]); status != nil {
+				return status
+			}
+		}
+	case allocation.NodeSelector != nil:
+		selector, err := nodeaffinity.NewNodeSelector(allocation.NodeSelector)
+		if err != nil {
+			return framework.Fail(err)
+		}
+		c.usable[claim] = selector
 	}
-	if status != nil {
-		return nil, status
-	}
-	return claim, nil
+	return nil
 }
 
+// resourceClaimOf finds a claim of the pod; nil if the pod needs none.
 func resourceClaimOf(devices framework.Devices, pod *corev1.Pod, ref *corev1.PodResourceClaim) (claim *resourcev1.ResourceClaim, beingAllocated bool, status *framework.Status) {
 	name, mustCheckOwner, err := claimhelper.Name(pod, ref)
 	if err != nil {
@@ -180,13 +196,6 @@ func resourceClaimOf(devices framework.Devices, pod *corev1.Pod, ref *corev1.Pod
 
 // prepare makes the search for the unallocated claims.
 func (p dynamicResources) prepare(c *claimsOfPod) *framework.Status {
-	for _, claim := range c.unallocated {
-		for _, r := range claim.Spec.Devices.Requests {
-			if status := classesExist(c.devices, &r); status != nil {
-				return status
-			}
-		}
-	}
 	var err error
 	if c.search, err = p.answers.searchIn(c.devices); err != nil {
 		return framework.Fail(err)
@@ -231,23 +240,44 @@ func (p dynamicResources) Filter(state framework.State, pod *framework.PodInfo, 
 	c := state[p.Name()].(*claimsOfPod)
 	own, status := c.extended.claimOn(pod, node)
 	if status != nil {
-		if leftover := c.extended.leftover; leftover != nil && !slices.Contains(c.inTheWay, leftover) {
-			c.inTheWay = append(c.inTheWay, leftover)
-		}
 		return status
 	}
-	away := false
+	var away []*resourcev1.ResourceClaim
 	for _, claim := range c.claims {
-		if selector := c.usable[claim]; selector != nil && !selector.Match(node.Node) {
-			away = true
-			if !slices.Contains(c.inTheWay, claim) {
-				c.inTheWay = append(c.inTheWay, claim)
-			}
+		if !c.usableOn(claim, node.Node) {
+			away = append(away, claim)
 		}
 	}
-	if away {
+	// The search comes first: devices are not taken from a claim if the other claims get none.
+	if status := p.searchOn(c, node, own); status != nil {
+		return status
+	}
+	for _, claim := range away {
+		if !slices.Contains(c.inTheWay, claim) {
+			c.inTheWay = append(c.inTheWay, claim)
+		}
+	}
+	if len(away) > 0 {
 		return framework.RefuseAlways("resourceclaim not available on the node")
 	}
+	return nil
+}
+
+// usableOn reports whether the devices of an allocated claim are usable on the node. Devices that
+// failed to become ready are usable nowhere.
+func (c *claimsOfPod) usableOn(claim *resourcev1.ResourceClaim, node *corev1.Node) bool {
+	if claim.Status.Allocation == nil {
+		return true
+	}
+	if selector := c.usable[claim]; selector != nil && !selector.Match(node) {
+		return false
+	}
+	_, err := framework.DevicesReady(claim)
+	return err == nil
+}
+
+// searchOn notes what the claims without devices get on the node; own is for extended resources.
+func (p dynamicResources) searchOn(c *claimsOfPod, node *framework.NodeInfo, own *framework.ExtendedClaim) *framework.Status {
 	wanting := c.wanting(own)
 	if len(wanting) == 0 {
 		return nil
@@ -305,8 +335,8 @@ func (p dynamicResources) allocate(c *claimsOfPod, answers *answersForClaims, no
 
 // PreScore skips unless a request has alternatives.
 func (p dynamicResources) PreScore(state framework.State, _ *framework.PodInfo, _ *framework.Snapshot, _ []*framework.NodeInfo) *framework.Status {
-	if c, ok := state[p.Name()].(*claimsOfPod); ok {
-		for _, claim := range c.unallocated {
+	if c, ok := state[p.Name()].(*claimsOfPod); ok && len(c.found) > 0 {
+		for _, claim := range c.claims {
 			if slices.ContainsFunc(claim.Spec.Devices.Requests, func(r resourcev1.DeviceRequest) bool { return len(r.FirstAvailable) > 0 }) {
 				return nil
 			}
@@ -315,7 +345,8 @@ func (p dynamicResources) PreScore(state framework.State, _ *framework.PodInfo, 
 	return &framework.Status{Code: framework.Skip}
 }
 
-// Score prefers nodes that can serve the earlier alternatives.
+// Score prefers nodes that can serve the earlier alternatives. Those of allocated claims count too,
+// for all nodes alike: normalizing then makes the others weigh less.
 func (p dynamicResources) Score(state framework.State, _ *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
 	c := state[p.Name()].(*claimsOfPod)
 	var score int64
@@ -323,8 +354,11 @@ func (p dynamicResources) Score(state framework.State, _ *framework.PodInfo, nod
 	if results == nil {
 		return 0, nil
 	}
-	for k, claim := range c.unallocated {
-		allocation := &results[k]
+	for _, claim := range c.claims {
+		allocation := claim.Status.Allocation
+		if allocation == nil {
+			allocation, results = &results[0], results[1:]
+		}
 		for _, r := range claim.Spec.Devices.Requests {
 			for i, sub := range r.FirstAvailable {
 				ref := claimhelper.CreateSubRequestRef(r.Name, sub.Name)
