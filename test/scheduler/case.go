@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -28,6 +29,10 @@ type Case struct {
 	CSIDrivers  []*storagev1.CSIDriver          `json:"csiDrivers,omitempty"`
 	Capacities  []*storagev1.CSIStorageCapacity `json:"capacities,omitempty"`
 	Attachments []*storagev1.VolumeAttachment   `json:"attachments,omitempty"`
+
+	DeviceClaims  []*resourcev1.ResourceClaim `json:"deviceClaims,omitempty"`
+	DeviceClasses []*resourcev1.DeviceClass   `json:"deviceClasses,omitempty"`
+	Slices        []*resourcev1.ResourceSlice `json:"slices,omitempty"`
 }
 
 // YAML returns the case as text.
@@ -51,6 +56,9 @@ func (c *Case) Copy() *Case {
 	}
 	return &out
 }
+
+// hasDevices reports whether the pod may get devices.
+func (c *Case) hasDevices() bool { return len(c.DeviceClasses) > 0 }
 
 // nominated reports whether the pod waits for a node that is being freed for it.
 func nominated(p *corev1.Pod) bool { return p.Spec.NodeName == "" && p.Status.NominatedNodeName != "" }

@@ -21,6 +21,7 @@ var (
 	count = flag.Uint64("n", 300, "how many cases to compare")
 	seed  = flag.Uint64("seed", 1, "of the cases; the same seed makes the same cases")
 	from  = flag.Uint64("from", 0, "number of the first case")
+	only  = flag.Bool("devices", false, "compare only the cases with claims and devices")
 	most  = flag.Int("show", 3, "how many differing cases to show")
 )
 
@@ -54,15 +55,24 @@ func compare(c *Case) (ours, upstream *Verdict, difference string) {
 
 func TestBothSchedulersDecideTheSame(t *testing.T) {
 	var next, total atomic.Uint64
-	var mu sync.Mutex // guards the maps
-	tally, kinds := map[string]int{}, map[string][]uint64{}
+	var mu sync.Mutex // guards the maps and compared
+	tally, devices, kinds := map[string]int{}, map[string]int{}, map[string][]uint64{}
+	compared := 0
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for i := next.Add(1) - 1; i < *count; i = next.Add(1) - 1 {
 				number := *from + i
-				ours, upstream, difference := compare(Generate(*seed, number))
+				c := Generate(*seed, number)
+				if *only && !c.hasDevices() {
+					continue
+				}
+				ours, upstream, difference := compare(c)
 				mu.Lock()
+				compared++
+				if c.hasDevices() {
+					devices[outcome(upstream)]++
+				}
 				tally[outcome(upstream)]++
 				if difference != "" {
 					total.Add(1)
@@ -74,7 +84,7 @@ func TestBothSchedulersDecideTheSame(t *testing.T) {
 		})
 	}
 	workers.Wait()
-	t.Logf("%d cases, %d differ: %v", *count, total.Load(), tally)
+	t.Logf("%d cases, %d differ: %v; with devices: %v", compared, total.Load(), tally, devices)
 	shown := 0
 	for _, k := range slices.Sorted(maps.Keys(kinds)) {
 		slices.Sort(kinds[k])

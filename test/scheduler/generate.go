@@ -55,6 +55,12 @@ const (
 	nominations
 	cordons
 	gates
+	deviceClaims
+	deviceTaints
+	sharedDevices
+	sharedCounters
+	bindingConditions
+	deviceBacked
 	topics // their number
 )
 
@@ -66,6 +72,11 @@ func Generate(seed, number uint64) *Case {
 		g.on[t] = g.Float64() < share*0.8
 	}
 	g.on[gates] = g.on[gates] && g.oneIn(12)
+	if g.on[deviceClaims] && !g.oneIn(3) {
+		for t := range deviceClaims {
+			g.on[t] = g.on[t] && g.oneIn(5) // devices decide most of these cases
+		}
+	}
 	return g.generate()
 }
 
@@ -91,6 +102,9 @@ func (g *generator) generate() *Case {
 	if g.on[volumes] || g.on[delayedVolumes] || g.on[volumeCounts] {
 		g.storage(c)
 	}
+	if g.on[deviceClaims] {
+		g.dynamicResources(c)
+	}
 	if g.on[defaultSpread] {
 		c.Services = append(c.Services, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "s"}, Spec: corev1.ServiceSpec{Selector: map[string]string{"app": pick(g, apps...)}}})
 		c.ReplicaSets = append(c.ReplicaSets, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "rs"}, Spec: appsv1.ReplicaSetSpec{Selector: g.selector()}})
@@ -113,6 +127,9 @@ func (g *generator) generate() *Case {
 		}
 	}
 	c.Pod = g.pod(c, "p", false)
+	if g.on[deviceClaims] {
+		g.claimDevices(c, c.Pod)
+	}
 	g.nominate(c)
 	if g.on[gates] {
 		c.Pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/wait"}}

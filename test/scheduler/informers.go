@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
@@ -68,4 +69,7 @@ func showAll(factory informers.SharedInformerFactory, c *Case) {
 	show[storagev1.CSIDriver](factory, c.CSIDrivers)
 	show[storagev1.CSIStorageCapacity](factory, c.Capacities)
 	show[storagev1.VolumeAttachment](factory, c.Attachments)
+	show[resourcev1.ResourceClaim](factory, c.DeviceClaims)
+	show[resourcev1.DeviceClass](factory, c.DeviceClasses)
+	show[resourcev1.ResourceSlice](factory, c.Slices)
 }

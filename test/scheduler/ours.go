@@ -30,6 +30,12 @@ func Ours(c *Case) *Verdict {
 			in.Nominated[node] = append(in.Nominated[node], framework.NewPodInfo(p))
 		}
 	}
+	devices := newRack(c)
+	in.Snapshot.Devices = func() (framework.Devices, error) { return devices, nil }
+	if v.Gated = waitsForClaims(&profile, devices, c.Pod); v.Gated {
+		return v // Scheduler.isSchedulable
+	}
+	devices.fill(func() { scheduler.Decide(in) })
 	d := scheduler.Decide(in)
 	twice := scheduler.Decide(in) // with the answers of the first decision
 	if d.Node != twice.Node || d.Score != twice.Score || d.Message() != twice.Message() {
@@ -53,8 +59,11 @@ func Ours(c *Case) *Verdict {
 		free := c.Pod.DeepCopy()
 		free.Status.NominatedNodeName = ""
 		in.Pod = framework.NewPodInfo(free)
-		d = scheduler.Decide(in)
+		if d = scheduler.Decide(in); d.Err != nil {
+			return v // a plugin fails on a node that was not looked at
+		}
 	}
+	v.Devices = devicesOf(&in, &d)
 	for node, status := range d.Refusals.All() {
 		v.Refused[node] = lineOf(status)
 	}
@@ -73,10 +82,15 @@ func refuse(v *Verdict, in *scheduler.Input, d *scheduler.Decision, c *Case) {
 	for node, status := range d.Refusals.All() {
 		v.Refused[node] = lineOf(status)
 	}
+	v.InTheWay = claimsInTheWay(d)
 	found := scheduler.Preempt(in, d, c.Budgets)
 	if found.Node == "" {
-		// The plugin DynamicResources speaks first. The cases have no claims for devices.
-		v.Message += " no new claims to deallocate, " + found.Message
+		// The plugin DynamicResources speaks first.
+		said := "no new claims to deallocate"
+		if d.State[framework.DynamicResources] != nil {
+			said = "still not schedulable"
+		}
+		v.Message += " " + said + ", " + found.Message
 		return
 	}
 	v.Preempts = []string{found.Node}
@@ -96,13 +110,7 @@ func lineOf(s *framework.Status) string {
 
 // scores runs the score plugins for the feasible nodes, as Decide does: it reports only the sum.
 func scores(in *scheduler.Input, d *scheduler.Decision) map[string]map[string]int64 {
-	var feasible []*framework.NodeInfo
-	refused := maps.Collect(d.Refusals.All())
-	for _, node := range in.Snapshot.Nodes.All() {
-		if refused[node.Name()] == nil {
-			feasible = append(feasible, node)
-		}
-	}
+	feasible := feasibleIn(in, d)
 	skipped, out := map[string]bool{}, map[string]map[string]int64{}
 	for _, p := range in.Profile.PreScores {
 		skipped[p.Name()] = p.PreScore(d.State, in.Pod, in.Snapshot, feasible).Skipped()
@@ -125,6 +133,16 @@ func scores(in *scheduler.Input, d *scheduler.Decision) map[string]map[string]in
 	}
 	zeros(out)
 	return out
+}
+
+func feasibleIn(in *scheduler.Input, d *scheduler.Decision) (feasible []*framework.NodeInfo) {
+	refused := maps.Collect(d.Refusals.All())
+	for _, node := range in.Snapshot.Nodes.All() {
+		if refused[node.Name()] == nil {
+			feasible = append(feasible, node)
+		}
+	}
+	return feasible
 }
 
 func snapshotOf(c *Case) *framework.Snapshot {

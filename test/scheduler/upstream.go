@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -35,7 +37,11 @@ type theirs struct {
 
 // newTheirs makes upstream's scheduler with its default profile. It ends with ctx.
 func newTheirs(ctx context.Context, c *Case) (*theirs, error) {
-	client := fake.NewClientset()
+	var objects []runtime.Object
+	for _, claim := range c.DeviceClaims { // PostFilter writes them
+		objects = append(objects, claim)
+	}
+	client := fake.NewClientset(objects...)
 	factory := informers.NewSharedInformerFactory(client, 0)
 	showAll(factory, c)
 	s, err := scheduler.New(ctx, client, factory, nil, func(string) events.EventRecorderLogger { return &events.FakeRecorder{} })
@@ -88,10 +94,15 @@ func Upstream(c *Case) (*Verdict, error) {
 
 // noPostFilter stands for the text of PostFilter if DynamicResources fails there: it misses its
 // state after another plugin's refusal in PreFilter. Upstream's message then ends with "not found".
+// It also stands for the failure of a plugin in a trial of preemption.
 const noPostFilter = "(no PostFilter)"
 
+// taken replaces what DynamicResources says after it took devices from a claim. knarr does this in
+// the background; Verdict.InTheWay has the claims.
+var taken = strings.NewReplacer("deallocation of ResourceClaim completed", "still not schedulable", "deletion of ResourceClaim completed", "still not schedulable")
+
 // refused notes the refusals, the message and what preemption does.
-func (t *theirs) refused(ctx context.Context, v *Verdict, state fwk.CycleState, misfit *framework.FitError) error {
+func (t *theirs) refused(ctx context.Context, v *Verdict, state fwk.CycleState, misfit *framework.FitError) (err error) {
 	if misfit.Diagnosis.PreFilterMsg != "" {
 		v.Everywhere = line(misfit.Diagnosis.NodeToStatus.AbsentNodesStatus())
 	} else {
@@ -99,13 +110,16 @@ func (t *theirs) refused(ctx context.Context, v *Verdict, state fwk.CycleState, 
 			v.Refused[node.Node().Name] = line(misfit.Diagnosis.NodeToStatus.Get(node.Node().Name))
 		}
 	}
-	if err := t.preempt(ctx, v, state, misfit.Diagnosis.NodeToStatus); err != nil {
+	if v.InTheWay, err = inTheWay(state); err != nil {
+		return err
+	}
+	if err := t.preempt(ctx, v, misfit.Diagnosis.NodeToStatus); err != nil {
 		return err
 	}
 	if len(v.Preempts) == 0 {
 		_, status := t.profile.RunPostFilterPlugins(ctx, state, t.pod, misfit.Diagnosis.NodeToStatus)
-		misfit.Diagnosis.PostFilterMsg = status.Message()
-		if status.Code() == fwk.Error && v.Everywhere != "" {
+		misfit.Diagnosis.PostFilterMsg = taken.Replace(status.Message())
+		if status.Code() == fwk.Error && (v.Everywhere != "" || v.trialFailed) {
 			misfit.Diagnosis.PostFilterMsg = noPostFilter
 		}
 	}
@@ -124,7 +138,7 @@ func line(status *fwk.Status) string {
 }
 
 // examine filters all nodes and scores the feasible ones. SchedulePod does not report the scores.
-func (t *theirs) examine(ctx context.Context, v *Verdict) error {
+func (t *theirs) examine(ctx context.Context, v *Verdict) (err error) {
 	state := framework.NewCycleState()
 	allowed, status, by := t.profile.RunPreFilterPlugins(ctx, state, t.pod)
 	if !status.IsSuccess() {
@@ -137,14 +151,18 @@ func (t *theirs) examine(ctx context.Context, v *Verdict) error {
 			v.Refused[name] = refusal(fwk.UnschedulableAndUnresolvable.String(), "", []string{fmt.Sprintf("node(s) didn't satisfy plugin(s) %v", slices.Sorted(maps.Keys(by)))})
 			continue
 		}
-		if status := t.profile.RunFilterPluginsWithNominatedPods(ctx, state, t.pod, node); status.IsSuccess() {
+		switch status := t.profile.RunFilterPluginsWithNominatedPods(ctx, state, t.pod, node); {
+		case status.IsSuccess():
 			feasible = append(feasible, node)
-		} else {
+		case status.Code() == fwk.Error && len(v.Best) > 0:
+			v.Refused = nil // it fails on a node that was not looked at: the nominated one fits
+			return nil
+		default:
 			v.Refused[name] = line(status)
 		}
 	}
-	if len(v.Best) > 0 {
-		return nil
+	if v.Devices, err = devicesFound(state, feasible); err != nil || len(v.Best) > 0 {
+		return err
 	}
 	if status := t.profile.RunPreScorePlugins(ctx, state, t.pod, feasible); !status.IsSuccess() {
 		return status.AsError()
@@ -173,7 +191,7 @@ func (t *theirs) examine(ctx context.Context, v *Verdict) error {
 }
 
 // preempt notes the victims on each node, and the nodes that upstream may choose. It evicts no pod.
-func (t *theirs) preempt(ctx context.Context, v *Verdict, state fwk.CycleState, refusals *framework.NodeToStatus) error {
+func (t *theirs) preempt(ctx context.Context, v *Verdict, refusals *framework.NodeToStatus) error {
 	// These are the defaults.
 	args := &config.DefaultPreemptionArgs{MinCandidateNodesPercentage: 10, MinCandidateNodesAbsolute: 100}
 	plugin, err := defaultpreemption.New(ctx, args, t.profile, feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate))
@@ -187,13 +205,18 @@ func (t *theirs) preempt(ctx context.Context, v *Verdict, state fwk.CycleState, 
 	if err != nil || len(resolvable) == 0 {
 		return err
 	}
+	state := framework.NewCycleState() // DynamicResources changes it in each trial
+	if _, status, _ := t.profile.RunPreFilterPlugins(ctx, state, t.pod); !status.IsSuccess() {
+		return status.AsError()
+	}
 	budgets, err := plugin.Evaluator.PdbLister.List(labels.Everything())
 	if err != nil {
 		return err
 	}
 	candidates, _, err := plugin.Evaluator.DryRunPreemption(ctx, state, t.pod, resolvable, budgets, 0, int32(len(resolvable)))
 	if err != nil && len(candidates) == 0 {
-		return err
+		v.trialFailed = true
+		return nil
 	}
 	for _, c := range candidates {
 		var names []string

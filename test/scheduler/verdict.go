@@ -28,8 +28,16 @@ type Verdict struct {
 	// Preempts are the nodes that preemption may choose. Victims are the pods to evict from each.
 	Preempts []string            `json:"preempts,omitempty"`
 	Victims  map[string][]string `json:"victims,omitempty"`
+	// Devices are what the pod's claims get on each feasible node, by node and claim.
+	Devices map[string]map[string]string `json:"devices,omitempty"`
+	// InTheWay are the claims whose devices are not usable on some node: one of them may lose its
+	// devices.
+	InTheWay []string `json:"inTheWay,omitempty"`
 	// Error is the failure of a plugin.
 	Error string `json:"error,omitempty"`
+
+	// trialFailed means that a plugin failed in a trial of preemption. Upstream then gives up.
+	trialFailed bool
 }
 
 // refusal formats a status as a line of a Verdict.
@@ -50,12 +58,17 @@ func differences(ours, upstream *Verdict) string {
 	if before, ok := strings.CutSuffix(upstream.Message, noPostFilter); ok && strings.HasPrefix(ours.Message, before) {
 		ours.Message = upstream.Message
 	}
+	// The search for devices may fail on several nodes. Upstream looks at nodes in parallel.
+	const failed = `running "DynamicResources" filter plugin: `
+	if strings.HasPrefix(ours.Error, failed) && strings.HasPrefix(upstream.Error, failed) {
+		ours.Error = upstream.Error
+	}
 	a, b := *ours, *upstream
 	a.Best, b.Best = narrow(a.Best, b.Best)
 	a.Preempts, b.Preempts = narrow(a.Preempts, b.Preempts)
 	b.Victims = maps.Clone(b.Victims)
 	maps.DeleteFunc(b.Victims, func(node string, _ []string) bool { return !slices.Contains(b.Preempts, node) })
-	return cmp.Diff(&b, &a, cmpopts.EquateEmpty())
+	return cmp.Diff(&b, &a, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(Verdict{}))
 }
 
 // narrow leaves of upstream's equal nodes the one that ours chose.
@@ -91,6 +104,8 @@ func kind(ours, upstream *Verdict) string {
 	if ours.Score != upstream.Score && !slices.ContainsFunc(parts, func(p string) bool { return strings.HasPrefix(p, "score") }) {
 		parts = append(parts, "sum of scores")
 	}
+	add("devices", ours.Devices, upstream.Devices)
+	add("claims in the way", ours.InTheWay, upstream.InTheWay)
 	add("message", ours.Message, upstream.Message)
 	a, b = narrow(ours.Preempts, upstream.Preempts)
 	add("node of preemption", a, b)
