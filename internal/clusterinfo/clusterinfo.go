@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/netip"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,31 +53,50 @@ func (i Info) data() map[string]string {
 	return map[string]string{"serviceCIDR": i.ServiceCIDR, "podCIDR": i.PodCIDR, "clusterDomain": i.ClusterDomain, "clusterDNS": i.ClusterDNS}
 }
 
-// Publish writes the information unless it is there already.
+// publishPause is the time between two attempts to write to a store that is late.
+const publishPause = 500 * time.Millisecond
+
+// Publish writes the information unless it is there already. It waits for a store that is late:
+// without the information, a server does not start.
 func Publish(ctx context.Context, c client.Interface, info Info) error {
 	for {
-		have, err := client.Get[*corev1.ConfigMap](ctx, c, metav1.NamespaceSystem, Name)
+		err := publish(ctx, c, info)
 		switch {
-		case apierrors.IsNotFound(err):
-			_, err = client.Create(ctx, c, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: Name}, Data: info.data()})
-			if apierrors.IsAlreadyExists(err) {
-				continue
-			}
-		case err == nil && read(have) != info:
-			update := have.DeepCopy()
-			if update.Data == nil {
-				update.Data = map[string]string{}
-			}
-			maps.Copy(update.Data, info.data()) // the rest is the cluster's CAs
-			if _, err = client.Update(ctx, c, update); apierrors.IsConflict(err) {
-				continue
-			}
-		}
-		if err != nil {
+		case err == nil:
+			return nil
+		case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err):
+			continue
+		case !late(err):
 			return fmt.Errorf("publish the cluster's ranges: %w", err)
 		}
-		return nil
+		select {
+		case <-time.After(publishPause):
+		case <-ctx.Done():
+			return fmt.Errorf("publish the cluster's ranges: %w", err)
+		}
 	}
+}
+
+// late reports whether the store may answer later. Publish reads first, so a write that was made
+// after all is no harm.
+func late(err error) bool {
+	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err)
+}
+
+func publish(ctx context.Context, c client.Interface, info Info) error {
+	have, err := client.Get[*corev1.ConfigMap](ctx, c, metav1.NamespaceSystem, Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = client.Create(ctx, c, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: Name}, Data: info.data()})
+	case err == nil && read(have) != info:
+		update := have.DeepCopy()
+		if update.Data == nil {
+			update.Data = map[string]string{}
+		}
+		maps.Copy(update.Data, info.data()) // the rest is the cluster's CAs
+		_, err = client.Update(ctx, c, update)
+	}
+	return err
 }
 
 // Read returns the information, or a NotFound error from a cluster that publishes none.
