@@ -3,8 +3,10 @@ package apiserver
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net/http"
+	"path"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +20,8 @@ type brokenStore struct {
 	reads, commits *atomic.Pointer[error]
 	// after makes a commit before it fails.
 	after bool
+	// then fails the reads after a failed commit.
+	then error
 }
 
 func failure(of *atomic.Pointer[error]) error {
@@ -37,6 +41,13 @@ func (s brokenStore) Revision(ctx context.Context) (int64, error) {
 	return s.Store.Revision(ctx)
 }
 
+func (s brokenStore) Get(ctx context.Context, key string, revision int64) (*store.KeyValue, int64, error) {
+	if err := failure(s.reads); err != nil {
+		return nil, 0, err
+	}
+	return s.Store.Get(ctx, key, revision)
+}
+
 func (s brokenStore) Commit(ctx context.Context, conditions []store.Condition, ops ...store.Op) (store.TxnResult, error) {
 	err := failure(s.commits)
 	if err == nil || s.after {
@@ -44,13 +55,16 @@ func (s brokenStore) Commit(ctx context.Context, conditions []store.Condition, o
 			return res, err
 		}
 	}
+	if s.then != nil {
+		s.reads.Store(&s.then)
+	}
 	return store.TxnResult{}, err
 }
 
-func newBrokenServer(t *testing.T, after bool) (s *Server, reads, commits *atomic.Pointer[error]) {
+func newBrokenServer(t *testing.T, after bool, then ...error) (s *Server, reads, commits *atomic.Pointer[error]) {
 	reads, commits = &atomic.Pointer[error]{}, &atomic.Pointer[error]{}
 	s = newTestServer(t, func(c *Config) {
-		c.Store, c.Alone = brokenStore{c.Store, reads, commits, after}, func() bool { return false }
+		c.Store, c.Alone = brokenStore{c.Store, reads, commits, after, errors.Join(then...)}, func() bool { return false }
 	})
 	return s, reads, commits
 }
@@ -101,6 +115,28 @@ func TestOnlyRequestsThatChangedNothingAreRepeated(t *testing.T) {
 		})
 	}
 }
+
+// A write that the store did not confirm is neither repeated nor called refused, whatever the store
+// answers afterwards. The object is in the server's cache, so the write begins without a read.
+func TestAWriteOfAKnownObjectMayHaveBeenMade(t *testing.T) {
+	const object = "/api/v1/namespaces/default/configmaps/one"
+	for name, later := range map[string]error{"the store answers again": nil, "the store stays silent": store.ErrNotBegun} {
+		for method, body := range map[string]string{"DELETE": "", "PATCH": `{"data":{"a":"b"}}`, "PUT": `{"metadata":{"name":"one"},"data":{"a":"b"}}`} {
+			t.Run(name+"/"+method, func(t *testing.T) {
+				s, _, commits := newBrokenServer(t, true, later)
+				mustDo(t, s, 201, "POST", path.Dir(object), `{"metadata":{"name":"one"}}`)
+				mustDo(t, s, 200, "GET", object, "")
+				commits.Store(&store.ErrUnavailable)
+				code, header, out := do(t, s, method, object, body, "Content-Type", contentTypes[method])
+				if code != http.StatusGatewayTimeout || header.Get("Retry-After") != "" || !strings.Contains(out, "may have been made or not") {
+					t.Errorf("%d, Retry-After %q: %s", code, header.Get("Retry-After"), out)
+				}
+			})
+		}
+	}
+}
+
+var contentTypes = map[string]string{"PATCH": "application/merge-patch+json", "PUT": "application/json", "DELETE": "application/json"}
 
 func TestServerWithoutAQuorumIsAliveAndNotReady(t *testing.T) {
 	s, reads, _ := newBrokenServer(t, false)

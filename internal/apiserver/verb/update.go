@@ -58,7 +58,7 @@ func (op *Operation) Update(ctx context.Context, allowCreate bool, fn changeFunc
 
 // withRetries calls once with the named object's state. It repeats the call with next, if once
 // found that the object had changed, and with the newest state if once failed on a state that may
-// have been stale.
+// have been stale. It does not repeat a write that may have been made.
 func (op *Operation) withRetries(ctx context.Context, key string, once func(c registry.StoredState, fresh bool) (next *registry.StoredState, err error)) error {
 	r := op.Endpoint.Registry
 	c, fresh, err := r.Load(ctx, key, op.DryRun)
@@ -75,7 +75,7 @@ func (op *Operation) withRetries(ctx context.Context, key string, once func(c re
 			return nil
 		case err == nil:
 			c, fresh = *next, true
-		case fresh && !errors.Is(err, errDependencyChanged):
+		case fresh && !errors.Is(err, errDependencyChanged), wire.Unconfirmed(err):
 			return err
 		default:
 			newest, _, loadErr := r.Load(ctx, key, true)

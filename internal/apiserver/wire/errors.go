@@ -144,10 +144,19 @@ func (e fencedError) Unwrap() []error { return []error{e.StatusError, e.cause} }
 // could undo a write that came between.
 func CommitError(err error) error {
 	if errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrNotBegun) {
-		return apierrors.NewTimeoutError(fmt.Sprintf("the store did not confirm the write, which may have been made or not; read the object before trying again: %v", err), 0)
+		return unconfirmed{apierrors.NewTimeoutError(fmt.Sprintf("the store did not confirm the write, which may have been made or not; read the object before trying again: %v", err), 0)}
 	}
 	return StoreError(err)
 }
+
+// unconfirmed is the answer to a write with an unknown outcome.
+type unconfirmed struct{ *apierrors.StatusError }
+
+// Unwrap implements errors.Is and errors.As.
+func (e unconfirmed) Unwrap() error { return e.StatusError }
+
+// Unconfirmed reports whether an error is that of a write which may have been made or not.
+func Unconfirmed(err error) bool { return errors.As(err, new(unconfirmed)) }
 
 // TryAgain answers a request that has changed nothing and may succeed soon. Clients repeat it by
 // themselves.
