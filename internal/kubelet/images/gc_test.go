@@ -2,6 +2,8 @@ package images
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -36,6 +38,10 @@ func TestImagesAreRemovedAboveTheHighThreshold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &store{path: t.TempDir()}
+			// A filesystem in memory may be empty otherwise.
+			if err := os.WriteFile(filepath.Join(s.path, "content"), make([]byte, 1<<20), 0o600); err != nil {
+				t.Fatal(err)
+			}
 			now := time.Unix(0, 0)
 			c := &Collector{Images: s, High: test.high, Now: func() time.Time { return now }, InUse: func(context.Context) (map[string]bool, error) { return nil, nil }}
 			for range 2 { // new images are kept
