@@ -38,7 +38,7 @@ const (
 	// answerGrace is how long an answer that has come may need from one goroutine to another. A
 	// write that is repeated too early has its first answer looked up again, for lateGrace.
 	answerGrace = 5 * time.Millisecond
-	lateGrace   = 100 * time.Millisecond
+	lateGrace   = 500 * time.Millisecond
 	// refusedPause is the wait before a refused write is repeated.
 	refusedPause = 5 * time.Millisecond
 )
@@ -77,13 +77,15 @@ func (e *Engine) commit(ctx context.Context, conditions []store.Condition, ops [
 		switch {
 		case dropped(a.err):
 			if err := patience(ctx, a.err); err != nil {
-				return nil, err
+				return nil, notRefused(ctx, err, len(givenUp))
 			}
 			continue
-		case a.err == nil && !a.resp.Succeeded && epochOf(a.resp) != version:
+		case a.err != nil:
+			return nil, notRefused(ctx, a.err, len(givenUp))
+		case !a.resp.Succeeded && epochOf(a.resp) != version:
 			e.epoch.version.Store(epochOf(a.resp))
 			continue
-		case a.err == nil && !a.resp.Succeeded:
+		case !a.resp.Succeeded:
 			// Perhaps an attempt that was given up was applied, and made this one fail.
 			for _, earlier := range givenUp {
 				if first, ok := wait(ctx, earlier, nil, lateGrace); ok && first.err == nil && first.resp.Succeeded {
@@ -91,8 +93,17 @@ func (e *Engine) commit(ctx context.Context, conditions []store.Condition, ops [
 				}
 			}
 		}
-		return a.resp, a.err
+		return a.resp, nil
 	}
+}
+
+// notRefused returns the error of a write's last attempt. A refusal says nothing about the attempts
+// that were given up: their answers may be late.
+func notRefused(ctx context.Context, err error, givenUp int) error {
+	if givenUp > 0 && errors.Is(translate(ctx, err), store.ErrNotBegun) {
+		return unsettled(ctx, err)
+	}
+	return err
 }
 
 // repeatable makes a write that may be made twice. Among several members it outlives the loss of a
