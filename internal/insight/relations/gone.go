@@ -25,25 +25,12 @@ const (
 // or in all if it is "". An object beyond the lists is looked for; it stays if that fails.
 func (o *Objects) dropGone(ctx context.Context, c kubernetes.Interface, namespace string, listed map[string]bool) {
 	exists := map[Object]bool{}
-	add := func(kind string, m *metav1.ObjectMeta) { exists[Object{kind, m.Namespace, m.Name}] = true }
-	for i := range o.Deployments {
-		add("Deployment", &o.Deployments[i].ObjectMeta)
-	}
-	for i := range o.StatefulSets {
-		add("StatefulSet", &o.StatefulSets[i].ObjectMeta)
-	}
-	for i := range o.DaemonSets {
-		add("DaemonSet", &o.DaemonSets[i].ObjectMeta)
-	}
-	for i := range o.CronJobs {
-		add("CronJob", &o.CronJobs[i].ObjectMeta)
-	}
-	for i := range o.Jobs {
-		add("Job", &o.Jobs[i].ObjectMeta)
-	}
-	for i := range o.Pods {
-		add("Pod", &o.Pods[i].ObjectMeta)
-	}
+	note(exists, "Deployment", o.Deployments)
+	note(exists, "StatefulSet", o.StatefulSets)
+	note(exists, "DaemonSet", o.DaemonSets)
+	note(exists, "CronJob", o.CronJobs)
+	note(exists, "Job", o.Jobs)
+	note(exists, "Pod", o.Pods)
 	looked := 0
 	gone := func(e architecture.End) bool {
 		object := Object{e.Kind, e.Namespace, e.Name}
@@ -71,6 +58,17 @@ func (o *Objects) dropGone(ctx context.Context, c kubernetes.Interface, namespac
 		return from || to
 	})
 	slices.SortFunc(o.Gone, compareObject)
+}
+
+// note records the objects of a list.
+func note[T any, P interface {
+	*T
+	metav1.Object
+}](exists map[Object]bool, kind string, list []T) {
+	for i := range list {
+		o := P(&list[i])
+		exists[Object{kind, o.GetNamespace(), o.GetName()}] = true
+	}
 }
 
 // find gets an object of the kinds that ends of connections have. Others are as if they existed.
