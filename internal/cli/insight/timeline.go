@@ -183,7 +183,7 @@ func (o *pastFlags) ask(ctx context.Context, reach *rest.Config, args []string, 
 	if tooOld := apierrors.IsResourceExpired(err); err != nil && !tooOld || err == nil && !empty() {
 		return err
 	}
-	if asking.name == "" {
+	if asking.name == "" { // a kind may have no objects, so the namespace must be known
 		subject = url.Values{"namespace": {asking.namespace}}
 	}
 	return cmp.Or(unrecorded(ctx, reach, with(nil), asking), err)
